@@ -9,6 +9,7 @@ The current device and the current stream belong to a thread.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -56,6 +57,8 @@ def name(device: torch.device) -> str:
 
 def knows_bfloat16(device: torch.device) -> bool:
     """Whether it computes in bfloat16. An accelerator that torch does not ask about it counts as able to."""
+    if device.type == "cuda":  # an older GPU emulates it, which is slow
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     asked = getattr(torch.get_device_module(device), "is_bf16_supported", None)
     return asked is None or bool(asked())
 
@@ -155,7 +158,23 @@ def free_unused_memory() -> None:
 
 def least_memory_bytes() -> int:
     """The memory of the smallest accelerator that this process sees, used or not."""
-    return min(torch.accelerator.get_memory_info(index)[1] for index in range(count()))
+    return min(map(_memory_bytes, range(count())))
+
+
+def _memory_bytes(index: int) -> int:
+    """Its properties tell it without a context, which would take memory of every accelerator of the machine."""
+    device = torch.device(kind(), index)
+    properties_of = getattr(torch.get_device_module(device), "get_device_properties", None)
+    if properties_of is None:
+        return torch.accelerator.get_memory_info(index)[1]
+    return int(properties_of(index).total_memory)
+
+
+def visible() -> str | None:
+    """The accelerators that the environment shows to this process, by number or name, as `0,1`; None: all of the
+    machine. Ray hides AMD's by a variable of its own."""
+    of_amd = os.environ.get("HIP_VISIBLE_DEVICES") if torch.version.hip else None
+    return of_amd if of_amd is not None else os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 # Host memory that an accelerator copies from and to by itself

@@ -87,6 +87,7 @@ class Component(nn.Module, ABC):
             if isinstance(module, nn.Embedding | nn.EmbeddingBag)
             for parameter in module.parameters()
         }
+        embeddings |= {each for name, each in self.named_parameters() if name.rpartition(".")[2] == "positions"}
         roles = {
             parameter: Role(part, hidden=part != "head" and parameter not in embeddings)
             for part, module in self.named_children()

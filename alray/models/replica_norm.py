@@ -122,10 +122,11 @@ def _moments(s: torch.Tensor, over: ReplicaSums) -> _Moments:
     Each replica's mean and sum of squared deviations are combined as in Chan et al. 1979, which loses no digits when
     the mean is large.
     """
-    axes = _axes(s)
     channels, count = s.shape[1], s.numel() // s.shape[1]
-    variance, mean = torch.var_mean(s, axes, correction=0)
-    own = torch.cat([s.new_tensor([len(s), count], dtype=torch.float64), mean.double(), variance.double() * count])
+    variance, mean = torch.var_mean(_wide(s), _axes(s), correction=0)
+    # Filled on the device: a copy of the host's numbers would wait for it.
+    sizes = [torch.full((1,), size, dtype=torch.float64, device=s.device) for size in (len(s), count)]
+    own = torch.cat([*sizes, mean.double(), variance.double() * count])
     rows = over.gather(own)
     samples, counts, means, squares = rows.split([1, 1, channels, channels], dim=1)
     total = counts.sum(0)
@@ -173,6 +174,7 @@ class _Normalise(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None, None, None]:
         s, weight = ctx.saved_tensors
         moments: _Moments = ctx.moments
+        narrow, s, dy = s.dtype, _wide(s), _wide(dy)
         axes, shape = _axes(s), [1, -1, *[1] * (s.ndim - 2)]
         reciprocal = (moments.variance + ctx.eps).rsqrt()  # 1 / sigma
         own = torch.cat(
@@ -189,11 +191,16 @@ class _Normalise(torch.autograd.Function):
         slope = -scale * reciprocal * sum_dyx
         shift = -scale * sum_dy - slope * moments.mean
         scale, slope, shift = (each.to(s.dtype).view(shape) for each in (scale, slope, shift))
-        ds = torch.addcmul(shift, s, slope).addcmul_(dy, scale)
+        ds = torch.addcmul(shift, s, slope).addcmul_(dy, scale).to(narrow)
         if weight is None:
             return ds, None, None, None, None, None
         own_dy, own_dyx = own.to(weight.dtype).chunk(2)
         return ds, own_dyx, own_dy, None, None, None
+
+
+def _wide(s: torch.Tensor) -> torch.Tensor:
+    """The values in float32, or wider, as torch's own norms compute with them: in mixed precision maps are narrower."""
+    return s.float() if s.dtype.itemsize < torch.float32.itemsize else s
 
 
 def _axes(s: torch.Tensor) -> list[int]:

@@ -648,8 +648,8 @@ MUTATIONS = (
     Mutation(
         "memory: the smallest GPU counts",
         ACCELERATOR,
-        "return min(torch.accelerator.get_memory_info(index)[1] for index in range(count()))",
-        "return torch.accelerator.get_memory_info(0)[1]",
+        "return min(map(_memory_bytes, range(count())))",
+        "return _memory_bytes(0)",
         "runtime/planner/test_memory.py::test_the_part_of_a_gpu_that_a_stage_has",
     ),
     Mutation(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,7 +12,10 @@ import torch
 from alray.config.sections.method import METHODS
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent
+from alray.models.readout import Features
 from alray.models.shape import Shape
+from alray.parts.methods.channel_goodness.method import ClassGoodness
+from alray.parts.methods.local_error_signals.method import Transformed
 
 from ..mini_batches import forward_step
 
@@ -220,3 +224,15 @@ def test_gathered_codes_leave_a_loss_of_the_share_alone(make_network: Callable[.
         component.take_gathered(rows, first)
         found += gradient(component, incoming) * len(incoming["s"]) / 8
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_channels_that_come_last_are_channels() -> None:
+    """As in maps of Swin: `[N, height, width, channels]`."""
+    first, last = Shape((6, 4, 5)), Shape((4, 5, 6))
+    maps = torch.randn(3, *first)
+    transformed = [Transformed(cast(Any, SimpleNamespace(output=first, pooling="mean")))]
+    transformed.append(Transformed(cast(Any, SimpleNamespace(output=last, pooling="channels_last"))))
+    transformed[1].load_state_dict(transformed[0].state_dict())
+    assert torch.equal(transformed[0](maps), transformed[1](maps.movedim(1, 3)))
+    goodness = [ClassGoodness(Features(first, 1), 2), ClassGoodness(Features(last, 1, "channels_last"), 2)]
+    assert torch.equal(goodness[0](maps), goodness[1](maps.movedim(1, 3)))

@@ -191,6 +191,15 @@ def test_a_component_says_to_muon_what_its_matrices_are_for(make_network):
     assert optimizer.state_bytes() == 4 * (hidden + 2 * (sum(weights.values()) - hidden))
 
 
+def test_learned_positions_are_embeddings_to_muon(make_network):
+    component = make_network("method=backpropagation", "optimizer=muon").component(0, "cpu")
+    component.f.positions = nn.Parameter(torch.zeros(5, 3))
+    weights = dict(component.f.named_parameters())
+    component.train_with(spec("muon"), f=[component.f])
+    hidden = sum(each.numel() for name, each in weights.items() if each.ndim == 2 and name != "positions")
+    assert component.optimizers()["f"].elements_of().get("Muon", 0) == hidden
+
+
 @pytest.mark.parametrize(
     ("kind", "torchs"),
     [

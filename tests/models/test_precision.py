@@ -92,7 +92,7 @@ def test_whatever_is_narrower_leaves_a_part_in_float32() -> None:
 
 
 def test_a_gpu_that_does_not_know_bfloat16_is_named_before_a_block_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation=True: including_emulation)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "Old GPU")
     gpu = torch.device("cuda", 0)
     require_precision("float32", gpu)

@@ -175,3 +175,21 @@ def test_the_host_waits_for_no_statistics() -> None:
     with Scalars() as scalars:
         loss_of(module, torch.randn(6, 2, 4, 4).double(), torch.randn(6, 16).double()).backward()
     assert scalars.read == 0
+
+
+def test_narrow_maps_are_computed_with_as_torch_does() -> None:
+    """In mixed precision a norm gets maps in bfloat16, in which a mean of 3 loses the digits of the deviations."""
+    torch.manual_seed(2)
+    maps = (torch.randn(64, 8, 8, 8) * 0.5 + 3.0).bfloat16()
+    dy = (torch.randn(64, 8, 8, 8) + 0.3).bfloat16()
+
+    def trained(norm: nn.Module) -> list[torch.Tensor]:
+        given = maps.clone().requires_grad_()
+        norm(given).backward(dy)
+        assert given.grad is not None
+        return [norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var, given.grad.float()]
+
+    mine, torchs = nn.Sequential(nn.BatchNorm2d(8)), nn.BatchNorm2d(8)
+    share_norms(mine, Threads(1).member(0))
+    for one, other in zip(trained(mine[0]), trained(torchs), strict=True):
+        assert one.dtype == other.dtype and (one - other).norm() <= 5e-3 * other.norm()

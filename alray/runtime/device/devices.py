@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,6 +58,25 @@ def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf3
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
+@contextmanager
+def _tf32_restored() -> Iterator[None]:
+    """Restore what torch rounds to TF32 at the end.
+
+    torch has two kinds of flags for it, and refuses to read the older ones where a program has set the newer ones.
+    """
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    newer = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, products.fp32_precision  # type: ignore[attr-defined]
+    older = None
+    with suppress(RuntimeError):
+        older = cudnn.allow_tf32, products.allow_tf32
+    try:
+        yield
+    finally:
+        if older is not None:
+            cudnn.allow_tf32, products.allow_tf32 = older
+        cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, products.fp32_precision = newer  # type: ignore[attr-defined]
+
+
 def _configure_compiler(deterministic: bool) -> None:
     """Have Inductor, the compiler of torch.compile, choose no kernel by measuring if `deterministic`."""
     os.environ[_OF_COMPILER] = "1" if deterministic else "0"  # is read when Inductor is imported
@@ -89,9 +108,8 @@ def configured(threads: int, deterministic: bool, device: torch.device, tf32: Tf
     deterministic_before = torch.get_deterministic_debug_mode()
     compiler_before = os.environ.get(_OF_COMPILER) == "1"
     benchmark_before = torch.backends.cudnn.benchmark
-    tf32_before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with put_back(device):
+    with put_back(device), _tf32_restored():
         try:
             configure(threads, deterministic, device, tf32)
             yield
@@ -100,7 +118,6 @@ def configured(threads: int, deterministic: bool, device: torch.device, tf32: Tf
             torch.set_deterministic_debug_mode(deterministic_before)
             _configure_compiler(compiler_before)
             torch.backends.cudnn.benchmark = benchmark_before
-            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
             if accelerator.is_accelerator(device):
                 gc.collect()  # modules and what autograd keeps may refer to each other
@@ -157,9 +174,9 @@ def number_of_given(given: Sequence[str], visible: str | None) -> int:
 
     Args:
         given: the GPUs that Ray reserved for this process, of which a stage takes the first.
-        visible: the value of CUDA_VISIBLE_DEVICES; None: the process sees all GPUs of its machine. The processes of a
-            node may see GPUs that were given to others, and the numbers of GPUs begin again on each node, so neither
-            the number of the stage nor 0 is right in general.
+        visible: those that the environment shows (`alray.core.accelerator.visible`); None: the process sees all GPUs of
+            its machine. The processes of a node may see GPUs that were given to others, and the numbers of GPUs begin
+            again on each node, so neither the number of the stage nor 0 is right in general.
 
     Raises:
         PlanError: if the process does not see the GPU.

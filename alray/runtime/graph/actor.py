@@ -15,6 +15,7 @@ import ray
 import torch
 import torch.distributed as dist
 
+from alray.core import accelerator
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.appended import opened_log
 from alray.runtime.cluster.nodes import not_shared
@@ -46,8 +47,7 @@ def own_device(assignment: Assignment) -> torch.device:
     """The device of a stage in this process: the GPU that Ray reserved for it, or a CPU."""
     if assignment.device_kind == "cpu":
         return torch.device("cpu")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return devices.pick(assignment.device_kind, gpu=devices.number_of_given(given_gpus(), visible))
+    return devices.pick(assignment.device_kind, gpu=devices.number_of_given(given_gpus(), accelerator.visible()))
 
 
 def given_gpus() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 
+from alray.core import accelerator
 from alray.core.errors import RunError
 from alray.core.storage.appended import opened_log
 from alray.planning.prediction.plan import Plan
@@ -85,7 +87,12 @@ class InlineGraph(Graph):
 
     def close(self) -> None:
         self._abandoned = True
-        self._executor.shutdown(wait=self._outcome.done(), cancel_futures=True)
+        ended = self._outcome.done()
+        self._executor.shutdown(wait=ended, cancel_futures=True)
+        if ended and accelerator.available() is not None:
+            self._loops = []  # with them go weights and rings: another process may need the memory of the GPU
+            gc.collect()
+            accelerator.free_unused_memory()
 
     def _run(self) -> None:
         first = self._assignments[0]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.runtime.device import devices
 
@@ -59,6 +60,26 @@ def test_tf32_is_used_where_the_spec_asks_for_it(tf32: devices.Tf32, convolution
     with devices.configured(torch.get_num_threads(), True, CPU, tf32):
         assert used() == (convolutions, products)
     assert used() == before
+
+
+def test_a_program_may_have_said_itself_what_is_rounded_to_tf32() -> None:
+    """By the flags that torch has now, after which it refuses to read those it had before."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        with devices.configured(torch.get_num_threads(), True, CPU):
+            assert torch.backends.cuda.matmul.fp32_precision != "tf32"
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def test_ray_hides_gpus_of_amd_by_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2")
+    assert accelerator.visible() == "0,1,2,3"
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert devices.number_of_given(["2"], accelerator.visible()) == 0
 
 
 def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:

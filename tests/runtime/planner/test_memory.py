@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,8 +71,8 @@ def test_the_part_of_a_gpu_that_a_stage_has(
     1 GB is left for what this process takes beside tensors, and 1 GB for what that of each stage takes.
     """
     monkeypatch.setattr("alray.core.accelerator.count", lambda: 2)
-    sizes = [(0, 96_000_000_000), (0, 80_000_000_000)]  # free, and in all: the smaller one counts
-    monkeypatch.setattr(torch.accelerator, "get_memory_info", sizes.__getitem__)
+    sizes = [SimpleNamespace(total_memory=size) for size in (96_000_000_000, 80_000_000_000)]  # the smaller one counts
+    monkeypatch.setattr("torch.cuda.get_device_properties", sizes.__getitem__)
     spec = load_small("pipeline.stages=2", f"resources.per_stage={{GPU: {gpus}}}").spec
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
 

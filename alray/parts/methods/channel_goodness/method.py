@@ -40,7 +40,7 @@ class ChannelGoodnessMethod(Method):
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> GoodnessComponent:
         classes = self.task.classes
-        features = Features(facts.output, 1)
+        features = Features(facts.output, 1, facts.pooling)
         if features.width % classes:
             raise SpecError(
                 f"component {index} gives {features.width} channels, which are not {classes} groups of one size",

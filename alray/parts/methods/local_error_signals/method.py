@@ -88,8 +88,10 @@ class Transformed(nn.Module):
         super().__init__()
         self.features: Features | None = None
         self.layer: nn.Module
+        self.moves_channels = facts.pooling == "channels_last"
         if len(facts.output) == 3:
-            self.layer = nn.Conv2d(facts.output[0], facts.output[0], kernel_size=3, padding=1, bias=False)
+            channels = facts.output[-1 if self.moves_channels else 0]
+            self.layer = nn.Conv2d(channels, channels, kernel_size=3, padding=1, bias=False)
         else:
             self.features = Features(facts.output, None, facts.pooling)
             self.layer = nn.Linear(self.features.width, self.features.width, bias=False)
@@ -101,6 +103,8 @@ class Transformed(nn.Module):
         """
         if self.features is not None:
             s = self.features(s, mask)
+        elif self.moves_channels:
+            s = s.movedim(3, 1)
         maps: torch.Tensor = self.layer(s)
         return maps.flatten(2).std(2) if maps.ndim == 4 and maps.shape[1] > 3 and maps.shape[2] > 1 else maps.flatten(1)
 
