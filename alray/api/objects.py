@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alray.api.calls import Overrides, override_texts
@@ -381,7 +381,7 @@ def _dumped(value: Any, name: str) -> bytes:
     import_ray()
     from ray import cloudpickle
 
-    with _by_value(value, cloudpickle):
+    with _by_value(cloudpickle):
         try:
             content: bytes = cloudpickle.dumps(value)
         except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
@@ -395,11 +395,11 @@ def _dumped(value: Any, name: str) -> bytes:
 
 
 @contextmanager
-def _by_value(value: Any, cloudpickle: Any) -> Iterator[None]:
-    """Inside, classes of the user's modules are pickled by value: a stage need not find those modules."""
-    kinds = [value] if isinstance(value, type | FunctionType) else list(map(type, _parts(value)))
-    names = {each.__module__ for kind in kinds for each in getattr(kind, "__mro__", (kind,))}
-    modules = [sys.modules[name] for name in names if name in sys.modules and is_users(sys.modules[name])]
+def _by_value(cloudpickle: Any) -> Iterator[None]:
+    """Inside, classes and functions of the user's modules are pickled by value, also those of objects within objects: a
+    stage need not find those modules."""
+    loaded = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    modules = [module for module in loaded if sys.modules.get(module.__name__) is module and is_users(module)]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -407,9 +407,3 @@ def _by_value(value: Any, cloudpickle: Any) -> Iterator[None]:
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """The modules in a module; another object itself."""
-    modules = getattr(value, "modules", None)
-    return iter(modules()) if callable(modules) else iter((value,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -186,6 +187,18 @@ def test_what_has_a_file_is_named_in_the_spec(folder: Path, monkeypatch: pytest.
     assert run.spec.model.source == "python:my_models.make" and run.spec.model.arguments == {"width": 4}
     assert run.spec.optimizer.model_dump(include={"kind", "name", "lr"}) == {"kind": "torch", "name": "SGD", "lr": 1e-2}
     assert alray.load_run("run").resume({"run.steps": 9}, inline=True, progress=False).summary.steps == 9
+
+
+def test_objects_within_objects_need_no_file_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage on another node does not find the user's modules."""
+    monkeypatch.syspath_prepend(folder)
+    Path("my_rows.py").write_text("class Rows(list):\n    pass\n", encoding="utf-8")
+    rows = importlib.import_module("my_rows").Rows((X[number], int(Y[number])) for number in range(30))
+    given = taken({}, None, data=Subset(rows, range(20))).objects.values["data"]
+    Path("my_rows.py").unlink()
+    monkeypatch.delitem(sys.modules, "my_rows")
+    importlib.invalidate_caches()
+    assert len(given.open("train")) == 20
 
 
 class Dictionaries(Points):
