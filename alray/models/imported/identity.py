@@ -8,7 +8,7 @@ import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Set
 from pathlib import PurePath
-from types import CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy
@@ -21,8 +21,6 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has; hooks are added by name."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), PurePath, torch.dtype, torch.device)
-
-
 _ENCODING = ("utf-8", "surrogatepass")
 
 
@@ -110,11 +108,18 @@ def _function(function: FunctionType, around: tuple[int, ...]) -> str:
     if not _is_users(function):
         return _name(function)
     names = function.__code__.co_freevars
-    cells = [
-        cell.cell_contents for name, cell in zip(names, function.__closure__ or (), strict=True) if name != "__class__"
-    ]
+    closed = zip(names, function.__closure__ or (), strict=True)
+    cells = [_held(cell) for name, cell in closed if name != "__class__"]
     held = _text((function.__defaults__, function.__kwdefaults__, cells), around)
     return f"{_name(function)} {_code(function.__code__)} {held}"
+
+
+def _held(cell: CellType) -> Any:
+    """What a variable of an enclosing function holds; None where it was deleted, or has no value yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _code(code: CodeType) -> str:
