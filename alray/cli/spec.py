@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,7 +117,7 @@ def init(
     changed. The beginning of a name is enough if only one begins like that.
     """
     with terminal(as_json=json) as streams:
-        from alray.config.loading.starter import SCHEMA_FILE, starter, starter_named
+        from alray.config.loading.starter import SCHEMA_FILE, is_starter_study, starter, starter_named
         from alray.config.schema import schema_text
 
         name = starter_named(name)
@@ -134,9 +135,9 @@ def init(
             _written(file, text)
         if _written(schema_file, schema_text()):
             streams.tell(f"{schema_file}: written; editors use it to check the spec")
-        command = "study" if len(texts) > 1 else "run"
-        for base_file in list(texts)[1:]:
-            streams.tell(f"{base_file}: written; the study begins with it")
+        command = "study" if is_starter_study(name) else "run"
+        for file, base_file in pairwise(texts):
+            streams.tell(f"{base_file}: written; `{file.name}` is on top of it")
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:

@@ -10,6 +10,9 @@ from importlib.metadata import entry_points
 
 from alray.core.errors import SpecError
 
+FAULTS_OF_PACKAGE = Exception
+"""The errors that the import of an installed package may raise: any, because its code runs."""
+
 
 @dataclass(frozen=True)
 class Provided:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -208,8 +208,8 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
         of_class = targets if layout.targets is None else ()
         if not header and all(name == str(at) for at, name in enumerate(names) if at not in of_class):
             header = len(names) > 2
-            taken = "taken for the numbers of the columns, and not for a row" if header else "taken for a row"
-            notes = (f"{path.name}: the first line, {','.join(names)}, is {taken}; data.header says otherwise",)
+            taken = "the numbers of the columns, and not for a row" if header else "a row"
+            notes = (_first_line(path, names, taken),)
     if header:
         targets, chosen, more = layout.named(names, path, targets, chosen)
         notes += more
@@ -233,8 +233,22 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
                 seen[written] = plain(written)
             labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
+    if layout.header == "auto" and not header and _begins_with_a_title(labels):
+        found = _read_csv(path, key, replace(layout, header=True))
+        return replace(found, notes=(*found.notes, _first_line(path, names, "the names of the columns")))
     matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
     return Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, tuple(notes))
+
+
+def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
+    return f"{path.name}: the first line, {','.join(names)}, is taken for {taken}; data.header says otherwise"
+
+
+def _begins_with_a_title(labels: Sequence[str]) -> bool:
+    """Whether the first of these labels names their column: it is no number and no other one is like it, while others
+    are alike."""
+    others = labels[1:]
+    return bool(labels) and number(labels[0]) is None and labels[0] not in others and len(set(others)) < len(others)
 
 
 def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float64]:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from alray.config.loading.find_class import class_fault
-from alray.config.loading.inputs import inputs_exist
+from alray.config.loading.inputs import inputs_exist, model_exists
 from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.loading.messages import problem
 from alray.config.loading.own_files import own_files
 from alray.config.sections.grammar import marked
+from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OwnClass
 from alray.config.sections.section import Input
 from alray.config.sections.spec import Spec
@@ -105,6 +106,8 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     inputs = [(path, value) for path, value, _ in marked(spec, Input)]
     here = {path: value for path, value in inputs if _is_relative(loaded.given, path)}
     faults = [finding for finding in inputs_exist(spec) if finding[0] in here]
+    own_model = str(loaded.given.get("model", {}).get("from", "")).startswith(f"{TRANSFORMERS}.")
+    faults += model_exists(spec) if own_model else ()
     references = {path: reference for path, reference, _ in marked(spec, OwnClass)}
     for path, reference in references.items():
         if fault := class_fault(reference, folder, allow_elsewhere=allow_code):
@@ -117,7 +120,11 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
         yield folder / schedule
     for value in here.values():
         yield from _all_files(Path(os.path.normpath(value)))
+    if own_model and spec.model.source is not None:
+        yield from _all_files(Path(os.path.normpath(spec.model.source.removeprefix(TRANSFORMERS))))
     data = spec.data
+    if ("data", "train") in here:
+        yield from (each for each in data.read_beside if each.is_file())
     downloads = data.downloads_to is not None and data.from_files != data
     if data.downloads_to is not None and not downloads and _is_relative(loaded.given, ("data", "root")):
         yield from _all_files(Path(os.path.normpath(data.downloads_to)))

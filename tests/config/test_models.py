@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,15 @@ def test_fields_of_a_data_source_of_ones_own() -> None:
 def test_a_key_named_fields_is_a_field_too() -> None:
     data = spec_with(data={"source": "python:a.Files", "fields": [1]}).data
     assert isinstance(data, OwnData) and data.fields == {"fields": [1]}
+
+
+def test_arguments_of_an_own_class_are_no_keys_of_alray(load_small: Callable[..., Any]) -> None:
+    """They may have the names of keys that other sections have."""
+    own = load_small(
+        "data={source: 'python:words.Own', label_columns: [1]}",
+        "method={kind: 'python:words.Method', gather: true, label_smoothing: 0.1}",
+    )
+    assert own.spec.data.fields == {"label_columns": [1]}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from alray.config.loading.load import load_spec
-from alray.config.loading.starter import SCHEMA_FILE, starter, starter_named, starter_names
+from alray.config.loading.starter import SCHEMA_FILE, is_starter_study, starter, starter_named, starter_names
 from alray.config.study.load import load_study
 from alray.core.errors import SpecError
 
@@ -43,6 +43,16 @@ def test_a_study_comes_with_its_base(tmp_path: Path) -> None:
     assert (study.name, base.name) == ("x.yaml", "equal_components.yaml")
     assert load_study(study).study.base == base and load_study(study).study.study == "x"
     assert load_spec(base).spec.name == "equal_components"
+
+
+@pytest.mark.parametrize("name", ["laptop/slow_link", "laptop/compressed_link", "studies/laptop/slow_links"])
+def test_a_spec_comes_with_all_its_bases(name: str, tmp_path: Path) -> None:
+    texts = starter(name, tmp_path / "equal_components.yaml")
+    for file, text in texts.items():
+        file.write_text(text, encoding="utf-8")
+    first = next(iter(texts))
+    assert is_starter_study(name) == name.startswith("studies")
+    assert load_study(first).trials if is_starter_study(name) else load_spec(first).spec.name == "equal_components"
 
 
 @pytest.mark.parametrize(("file", "name"), [("mine.yaml", "mine"), ("my spec.yaml", "quickstart"), ("on.yaml", "on")])

@@ -65,6 +65,9 @@ def test_hidden_and_other_files_are_passed_over(image_folder: Path) -> None:
     (image_folder / "train/cat/notes.txt").write_text("x", encoding="utf-8")
     (image_folder / "train/cat/._0.jpg").write_bytes(b"x")
     (image_folder / "train/.thumbnails").mkdir()
+    copies = image_folder / "train/cat/.ipynb_checkpoints"
+    copies.mkdir()
+    (copies / "0.jpg").write_bytes(b"x")
     assert len(opened(image_folder).train) == 12
 
 

@@ -89,6 +89,18 @@ def test_columns_of_its_own_order_and_no_header(tmp_path: Path) -> None:
     assert opened(file, label_column=0, columns=3).sample_shape == (1,)
 
 
+def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
+    """Such as years and wavelengths. Their line has a label that no other line has."""
+    file = write_csv(tmp_path / "a.csv", names=("400", "410", "species"))
+    data = opened(file, label_column=2)
+    assert (data.classes, len(data.train)) == (("setosa", "virginica"), 4)
+    assert "is taken for the names of the columns" in "".join(data.notes)
+    assert torch.allclose(values(data), normalised(), atol=1e-6)
+    # A row is one where no label comes twice, and where the class of the first line does.
+    for rows in ([(1, 2, "x"), (3, 4, "y")], [(1, 2, "x"), (3, 4, "y"), (5, 6, "x")]):
+        assert len(opened(write_csv(tmp_path / "b.csv", rows, None), label_column=2).train) == len(rows)
+
+
 def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
     """In any order; they are normalised as the training file is."""
     train = write_csv(tmp_path / "train.csv")

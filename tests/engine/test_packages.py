@@ -199,9 +199,16 @@ def test_a_schedule_in_the_same_bits(own: Workshop, there: Path, monkeypatch: py
     assert two.summary.schedule == "paired"
     of_run = read_environment(own.folder / "two")
     assert of_run is not None and list(of_run["brought_by"]) == ["alray.schedules:paired"]
-    names = "[alray.schedules]\nwrong = json:JSONDecoder\nlost = my_package.nowhere:SCHEDULE\n"
+    names = "[alray.schedules]\nwrong = json:JSONDecoder\nlost = my_package.nowhere:SCHEDULE\nill = ill:SCHEDULE\n"
+    (own.folder / "ill.py").write_text("raise RuntimeError('boom')\n", encoding="utf-8")
     monkeypatch.syspath_prepend(other(own.folder / "c", "broken", "1", names))
-    for name, said in (("wrong", "is no schedule of this name"), ("lost", "cannot be imported"), ("pared", "expected")):
+    monkeypatch.syspath_prepend(str(own.folder))
+    for name, said in (
+        ("wrong", "is no schedule of this name"),
+        ("lost", "cannot be imported"),
+        ("ill", "cannot be imported: RuntimeError: boom"),
+        ("pared", "expected"),
+    ):
         with pytest.raises(SpecError, match=said):
             load_spec(own.spec, [f"pipeline.schedule={name}"])
 

@@ -70,6 +70,20 @@ def test_the_spec_finds_everything_it_names(unpacked: Callable[[Package], tuple[
     assert sorted(load_spec(spec).spec.data.train.resolve().rglob("*.png"))[0].name == "1.png"
 
 
+def test_what_no_key_names_is_sent_too(unpacked: Callable[[Package], tuple[Path, set[str]]]) -> None:
+    """The names of the classes beside a table, and the folder of a model."""
+    Path("specs/classes.txt").write_text("b\na\n", encoding="utf-8")
+    Path("specs/gpt").mkdir()
+    Path("specs/gpt/config.json").write_text("{}", encoding="utf-8")
+    overrides = ["data={source: table, train: table.csv}", "model={from: 'transformers:./gpt'}"]
+    _, names = unpacked(package(Path("specs/mine.yaml"), overrides, [], allow_code=False))
+    assert names == {"specs/mine.yaml", "specs/table.csv", "specs/classes.txt", "specs/gpt/config.json"}
+    Path("specs/gpt/config.json").unlink()
+    Path("specs/gpt").rmdir()
+    with pytest.raises(SpecError, match="there is no folder"):
+        package(Path("specs/mine.yaml"), overrides, [], allow_code=False)
+
+
 @pytest.mark.parametrize("text", ["", "text: {max_tokens: 8}, ", "text: {tokenizer: words.json}, "])
 def test_a_spec_on_text(project: Path, text: str) -> None:
     """The name of a tokenizer is no file, and need not be given."""

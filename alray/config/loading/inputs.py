@@ -11,6 +11,7 @@ from alray.config.loading.load import LoadedSpec, SpecSource, directory_of, file
 from alray.config.objects import NO_OBJECTS, Objects, missing_objects
 from alray.config.sections.checks import Check, Finding
 from alray.config.sections.grammar import marked
+from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OfPackage, OwnClass, reference_to
 from alray.config.sections.section import Input
 from alray.config.sections.spec import Spec
@@ -34,7 +35,7 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
             if fault is not None:
                 yield path, *fault
 
-    return inputs_exist, data_set_exists, classes_exist
+    return inputs_exist, model_exists, data_set_exists, classes_exist
 
 
 def load_with_inputs(
@@ -102,6 +103,14 @@ def inputs_exist(spec: Spec) -> Iterator[Finding]:
                 f"`{path}` is not a {wanted.kind}" if is_other else f"there is no {wanted.kind} `{path}`",
                 f"give a {wanted.kind}; a relative path is taken from the folder of the spec",
             )
+
+
+def model_exists(spec: Spec) -> Iterator[Finding]:
+    """The folder of a model of transformers is there."""
+    source = spec.model.source or ""
+    folder = source.removeprefix(TRANSFORMERS)
+    if source.startswith(f"{TRANSFORMERS}/") and not Path(folder).is_dir():
+        yield ("model", "from"), f"there is no folder `{folder}`", "give a folder with the config of a model"
 
 
 def data_set_exists(spec: Spec) -> Iterator[Finding]:

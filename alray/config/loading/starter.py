@@ -22,26 +22,32 @@ _BASE = re.compile(r"^base: (\S+)", re.MULTILINE)
 def starter_names() -> list[str]:
     """The names of the committed specs and studies, such as `quickstart` and `al/vgg_cifar10`.
 
-    A study whose base is not among them is left out.
+    A spec whose base is not among them is left out.
     """
     names = [file.relative_to(_folder()).as_posix().removesuffix(_SUFFIX) for file in _folder().rglob(f"*{_SUFFIX}")]
     return sorted(name for name in names if (base := _base(name)) is None or base in names)
 
 
+def is_starter_study(name: str) -> bool:
+    """Whether it is that of a study."""
+    return re.search(r"^study:", _text(name), re.MULTILINE) is not None
+
+
 def starter(name: str, file: Path) -> dict[Path, str]:
-    """The files to write for a starter spec, with their texts: the spec, and the base of a study next to it.
+    """The files to write for a starter spec, with their texts: the spec, and next to it its base, the base of that, and
+    so on.
 
     Args:
         file: where the spec will be written; its first line then shows the command that runs this file.
     """
-    text = _adapted(name, file)
-    base = _base(name)
-    if base is None:
-        return {file: text}
-    base_file = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
-    if base_file == file:
-        base_file = file.with_name(f"base_{file.name}")
-    return {file: _BASE.sub(lambda _: f"base: {base_file.name}", text), base_file: _adapted(base, base_file)}
+    texts: dict[Path, str] = {}
+    while (base := _base(name)) is not None:
+        base_file = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
+        while base_file == file or base_file in texts:
+            base_file = base_file.with_name(f"base_{base_file.name}")
+        texts[file] = _BASE.sub(f"base: {base_file.name}", _adapted(name, file))
+        name, file = base, base_file
+    return {**texts, file: _adapted(name, file)}
 
 
 def starter_named(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import get_args
 from alray.config.sections.data import SOURCES
 from alray.config.sections.kind import Finding, parts_of
 from alray.config.sections.method import METHODS
+from alray.config.sections.own_code import OwnCode
 from alray.config.sections.run import LENGTHS
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -217,7 +218,7 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
         )
     if task == DEFAULT_TASK:
         return
-    if getattr(method, "label_smoothing", 0.0):
+    if not isinstance(method, OwnCode) and getattr(method, "label_smoothing", None):
         yield (
             ("method", "label_smoothing"),
             f"it spreads a class over the others, and the task is {task}",
@@ -237,7 +238,7 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
             f"{what} has classes, and no labels for the task {task}",
             f"choose {listed(others)}, or write your own source",
         )
-    if task == DEFAULT_TASK and getattr(data, "label_columns", None) is not None:
+    if task == DEFAULT_TASK and not isinstance(data, OwnCode) and getattr(data, "label_columns", None) is not None:
         yield ("data", "label_columns"), "classification has one column of classes", "set label_column instead"
 
 

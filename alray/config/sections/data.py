@@ -202,6 +202,11 @@ class DataSection(PartSection):
         return "set data.test" if lacks else None
 
     @property
+    def read_beside(self) -> tuple[Path, ...]:
+        """Files that the source reads if they are there, without a key that names them."""
+        return ()
+
+    @property
     def downloads_to(self) -> Path | None:
         """The folder that a download fills, and where the files must lie if nothing is downloaded."""
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from alray.config.sections.checks import Check
 from alray.config.sections.kind import Finding
+from alray.config.sections.own_code import OwnCode
 from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -214,7 +215,8 @@ def shared_norms_suit_the_rest(spec: Spec) -> Iterator[Finding]:
 
 def gathered_contrasts_suit_the_rest(spec: Spec) -> Iterator[Finding]:
     """Samples that are compared over all replicas have passed one network."""
-    if getattr(spec.method, "gather", False) and spec.replicas.synchronise != "every_step":
+    gathers = not isinstance(spec.method, OwnCode) and getattr(spec.method, "gather", False)
+    if gathers and spec.replicas.synchronise != "every_step":
         yield (
             ("method", "gather"),
             "replicas that train apart have no projections in common",

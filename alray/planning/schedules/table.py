@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from alray.core.errors import PlanError
-from alray.core.packages import Provided, provided, require
+from alray.core.packages import FAULTS_OF_PACKAGE, Provided, provided, require
 from alray.core.parts import module_of, names_of
 from alray.planning.schedules.listed import is_listed, schedule_of
 from alray.planning.schedules.schedule import Schedule
@@ -52,9 +52,10 @@ def _of_package(package: Provided) -> Schedule:
     called = f"`{package.name}` of {package.origin}"
     try:
         found = getattr(import_module(package.module), package.attribute, None)
-    except ImportError as error:
+    except FAULTS_OF_PACKAGE as error:
         hint = "correct the package, or install what it needs"
-        raise PlanError(f"{called} cannot be imported: {error}", hint=hint, key=_KEY) from error
+        what = f"{type(error).__name__}: {error}"
+        raise PlanError(f"{called} cannot be imported: {what}", hint=hint, key=_KEY) from error
     if not isinstance(found, Schedule) or found.name != package.name:
         hint = f"{package.module}:{package.attribute} must be a {Schedule.__module__}.Schedule of this name"
         raise PlanError(f"{called} is no schedule of this name", hint=hint, key=_KEY)

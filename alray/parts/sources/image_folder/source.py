@@ -88,12 +88,17 @@ def _subfolders(folder: Path, key: str) -> list[Path]:
     return class_folders(folder, key, holding="pictures")
 
 
+def _is_hidden(path: Path) -> bool:
+    """Whether a file is hidden, or is in a hidden folder, as copies that Jupyter makes."""
+    return any(part.startswith(".") for part in path.parts)
+
+
 def _pictures(subfolder: Path, key: str) -> list[Path]:
     endings = Image.registered_extensions()
     found = [
         path
         for path in subfolder.rglob("*")
-        if path.suffix.lower() in endings and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in endings and not _is_hidden(path.relative_to(subfolder)) and path.is_file()
     ]
     return require_files(found, subfolder, key, holding="pictures")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ValidationInfo, field_validator, model_validator
@@ -83,6 +84,10 @@ class Table(OwnValidationSection):
     @property
     def of_kind(self) -> Expected:
         return Expected(shape=None if self.columns is None else (len(self.columns),))
+
+    @property
+    def read_beside(self) -> tuple[FilePath, ...]:
+        return (self.train.parent / "classes.txt",)
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         yield from column_faults(

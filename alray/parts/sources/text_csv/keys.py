@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.columns import ClassNames, Column, Columns, Delimiter, Header, column_faults
@@ -46,6 +47,10 @@ class TextCsv(TextSection):
     classes: ClassNames | None = None
     """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
     of the training file."""
+
+    @property
+    def read_beside(self) -> tuple[FilePath, ...]:
+        return (self.train.parent / "classes.txt",)
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         yield from column_faults(
