@@ -77,7 +77,7 @@ def test_what_no_key_names_is_sent_too(unpacked: Callable[[Package], tuple[Path,
     Path("specs/gpt/config.json").write_text("{}", encoding="utf-8")
     overrides = ["data={source: table, train: table.csv}", "model={from: 'transformers:./gpt'}"]
     _, names = unpacked(package(Path("specs/mine.yaml"), overrides, [], allow_code=False))
-    assert names == {"specs/mine.yaml", "specs/table.csv", "specs/classes.txt", "specs/gpt/config.json"}
+    assert names == {"mine.yaml", "table.csv", "classes.txt", "gpt/config.json"}
     Path("specs/gpt/config.json").unlink()
     Path("specs/gpt").rmdir()
     with pytest.raises(SpecError, match="there is no folder"):
