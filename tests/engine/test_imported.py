@@ -291,7 +291,7 @@ def test_buffers_come_from_the_weights_and_from_checkpoints(imported: Workshop, 
     imported.spec.write_text(SPEC.replace("width: 6, ", "").replace("components: 4", "components: auto"))
     network = Workload.open(load_spec(imported.spec).spec, UserCode(imported.folder)).network
     parts = [network.component(index, "cpu").f.body for index in range(len(network))]
-    whole = network.whole_model(parts)
+    whole = network.whole_model(parts, len(network))
     assert whole is not None
     torch.save(whole.state_dict() | {"k": torch.tensor([4.0, -3.0])}, imported.folder / "given.pt")
     given = ("model.weights=given.pt", f"method={method}")
