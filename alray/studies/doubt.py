@@ -40,6 +40,8 @@ from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
+OTHER_MACHINES = "the times are of different machines or versions"
+"""How the doubt about trials begins that did not run alike."""
 NO_FIGURE = "there is no such figure"
 """The doubt about a figure that no trial has."""
 Way = Literal["itself", "ratio", "difference"]
@@ -182,6 +184,8 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     """
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
+    if name in TIMES and (machines := results.machines_of([record for row in rows for record in row.best])):
+        reasons.append(f"{OTHER_MACHINES} ({machines})")
     to_target, search = name.endswith("_to_target"), results.study.search
     if search is not None and (to_target or name in SCORES):
         reasons += [sentence for _, _, sentence in at_the_edge(search, rows)]

@@ -323,6 +323,13 @@ def _data_and_budget(overrides: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def data_of(record: TrialRecord) -> str:
+    """A text that is equal for trials that should have the same data. A seed may choose the validation set."""
+    values = _data_and_budget(record.overrides).items()
+    data = {key: value for key, value in values if not key.startswith(_BUDGET)}
+    return json.dumps([record.seed, data], sort_keys=True)
+
+
 def _rank_of_comparison(axis: str) -> int:
     section = parts_of(axis)[0]
     if section == "method":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -424,3 +425,19 @@ def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None
         ] * 2
     (run,) = comparison.groups[0].runs
     assert not run.folder.records and run.score("test", 2) == pytest.approx(0.0), "those of the best, the first one"
+
+
+def test_other_machines_and_other_data_are_told(add: Add) -> None:
+    runs = [add("a", (0.5, 0.9)), add("b", (0.5, 0.9), method="backpropagation"), add("c", (0.5, 0.9), seed=1)]
+    of = {"device": "Xeon", "torch": "2.1", "data_sha256": "1"}
+
+    def notes(*environments: dict[str, str]) -> list[str]:
+        for run, environment in zip(runs, environments, strict=True):
+            (run / "environment.json").write_text(json.dumps(environment))
+        return [each for each in compare_runs(runs).notes if "machines" in each or "data" in each]
+
+    assert notes(of, of, {**of, "data_sha256": "2"}) == []  # a seed may choose the validation set
+    assert notes(of, {**of, "device": "EPYC", "torch": "2.15"}, of) == [
+        "different machines or versions, so times cannot be compared (device: Xeon or EPYC; torch: 2.1 or 2.15)"
+    ]
+    assert notes(of, {**of, "data_sha256": "2"}, of) == ["runs that name the same data had other data"]

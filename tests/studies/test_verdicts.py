@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from alray.studies.figures import OTHER_DATA, warnings_of
+from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
 from alray.studies.report import write_report
 from alray.studies.verdicts import answers_of, compared_text, decided
@@ -234,3 +237,33 @@ def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
     (answer,) = read_study(tmp_path / "out/study.json").verdicts
     assert answer.answer == "holds"
     assert "| streaming is faster | holds in one session |" in (tmp_path / "out/report.md").read_text()
+
+
+def environment(folder: Path, number: int, **of: str) -> None:
+    (folder / f"{number:04d}").mkdir(parents=True, exist_ok=True)
+    (folder / f"{number:04d}/environment.json").write_text(json.dumps(of))
+
+
+def test_times_of_several_machines_or_versions_are_a_doubt_and_no_session(tmp_path: Path) -> None:
+    trials = [
+        trial(n, {"variant": name}, seed=seed, step_time_s=(0.01 if name == "streamed" else 0.02) + 1e-4 * seed)
+        for n, (name, seed) in enumerate((name, seed) for name in ("streamed", "naive") for seed in range(3))
+    ]
+    claims = [
+        {**FASTER, "over": [{"variant": "naive"}]},
+        {"claim": "accurate", "figure": "validation", "of": {"variant": "streamed"}, "above": 0.1},
+    ]
+    for each in trials:
+        environment(tmp_path, each.number, host="a", device="Xeon", torch="2.1", alray="0.2", data_sha256="1")
+    of = results(trials, tmp_path, verdicts=claims)
+    alike, _ = answers_of(of)
+    assert (alike.doubts, alike.one_session, warnings_of(of)) == ([], True, [])
+    for each in trials[3:]:
+        environment(tmp_path, each.number, host="b", device="EPYC", torch="2.15", alray="0.2", data_sha256="2")
+    of = results(trials, tmp_path, verdicts=claims)
+    found, accurate = answers_of(of)
+    (doubt,) = found.doubts
+    assert "different machines" in doubt and "device: Xeon or EPYC; host: a or b; torch: 2.1 or 2.15" in doubt
+    assert not found.one_session and accurate.doubts == []
+    assert [made for made in ("Xeon", "EPYC", "torch 2.1;", "torch 2.15") if made not in str(made_with(of))] == []
+    assert warnings_of(of) == [OTHER_DATA]
