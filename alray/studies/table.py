@@ -107,7 +107,10 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
         (_metric_column("validation"), lambda each: _score(each, "validation")),
         (_metric_column("test"), lambda each: _score(each, "test")),
         (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
-        (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
+        (
+            Column("predicted_step_time_s", "predicted", seconds, "seconds", "smallest"),
+            _measured("predicted_step_time_s"),
+        ),
         (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
         (Column("bubble", "bubble", share, "share", "smallest"), _measured("bubble")),
         (Column("training_s", "training time", seconds, "seconds", "smallest"), _took("training_s")),

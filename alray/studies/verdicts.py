@@ -26,8 +26,8 @@ def answers_of(results: Results) -> list[Answer]:
 
 def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
-    (`confidence.discoveries`). Estimates, and claims without any figure, are none of them."""
-    asked = [at for at, each in enumerate(answers) if each.compared and each.answer != ESTIMATED]
+    (`confidence.discoveries`). Those without a bound, and those without any figure, are none of them."""
+    asked = [at for at, each in enumerate(answers) if each.compared and each.bound]
     flags = dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
     return [
         each
@@ -85,7 +85,7 @@ _IF_ANY = ("needed", "source")
 
 def p_text(answer: Answer) -> str:
     """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none."""
-    if not answer.compared or answer.answer == ESTIMATED:
+    if not answer.compared or not answer.bound:
         return ""
     return "< 0.001" if answer.p < 0.001 else f"{answer.p:.2g}"
 

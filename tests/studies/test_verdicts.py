@@ -13,6 +13,7 @@ from alray.studies.figures import OTHER_DATA, warnings_of
 from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
 from alray.studies.report import write_report
+from alray.studies.table import ROW_FIGURES
 from alray.studies.verdicts import answers_of, compared_text, decided
 
 from .conftest import results, study_folder, trial
@@ -148,6 +149,22 @@ def test_the_critical_batch_sizes_of_two_series_are_compared() -> None:
     assert beyond.compared[0].low < 64 < beyond.compared[0].high
 
 
+def test_two_series_are_compared_by_the_seeds_that_both_have() -> None:
+    generator = np.random.default_rng(0)
+    trials = [*searched("sgd", 16, generator), *searched("momentum", 64, generator)]
+    trials = [
+        each.model_copy(update={"number": number, "seed": each.seed + (each.point["variant"] == "sgd")})
+        for number, each in enumerate(trials)
+    ]
+    further = [each for each in trials if each.point["variant"] == "momentum" and each.seed == 0]
+    trials += [each.model_copy(update={"number": len(trials) + at, "seed": 3}) for at, each in enumerate(further)]
+    claim = {"claim": "longer", "figure": "critical_batch_size", "of": {"variant": "momentum"}, "above": 1.0}
+    study = search_study(*trials, verdicts=[{**claim, "over": [{"variant": "sgd"}]}])
+    (found,) = answers_of(study)
+    assert (found.answer, found.units) == ("holds", "3 seeds")
+    assert "the series share 3 of 4 seeds" in found.doubts
+
+
 def test_the_best_rate_grows_as_a_power_of_the_batch_size() -> None:
     """With the square root of the batch size, and not by the linear rule."""
     trials = [
@@ -228,6 +245,14 @@ def test_claims_of_a_page_are_decided_together() -> None:
     without = Answer(**names, compared=[])
     assert {each.answer for each in decided([*claims, without])} == {"not decided by this study"}
     assert [each.answer for each in decided([without, *claims[:2]])][1:] == ["holds", "not decided by this study"]
+    estimates = [Answer(**{**names, "bound": ""}, compared=[compared])] * 5  # each lacks a point
+    assert decided([*estimates, *claims[:2]])[5].answer == "holds"
+
+
+def test_the_best_of_several_others_is_the_smallest_of_figures_that_cost() -> None:
+    others = {name for name, (column, _) in ROW_FIGURES.items() if column.best == "largest"}
+    assert others == {"validation", "test", "samples_per_s"}
+    assert {name for name, (column, _) in ROW_FIGURES.items() if column.best == "smallest"} == {*ROW_FIGURES} - others
 
 
 def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
