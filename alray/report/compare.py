@@ -96,11 +96,11 @@ class ComparedRun:
     @property
     def chosen(self) -> EvaluationRecord | None:
         """The evaluation with the best validation accuracy; the last one without a validation set, or if the weights of
-        the best were not kept."""
+        the best were not kept. The end of a run may evaluate the same weights again, and then measures more."""
         best = self.figures.best
         if best is None or not self.keeps_best:
             return self.evaluations[-1] if self.evaluations else None
-        return next(record for record in self.evaluations if record.step == best.step)
+        return next(record for record in reversed(self.evaluations) if record.step == best.step)
 
     @cached_property
     def keeps_best(self) -> bool:
