@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +18,17 @@ from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, load_study
 from alray.config.study.trials import Trial
 from alray.core.run_folder.records import Best, Exit, Scores, Summary
+from alray.studies.busy import WAS_BUSY
 from alray.studies.records import Reached, Times, TrialRecord
 from alray.studies.results import Results
 from benchmarks.findings_page import KEPT, REPORTS, SPECS
 
+_BUSY = re.compile(
+    WAS_BUSY + r": other programs took up to (?P<most>[\d.]+) processors from .* trials? "
+    r"\((?P<numbers>[\d, ]+)(?P<more> and \d+ more)?\)"
+)
+"""The warning on a page about trials beside other programs, which tables do not have. Where it does not name all of
+them, every trial counts as one of them."""
 NOWHERE = Path("no run folder is committed")
 
 
@@ -71,11 +79,15 @@ class Report:
         return {trial.number: trial for trial in self.loaded.trials}
 
     def _records(self) -> Iterator[TrialRecord]:
+        busy = _BUSY.search(self.page.read_text(encoding="utf-8")) if self.page.is_file() else None
         with (self.folder / "tables" / "trials.csv").open(encoding="utf-8") as rows:
             for row in csv.DictReader(rows):
                 trial = self._trials[int(row["trial"])]
                 assert int(row["seed"]) == trial.seed, f"{self.name}: trial {trial.number} is another one now"
-                yield _record(trial, self.loaded.spec_of(trial), row)
+                record = _record(trial, self.loaded.spec_of(trial), row)
+                if busy is not None and (busy["more"] or str(trial.number) in busy["numbers"].split(", ")):
+                    record = record.model_copy(update={"taken_processors": float(busy["most"])})
+                yield record
 
 
 def reports(specs: Path = SPECS, folders: Path = REPORTS) -> list[Report]:

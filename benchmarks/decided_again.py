@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from alray.report.figure import Exhibit, exhibits_of
-from alray.studies.busy import WAS_BUSY
 from alray.studies.doubt import NO_FIGURE
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import steps_to_target
@@ -40,10 +39,7 @@ def decide(report: Report) -> None:
     kept["verdicts"] = [answer.model_dump(mode="json") for answer in answers]
     (report.folder / KEPT).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     page = report.page.read_text(encoding="utf-8")
-    scaling = exhibits_of(results, (device_scaling,))
-    if WAS_BUSY in page:  # the committed tables do not tell it
-        scaling = [replace(exhibit, findings=()) for exhibit in scaling]
-    for exhibit in [*exhibits_of(answers, (verdicts,)), *exhibits_of(results, (steps_to_target,)), *scaling]:
+    for exhibit in [*exhibits_of(answers, (verdicts,)), *exhibits_of(results, (steps_to_target, device_scaling))]:
         if f"\n## {exhibit.title}\n" in page:
             page = _with(page, exhibit, report.folder / "figures")
     report.page.write_text(_with_what_is_measured_again(page, answers), encoding="utf-8")

@@ -33,7 +33,12 @@ AMOUNTS = ("validation", "test", "bubble", "exit_time", "growth_of_best_rate")
 OF_SERIES = ("critical_batch_size", "growth_of_best_rate")
 SMALLEST_IS_BEST = (
     *("step_time_s", "training_s", "epoch_s", "forward_s", "backward_s", "update_s", "bubble", "exit_time"),
-    *("parameters", "peak_memory_bytes", "bytes_sent", "all_reduce_bytes", "steps_to_target"),
+    *("parameters", "peak_memory_bytes", "bytes_sent", "all_reduce_bytes", "steps_to_target", "samples_to_target"),
+    *("seconds_to_target", "predicted_step_time_s", "predicted_memory_bytes"),
+)
+OF_TIMES = (
+    *("step_time_s", "predicted_step_time_s", "samples_per_s", "bubble", "training_s", "epoch_s", "forward_s"),
+    *("backward_s", "update_s", "exit_time", "seconds_to_target"),
 )
 TOLERANCE = 0.01
 """Of p-values and of the ends of intervals, as a share of their width. Distributions by numbers differ by less."""
@@ -97,9 +102,12 @@ class StudyTables:
         return [row for row in self.rows if tuple(row[axis] for axis in self.axes) == point]
 
     def settings(self, point: tuple[str, ...]) -> list[list[Row]]:
-        """The trials of a point by what was searched there: trials of one setting follow each other."""
-        rows, repeats = self.at(point), self.study["repeats"]
-        return [rows[at : at + repeats] for at in range(0, len(rows), repeats)]
+        """The trials of a point by what was searched there: trials of one setting follow each other in a session."""
+        found: dict[int, list[Row]] = defaultdict(list)
+        for of_session in by(session, self.at(point)).values():
+            for at, row in enumerate(of_session):
+                found[at // self.study["repeats"]].append(row)
+        return list(found.values())
 
     def chosen(self, point: tuple[str, ...]) -> list[Row]:
         """The best settings: with a target those of most seeds, then fewest steps; else the best validation."""
@@ -116,8 +124,28 @@ class StudyTables:
         return min(self.settings(point), key=cost)
 
     def values(self, point: tuple[str, ...], figure: str, *, logs: bool) -> Values:
+        """The figure of each seed, of times in a study of several sessions that of each session: a mean over trials."""
         ended = [row for row in self.chosen(point) if row["status"] in ("finished", "reached") and row.get(figure)]
-        return {int(row["seed"]): math.log(float(row[figure])) if logs else float(row[figure]) for row in ended}
+        unit = session if figure in OF_TIMES and self.study.get("sessions", 1) > 1 else seed
+        scaled = math.log if logs else float
+        return {
+            each: float(np.mean([scaled(float(row[figure])) for row in rows])) for each, rows in by(unit, ended).items()
+        }
+
+
+def seed(row: Row) -> int:
+    return int(row["seed"])
+
+
+def session(row: Row) -> int:
+    return int(row.get("session") or 0)
+
+
+def by(unit: Callable[[Row], int], rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[unit(row)].append(row)
+    return found
 
 
 def text(value: Any) -> str:
@@ -296,7 +324,8 @@ Fit = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[float, NDArray[
 def curve(tables: StudyTables, fit: Fit, *units: list[tuple[str, ...]]) -> Estimate | None:
     """The logarithm of the critical batch size of a series, or its difference from that of a second one; or the power
     by which its best rate grows."""
-    seeds = sorted({int(row["seed"]) for row in tables.rows})
+    of_units = [{int(row["seed"]) for point in unit for row in tables.at(point)} for unit in units]
+    seeds = sorted(set.intersection(*of_units))
     middles, variances, free, bends, explained = [], [], [], [], 0.0
     for unit in units:
         sizes, columns = [], []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -160,10 +161,11 @@ def _evaluations(old: Iterable[Record], new: Iterable[Record]) -> Iterator[tuple
 def _parting(pair: tuple[EvaluationRecord, EvaluationRecord]) -> Parting:
     """How two evaluations differ, among the values that both measured."""
     then, now = (_scores(record) for record in pair)
-    shared = [name for name in then if name in now]
-    return Parting(
-        pair[0].step, pair[0].epoch, {name: (then[name], now[name]) for name in shared if then[name] != now[name]}
-    )
+    both = {name: (then[name], now[name]) for name in then if name in now}
+    parted = {
+        name: scores for name, scores in both.items() if len(set(scores)) > 1 and not all(map(math.isnan, scores))
+    }
+    return Parting(pair[0].step, pair[0].epoch, parted)
 
 
 def _scores(record: EvaluationRecord) -> dict[str, float]:

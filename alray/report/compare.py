@@ -19,6 +19,7 @@ from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Recor
 from alray.core.run_folder.store import has_checkpoint
 from alray.core.storage.location import Location
 from alray.report.compare_labels import differences, labels_of
+from alray.report.environments import differing, has_other_data
 from alray.report.folder import RunFolder, read_run
 from alray.report.same_weights import Weights
 from alray.report.single_step import SingleStep, single_step
@@ -71,8 +72,18 @@ class ComparedRun:
     def engine(self) -> str:
         """`ray`, `ray_train` or `inline`; after a resume with another one both, such as `ray, inline`. Times measured
         with different engines cannot be compared."""
-        last = str((self.folder.environment or {}).get("engine", "ray"))
+        last = str(self.environment.get("engine", "ray"))
         return ", ".join(dict.fromkeys(each.engine or last for each in self.figures.attempts)) or last
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Where it ran last; empty if that is not known."""
+        return self.folder.environment or {}
+
+    @property
+    def data(self) -> str:
+        """A text that is equal for runs that should have the same data. A seed may choose the validation set."""
+        return json.dumps([self.seed, self.spec["data"]], sort_keys=True)
 
     @property
     def seed(self) -> int:
@@ -85,11 +96,11 @@ class ComparedRun:
     @property
     def chosen(self) -> EvaluationRecord | None:
         """The evaluation with the best validation accuracy; the last one without a validation set, or if the weights of
-        the best were not kept."""
+        the best were not kept. The end of a run may evaluate the same weights again, and then measures more."""
         best = self.figures.best
         if best is None or not self.keeps_best:
             return self.evaluations[-1] if self.evaluations else None
-        return next(record for record in self.evaluations if record.step == best.step)
+        return next(record for record in reversed(self.evaluations) if record.step == best.step)
 
     @cached_property
     def keeps_best(self) -> bool:
@@ -300,6 +311,11 @@ class ComparedRuns:
             ran = [[group.label for group in self.groups if group.first.engine == engine] for engine in engines]
             engines_text = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
             found.append(f"different engines, so accuracies can be compared, and times cannot ({engines_text})")
+        runs = [run for group in self.groups for run in group.counted]
+        if machines := differing(run.environment for run in runs):
+            found.append(f"different machines or versions, so times cannot be compared ({machines})")
+        if has_other_data((run.data, run.environment) for run in runs):
+            found.append("runs that name the same data had other data")
         found += [
             f"{listed}: the weights at the end are the same, so one curve stands for them, except against seconds"
             for listed in (" and ".join(labels) for labels in self._same_weights)

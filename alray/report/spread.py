@@ -37,8 +37,11 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     known = [value for value in each if value is not None]
     if not known:
         return None
-    deviation = stdev(known) if len(known) >= LEAST_FOR_SPREAD else None
-    return Spread(fmean(known), deviation, len(known), len(each) - len(known))
+    finite = all(map(math.isfinite, known))
+    deviation = None
+    if len(known) >= LEAST_FOR_SPREAD:
+        deviation = stdev(known) if finite else math.nan
+    return Spread(fmean(known) if finite else sum(known), deviation, len(known), len(each) - len(known))
 
 
 def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:

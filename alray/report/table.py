@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from alray.core.errors import RequestError
 from alray.report.spread import Spread, shown
@@ -197,7 +197,7 @@ def _unit(column: Column, values: Sequence[CellValue]) -> tuple[str, float]:
         return r"\%", 100.0
     if column.kind in ("count", "setting"):
         return "", 1.0
-    middle = median([abs(mean) for mean in map(_mean, values) if mean is not None])
+    middle = median([abs(mean) for mean in map(_mean, values) if _is_finite(mean)] or [1.0])
     size, unit = next(((size, unit) for size, unit in _SECONDS if middle >= size), _SECONDS[-1])
     return unit, 1.0 / size
 
@@ -232,15 +232,20 @@ def _latex_cells(
 
 def _decimals(column: Column, values: Sequence[CellValue], factor: float) -> int:
     """Decimals of a column: two digits of its smallest deviation; without deviations three digits of the smallest mean,
-    and none of counts that are whole. The largest mean has at most five digits."""
-    means = [abs(mean) * factor for mean in map(_mean, values) if mean]
+    and none of counts that are whole. The largest mean has at most five digits. Only finite numbers count."""
+    means = [abs(mean) * factor for mean in map(_mean, values) if mean and _is_finite(mean)]
     if not means:
         return 0
-    deviations = [each.deviation * factor for each in values if isinstance(each, Spread) and each.deviation]
+    spreads = [each.deviation for each in values if isinstance(each, Spread)]
+    deviations = [deviation * factor for deviation in spreads if deviation and _is_finite(deviation)]
     if not deviations and column.kind == "count" and all(mean == round(mean) for mean in means):
         return 0
     wanted = 1 - _power(min(deviations)) if deviations else 2 - _power(min(means))
     return max(0, min(wanted, 4 - _power(max(means))))
+
+
+def _is_finite(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def _power(value: float) -> int:
@@ -251,7 +256,7 @@ def _power(value: float) -> int:
 def _best(column: Column, values: Sequence[CellValue], factor: float, decimals: int) -> float | None:
     """The best mean of a metric as it is shown, of those that no run lacks; None if there is none or all are equal."""
     whole = [each for each in values if not (isinstance(each, Spread) and each.missing)]
-    means = {round(mean * factor, decimals) for mean in map(_mean, whole) if mean is not None}
+    means = {round(mean * factor, decimals) for mean in map(_mean, whole) if _is_finite(mean)}
     if not column.is_metric or column.best is None or len(means) < 2:
         return None
     return max(means) if column.best == "largest" else min(means)

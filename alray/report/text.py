@@ -56,7 +56,7 @@ def number(value: float | None) -> str:
     """A count or a rate: whole from 1,000 on, otherwise three digits: 12,800, 42, 3.14."""
     if value is None:
         return NOT_MEASURED
-    return f"{value:,.0f}" if value == round(value) or value >= 1000 else _digits(value)
+    return f"{value:,.0f}" if float(value).is_integer() or value >= 1000 else _digits(value)
 
 
 def whole(value: float | None) -> str:

@@ -40,6 +40,8 @@ from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
+OTHER_MACHINES = "the times are of different machines or versions"
+"""How the doubt about trials begins that did not run alike."""
 NO_FIGURE = "there is no such figure"
 """The doubt about a figure that no trial has."""
 Way = Literal["itself", "ratio", "difference"]
@@ -116,14 +118,19 @@ def is_troubled(row: PointRow) -> bool:
 def of_series(results: Results, of: Sequence[PointRow], over: Sequence[PointRow] = ()) -> Doubted:
     """The critical batch size of a series of batch sizes; with a second series, divided by that of this one.
 
-    Every seed counts with its best settings at each batch size.
+    Every seed that both series have counts with its best settings at each batch size.
     """
     found, reasons = [], []
-    for rows in filter(None, (of, over)):
-        series, of_it = _series(results, rows, _steps)
+    both = [rows for rows in (of, over) if rows]
+    seeds_of = [_seeds(results, rows) for rows in both]
+    shared = sorted(set.intersection(*seeds_of))
+    if len(shared) < (most := max(map(len, seeds_of))):
+        reasons.append(f"the series share {len(shared)} of {counted(most, 'seed')}")
+    for rows in both:
+        series, of_it = _series(results, rows, _steps, shared)
         found.append(series)
         reasons += of_it
-    seeds = len(found[0].logs)
+    seeds = len(shared)
     confidence = critical_batch_size(*found)
     if confidence is None:
         few = seeds < LEAST_FOR_SPREAD
@@ -136,8 +143,9 @@ def of_growth(results: Results, rows: Sequence[PointRow]) -> Doubted:
 
     Every seed counts with its best settings at each batch size.
     """
-    series, reasons = _series(results, rows, partial(_rate, results))
-    seeds = len(series.logs)
+    of_rows = sorted(_seeds(results, rows))
+    series, reasons = _series(results, rows, partial(_rate, results), of_rows)
+    seeds = len(of_rows)
     confidence = growth(series)
     if confidence is None:
         few = seeds < LEAST_FOR_SPREAD
@@ -155,12 +163,15 @@ def _rate(results: Results, record: TrialRecord) -> float:
     return float(results.setting(record, "optimizer.lr")) / (1.0 - (results.momentum(record) or 0.0))
 
 
+def _seeds(results: Results, rows: Sequence[PointRow]) -> set[int]:
+    return {record.seed for row in rows for trials in results.settings_of(row) for record in trials}
+
+
 def _series(
-    results: Results, rows: Sequence[PointRow], figure: Callable[[TrialRecord], float]
+    results: Results, rows: Sequence[PointRow], figure: Callable[[TrialRecord], float], seeds: Sequence[int]
 ) -> tuple[Series, list[str]]:
     """A figure of the best settings of each seed at the batch sizes that every seed brought to the target."""
     reasons, sizes, columns = [], [], []
-    seeds = sorted({record.seed for row in rows for trials in results.settings_of(row) for record in trials})
     for row in rows:
         records = [record for trials in results.settings_of(row) for record in trials]
         reached = [[each for each in records if each.seed == seed and each.reached] for seed in seeds]
@@ -182,6 +193,8 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     """
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
+    if name in TIMES and (machines := results.machines_of([record for row in rows for record in row.best])):
+        reasons.append(f"{OTHER_MACHINES} ({machines})")
     to_target, search = name.endswith("_to_target"), results.study.search
     if search is not None and (to_target or name in SCORES):
         reasons += [sentence for _, _, sentence in at_the_edge(search, rows)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from alray.core.counting import counted
-from alray.core.run_folder.records import read_environment
 from alray.report.figure import Exhibit
 from alray.report.table import Table
 from alray.report.text import seconds
@@ -45,20 +45,24 @@ def shown(exhibit: Exhibit) -> list[str]:
 
 
 def made_with(results: Results) -> str | None:
-    """The code, the libraries and the machine of the first trial that ran; None if none did."""
-    for record in results.records:
-        of = read_environment(results.trial_dir(record.number))
-        if of is not None:
-            git = of.get("git")
-            packages = of.get("packages") or {}
-            cores = of.get("cores")
-            changed = " with changes" if git and git["dirty"] else ""
-            commit = f" at commit {git['commit'][:12]}{changed}" if git else ""
-            named = {"Python": of.get("python"), "torch": of.get("torch")} | {
-                name: packages.get(name) for name in ("ray", "numpy")
-            }
-            versions = [f"{name} {version}" for name, version in named.items() if version is not None]
-            software = ", ".join([f"alray {of.get('alray')}{commit}", *versions])
-            hardware = ", ".join(filter(None, [of.get("device"), cores and counted(cores, "core")]))
-            return "; ".join(filter(None, [software, hardware, (of.get("date") or "")[:10]]))
-    return None
+    """The code, the libraries and the machine of the trials, each with the day of the first trial that had it; None if
+    no trial ran."""
+    days: dict[str, str] = {}
+    for of in filter(None, map(results.environment, results.records)):
+        days.setdefault(_with_what(of), (of.get("date") or "")[:10])
+    return " / ".join("; ".join(filter(None, each)) for each in days.items()) or None
+
+
+def _with_what(of: Mapping[str, Any]) -> str:
+    git = of.get("git")
+    packages = of.get("packages") or {}
+    cores = of.get("cores")
+    changed = " with changes" if git and git["dirty"] else ""
+    commit = f" at commit {git['commit'][:12]}{changed}" if git else ""
+    named = {"Python": of.get("python"), "torch": of.get("torch")} | {
+        name: packages.get(name) for name in ("ray", "numpy")
+    }
+    versions = [f"{name} {version}" for name, version in named.items() if version is not None]
+    software = ", ".join([f"alray {of.get('alray')}{commit}", *versions])
+    hardware = ", ".join(filter(None, [of.get("device"), cores and counted(cores, "core")]))
+    return "; ".join(filter(None, [software, hardware]))

@@ -12,7 +12,8 @@ from alray.report.training_time import TrainingTime
 from alray.studies.records import Reached, Times
 
 _GROWN = 10.0
-"""A trial whose losses end above this many times those of its first mini-batch has diverged."""
+"""A trial whose losses end above this many times those of its first mini-batch has diverged. Losses that begin at 0 or
+below are measured by the size of the first that is not 0."""
 _LAST = 0.1
 """The share of the mini-batches whose mean loss counts as the end."""
 
@@ -76,9 +77,11 @@ def divergence(effective_records: Sequence[Record]) -> str | None:
         return None
     last = [record for record in records if record.step > (1.0 - _LAST) * records[-1].step]
     end = sum(total_loss(record) * record.mini_batches for record in last) / sum(record.mini_batches for record in last)
-    if math.isfinite(end) and end <= _GROWN * total_loss(records[0]):
+    first = total_loss(records[0])
+    scale = next(filter(None, map(abs, map(total_loss, records))), 0.0)  # a loss may be 0 at first, or negative
+    if math.isfinite(end) and end - first <= (_GROWN - 1.0) * scale:
         return None
-    return f"the losses grew from {total_loss(records[0]):.3g} in the first mini-batch to {end:.3g} at the end"
+    return f"the losses grew from {first:.3g} in the first mini-batch to {end:.3g} at the end"
 
 
 def total_loss(record: StepRecord) -> float:

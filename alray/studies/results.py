@@ -13,7 +13,8 @@ from alray.config.loading.load import read_document
 from alray.config.study.points import label_of, series_label
 from alray.config.study.section import Study
 from alray.core.metric import Metric
-from alray.core.run_folder.records import Record, effective, read
+from alray.core.run_folder.records import Record, effective, read, read_environment
+from alray.report.environments import OF_TIMES, differing
 from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains
 from alray.studies.table import PointRow, by_settings, rows_of
@@ -108,6 +109,22 @@ class Results:
         path = self.trial_dir(record.number) / "records.jsonl"
         return effective(read(path)) if path.is_file() else []
 
+    def environment(self, record: TrialRecord) -> dict[str, Any]:
+        """Where a trial ran; empty if that is not known."""
+        if record.number not in self._environments:
+            self._environments[record.number] = read_environment(self.trial_dir(record.number)) or {}
+        return self._environments[record.number]
+
+    def machines_of(self, records: Sequence[TrialRecord]) -> str:
+        """How the machines and versions of trials differ, in words. A device that the study chose is none of that."""
+        environments = [self.environment(record) for record in records]
+        if (
+            differing(environments, ["device"])
+            and len({self.setting(each, "resources.device") for each in records}) > 1
+        ):
+            return differing(environments, OF_TIMES[1:])
+        return differing(environments)
+
     def settings_of(self, row: PointRow) -> list[list[TrialRecord]]:
         """As `by_settings`, of all trials of a point."""
         return by_settings(record for record in self.records if label_of(record.point) == label_of(row.point))
@@ -137,6 +154,10 @@ class Results:
             path = next((folder / "spec.yaml" for folder in folders if (folder / "spec.yaml").is_file()), None)
             self._specs[point] = read_document(path).value if path is not None else None
         return self._specs[point]
+
+    @cached_property
+    def _environments(self) -> dict[int, dict[str, Any]]:
+        return {}
 
     @cached_property
     def _specs(self) -> dict[str, Any]:

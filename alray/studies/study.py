@@ -157,6 +157,8 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     """
     require_launched_once()
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
+        with locked(begun.path, watcher.note, "study"):
+            _keep(loaded, begun, watcher, known=_is_known(loaded, begun, allowed=True))
         return write_report(begun)
     if begun is not None:
         begun.require_same_objects(options.objects)
@@ -170,9 +172,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     with ExitStack() as stack:
         if begun is not None:
             stack.enter_context(locked(begun.path, watcher.note, "study"))
-            begun.keep(loaded)
-            if known and (record := _code_of(loaded, begun)) is not None:
-                record.remember(watcher.note)
+            _keep(loaded, begun, watcher, known=known)
         stack.enter_context(sigterm_as_sigint())
         folder = begun
         sessions = _sessions_left(loaded, begun)
@@ -196,6 +196,17 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     assert folder is not None, "a study has a session"
     with _naming_the_resume(folder):
         return write_report(folder)
+
+
+def _keep(loaded: LoadedStudy, folder: StudyFolder, watcher: Watcher, *, known: bool) -> None:
+    """Keep how a study has grown.
+
+    Args:
+        known: whether this user knows its code.
+    """
+    folder.keep(loaded)
+    if known and (record := _code_of(loaded, folder)) is not None:
+        record.remember(watcher.note)
 
 
 def _sessions_left(loaded: LoadedStudy, begun: StudyFolder | None) -> list[int]:
@@ -323,6 +334,7 @@ def _run_trials(
             one_process=runs_in_one_process(spec),
             keeps_checkpoints=spec.run.checkpoint is not None,
             target=study.target.bound_at(trial.point.values) if study.target is not None else None,
+            stop_at=spec.run.stop_at,
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
             objects=options.objects,

@@ -107,7 +107,10 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
         (_metric_column("validation"), lambda each: _score(each, "validation")),
         (_metric_column("test"), lambda each: _score(each, "test")),
         (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
-        (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
+        (
+            Column("predicted_step_time_s", "predicted", seconds, "seconds", "smallest"),
+            _measured("predicted_step_time_s"),
+        ),
         (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
         (Column("bubble", "bubble", share, "share", "smallest"), _measured("bubble")),
         (Column("training_s", "training time", seconds, "seconds", "smallest"), _took("training_s")),
@@ -321,6 +324,13 @@ def _data_and_budget(overrides: Sequence[str]) -> dict[str, Any]:
         for key, value in found.items()
         if key.startswith(_BUDGET) or (key.startswith(("data.", "task.")) and not key.startswith(_SAME_DATA))
     }
+
+
+def data_of(record: TrialRecord) -> str:
+    """A text that is equal for trials that should have the same data. A seed may choose the validation set."""
+    values = _data_and_budget(record.overrides).items()
+    data = {key: value for key, value in values if not key.startswith(_BUDGET)}
+    return json.dumps([record.seed, data], sort_keys=True)
 
 
 def _rank_of_comparison(axis: str) -> int:

@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from alray.config.objects import NO_OBJECTS, Objects
+from alray.config.sections.run import StopAt
 from alray.config.study.trials import Trial
 from alray.core.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
-from alray.core.run_folder.records import EvaluationRecord, Exit, Record, effective, read
+from alray.core.run_folder.records import EvaluationRecord, Exit, Record, Standing, effective, read
 from alray.core.storage.location import Location
 from alray.core.system_errors import system_faults
 from alray.orchestrate import run_spec
@@ -40,6 +41,7 @@ class TrialOrder:
         one_process: the trial has one stage, which runs in the trial's process.
         keeps_checkpoints: they are not deleted at the end.
         target: the metric of the validation set to reach; None: none.
+        stop_at: that of the trial's spec.
         thresholds: the confidences for which early exits are measured; None: they are not.
         objects: that a Python program gave.
         command: what the user typed, where the order is made.
@@ -53,6 +55,7 @@ class TrialOrder:
     target: float | None
     thresholds: tuple[float, ...] | None
     allow_code: bool
+    stop_at: StopAt | None = None
     objects: Objects = NO_OBJECTS
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
@@ -85,12 +88,22 @@ class Unwatched:
 
 @dataclass
 class _Listening(Unwatched):
-    """Passes evaluations on."""
+    """Passes evaluations on, but not the one that ends the run: there is nothing left to decide."""
 
     evaluated: Callable[[EvaluationRecord], None]
+    stop_at: StopAt | None = None
+    total_steps: int | None = None
+    standing: Standing = field(default_factory=Standing)
+
+    def planned(self, plan: Plan) -> None:
+        self.total_steps = plan.total_steps
 
     def record(self, record: Record) -> None:
-        if isinstance(record, EvaluationRecord):
+        if not isinstance(record, EvaluationRecord):
+            return
+        self.standing = self.standing.after(record)
+        is_last = self.total_steps is not None and record.step >= self.total_steps
+        if not is_last and not (self.stop_at is not None and self.stop_at.reached(self.standing)):
             self.evaluated(record)
 
 
@@ -122,7 +135,8 @@ def run_trial(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None] =
     Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
 
     Args:
-        evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
+        evaluated: is called with every evaluation but the one that ends the run. If it raises SystemExit the trial
+            stops there, without a record.
     """
     with system_faults():
         record = _run(order, evaluated)
@@ -142,7 +156,7 @@ def _run(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None]) -> Tr
         command=order.command,
         study=order.folder.path,
     )
-    listening = _Listening(evaluated)
+    listening = _Listening(evaluated, order.stop_at)
     try:
         finished = run_spec(order.base, list(order.trial.overrides), options, listening, listening)
     except OF_THE_MACHINE:

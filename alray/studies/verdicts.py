@@ -13,7 +13,7 @@ from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
 from alray.studies.confidence import LEVEL, MOST_NEEDED, Student, discoveries, seeds_needed, with_sampling_error
-from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
+from alray.studies.doubt import OTHER_MACHINES, Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
@@ -26,8 +26,8 @@ def answers_of(results: Results) -> list[Answer]:
 
 def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
-    (`confidence.discoveries`). Estimates, and claims without any figure, are none of them."""
-    asked = [at for at, each in enumerate(answers) if each.compared and each.answer != ESTIMATED]
+    (`confidence.discoveries`). Those without a bound, and those without any figure, are none of them."""
+    asked = [at for at, each in enumerate(answers) if each.compared and each.bound]
     flags = dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
     return [
         each
@@ -85,7 +85,7 @@ _IF_ANY = ("needed", "source")
 
 def p_text(answer: Answer) -> str:
     """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none."""
-    if not answer.compared or answer.answer == ESTIMATED:
+    if not answer.compared or not answer.bound:
         return ""
     return "< 0.001" if answer.p < 0.001 else f"{answer.p:.2g}"
 
@@ -112,6 +112,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         if figures and all(figure.confidence is not None for figure in figures):
             compared.append(_at_a_place(verdict, place, figures, bound, results.metric))
     known = [figure for _, figures in places for figure in figures if figure.confidence is not None]
+    elsewhere = any(OTHER_MACHINES in doubt for doubt in doubts)  # then it ran in more than one session
     complete = bool(compared) and len(compared) == len(places)
     answer = Answer(
         claim=verdict.claim,
@@ -124,7 +125,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
         units=known[0].units if known else "",
-        one_session=verdict.figure in TIMES and results.study.sessions == 1,
+        one_session=verdict.figure in TIMES and results.study.sessions == 1 and not elsewhere,
     )
     if bound is None or not complete:
         return answer

@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from alray.config.study.load import read_study_file
+from alray.studies.busy import is_disturbed
+from alray.studies.report import write_report
+from alray.studies.table import ROW_FIGURES, TIMES
 from benchmarks import findings_page
+from benchmarks.committed import report_of
 from benchmarks.findings_page import NOT_RUN, OWN_PAGE, PAGE, Finding, findings, kept, page, pages
+from benchmarks.recomputed import OF_TIMES, SMALLEST_IS_BEST, differences
+
+from ..studies.conftest import results, study_folder, trial
 
 STUDY = """\
 study: scaling
@@ -97,3 +104,28 @@ def test_a_source_that_no_seed_has_is_refused(study: Path) -> None:
     study.write_text(STUDY.replace("Lin 2023", "Somebody 2023"), encoding="utf-8")
     with pytest.raises(ValueError, match="Somebody 2023"):
         page(found_of(study))
+
+
+def test_a_report_keeps_its_trials_beside_other_programs() -> None:
+    """Its tables do not have them, its page does."""
+    found = {name: report_of(name).results.records for name in ("race", "training_process")}
+    assert [each.number for each in found["race"] if is_disturbed(each)] == [18, 21]
+    assert all(map(is_disturbed, found["training_process"]))
+
+
+def test_times_of_several_sessions_are_recomputed_session_by_session(tmp_path: Path) -> None:
+    cells = [(session, seed, name) for session in range(5) for seed in range(2) for name in ("al", "bp")]
+    trials = [
+        trial(n, {"variant": name}, seed=seed, session=session, step_time_s=0.01 + 0.001 * ((7 * n) % 5))
+        for n, (session, seed, name) in enumerate(cells)
+    ]
+    over = {"figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1.0}
+    of = results(trials, verdicts=[{"claim": "fast", **over}], sessions=5, repeats=2, measures="times")
+    summary = write_report(study_folder(of, tmp_path / "out")).summary
+    (tmp_path / "out/verdicts.json").write_text(json.dumps(kept(of.study, summary.model_dump(mode="json"))))
+    assert summary.verdicts[0].units == "5 sessions" and differences(tmp_path / "out") == []
+
+
+def test_recomputed_verdicts_know_which_figures_cost_and_which_are_times() -> None:
+    costs = {name for name, (column, _) in ROW_FIGURES.items() if column.best == "smallest"}
+    assert ({*SMALLEST_IS_BEST}, {*OF_TIMES}) == (costs, {*TIMES})

@@ -19,7 +19,7 @@ from alray.api.console.display import PlainLines, accuracies_text
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page, columns, unbroken
 from alray.api.console.live import frame
-from alray.api.reproduction import Parting, Reproduction
+from alray.api.reproduction import Parting, Reproduction, _parting
 from alray.cli import checks, cluster_checks
 from alray.cli.check_result import CheckResult
 from alray.cli.fit import fitting_text
@@ -32,7 +32,7 @@ from alray.cli.terminal import Terminal
 from alray.config.loading.yaml_text import write_yaml
 from alray.core.errors import RequestError
 from alray.core.metric import ACCURACY
-from alray.core.run_folder.records import Best, DepthScores, Failure, Scores
+from alray.core.run_folder.records import Best, DepthScores, EvaluationRecord, Failure, Scores
 from alray.inference import requests
 from alray.inference.export import Exported
 from alray.inference.requests import Evaluated
@@ -398,6 +398,14 @@ def reproduce() -> Show:
         "$ alray reproduce runs/al, on another machine",
         Page(width).fields(reproduction_rows(other)),
     )
+
+
+def test_two_evaluations_that_are_not_a_number_do_not_part() -> None:
+    """Records are read from files, so the two are not the same object."""
+    place = {"time_s": 1.0, "step": 1, "epoch": 1.0, "samples": 1, "per_depth": [], "duration_s": 0.1}
+    broken, again, other = (EvaluationRecord(**place, validation=float(text)) for text in ("nan", "nan", "0.5"))
+    assert _parting((broken, again)).scores == _parting((other, other)).scores == {}
+    assert list(_parting((broken, other)).scores) == ["validation"]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from alray.core.errors import RequestError
 from alray.core.storage.lock import locked
 from alray.data import cache
 from alray.studies.folder import StudyFolder
-from alray.studies.trial import TrialOrder, run_trial
+from alray.studies.trial import TrialOrder, record_of, run_trial
 
 STUDY = """\
 study: scaling
@@ -154,6 +154,18 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     assert (again.code, again.out) == (1, said.out)
     assert again.err.splitlines()[-1].startswith("1 of 4 trials failed")
     assert text == Path("x.yaml").read_text()
+
+
+def test_a_study_whose_trials_have_all_ended_takes_further_claims(alray: Callable[..., Any], study: Path) -> None:
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    for trial in loaded.trials:
+        folder.write(record_of(trial, "diverged", "the losses grew"))
+    claim = "[{claim: it learns, figure: validation, above: 0.0}]"
+    said = alray("study", "--resume", "out", f"verdicts={claim}", "--json").json
+    assert (
+        [each["claim"] for each in said["verdicts"]] == [each.claim for each in folder.study.verdicts] == ["it learns"]
+    )
 
 
 def test_a_resume_runs_what_has_not_ended_of_the_same_study(

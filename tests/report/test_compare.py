@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -311,6 +313,19 @@ def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) ->
     assert (run["chosen"]["step"], run["best"]["step"], run["best_kept"]) == (20, 10, False)
 
 
+def test_what_the_end_of_a_run_measures_of_the_best_weights_counts(given: ModuleType, add: Add) -> None:
+    """With `run.test: end`, the evaluation at which `run.stop_at` ends a run is made again with the test set."""
+    path = add("a", (0.8, None))
+    writer = Writer(path / "records.jsonl")
+    depths = [DepthScores(depth=2, validation=0.8, test=0.7)]
+    again = {"validation": 0.8, "test": 0.7, "per_depth": depths, "duration_s": 0.1}
+    writer.write(EvaluationRecord(**given.at(given.PER_EPOCH, 3.0), **again))
+    writer.close()
+    comparison = compare_runs([path])
+    (group,) = comparison.groups
+    assert group.score("test") == group.score("test", 2) == Spread(0.7, None, 1) and comparison.split == "test"
+
+
 @pytest.fixture
 def resumed(given: ModuleType, add: Add) -> Path:
     """A run of 20 mini-batches with evaluations of 0.1 s after 10 and 20. 70 s pass until the first mini-batch, and
@@ -424,3 +439,27 @@ def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None
         ] * 2
     (run,) = comparison.groups[0].runs
     assert not run.folder.records and run.score("test", 2) == pytest.approx(0.0), "those of the best, the first one"
+
+
+def test_a_comparison_has_metrics_that_are_not_finite(add: Add) -> None:
+    of = {"metric": "mean_squared_error"}
+    runs = [add(f"a{seed}", (error, error), seed=seed, **of) for seed, error in enumerate((1.0, math.inf, 2.0))]
+    runs.append(add("b", (math.nan, math.nan), method="backpropagation", **of))
+    report = ComparisonReport(compare_runs(runs))
+    assert score_table(report.comparison).rows[0][-1] == "inf ± nan" and "inf ± nan" in report.page()
+
+
+def test_other_machines_and_other_data_are_told(add: Add) -> None:
+    runs = [add("a", (0.5, 0.9)), add("b", (0.5, 0.9), method="backpropagation"), add("c", (0.5, 0.9), seed=1)]
+    of = {"device": "Xeon", "torch": "2.1", "data_sha256": "1"}
+
+    def notes(*environments: dict[str, str]) -> list[str]:
+        for run, environment in zip(runs, environments, strict=True):
+            (run / "environment.json").write_text(json.dumps(environment))
+        return [each for each in compare_runs(runs).notes if "machines" in each or "data" in each]
+
+    assert notes(of, of, {**of, "data_sha256": "2"}) == []  # a seed may choose the validation set
+    assert notes(of, {**of, "device": "EPYC", "torch": "2.15"}, of) == [
+        "different machines or versions, so times cannot be compared (device: Xeon or EPYC; torch: 2.1 or 2.15)"
+    ]
+    assert notes(of, {**of, "data_sha256": "2"}, of) == ["runs that name the same data had other data"]

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 
-from alray.report.table import Table, csv_text
+import pytest
+
+from alray.report.spread import spread
+from alray.report.table import Column, Numbers, Table, csv_text
+from alray.report.text import number, score, seconds
 
 TABLE = Table(("run", "a_b | 5 %"), (("al, <fast>", "0.5 ± 0.1"), (r"x*y\z", "–")))
 
@@ -43,3 +48,20 @@ def test_latex_shows_every_sign() -> None:
         r"\bottomrule",
         r"\end{tabular}",
     ]
+
+
+@pytest.mark.parametrize(("broken", "text"), [(math.inf, "inf"), (math.nan, "nan")])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_number_that_is_not_finite_leaves_a_table(broken: float, text: str, seeds: int) -> None:
+    columns = (
+        Column("mse", "error", score, best="largest", is_metric=True, spread=True),
+        Column("rate", "rate", number, spread=True),
+        Column("t", "time", seconds, "seconds", spread=True),
+    )
+    values = [(0.25, 0.5, 0.75), (broken, 1.0, 2.0)]
+    cells = [(spread(of[:seeds]), spread(of[:seeds]), None if broken in of else spread(of[:seeds])) for of in values]
+    table = Numbers(columns, tuple(cells))
+    assert table.texts.rows[1][0] == (text if seeds == 1 else f"{text} ± nan")
+    first, second = table.latex.splitlines()[4:6]
+    assert first.startswith("$0.250$" if seeds == 1 else r"$0.50 \pm 0.25$") and second.startswith(f"${text}")
+    assert Numbers(columns, (cells[1],)).latex.splitlines()[4].startswith(f"${text}")

@@ -90,6 +90,12 @@ def test_the_time_that_a_failure_took_is_no_training() -> None:
         ([2.0, *[25.0] * 19], True),
         ([2.0, *[1e28] * 19], True),
         ([2.0, float("inf")], True),
+        ([-1.0, *[-5.0] * 19], False),
+        ([-1.0, *[-0.5] * 19], False),
+        ([-1.0, *[25.0] * 19], True),
+        ([0.0, 0.0, *[0.5] * 18], False),
+        ([0.0, 0.5, *[25.0] * 18], True),
+        ([0.0] * 20, False),
         ([], False),
     ],
 )

@@ -6,15 +6,22 @@ import errno
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from alray.config.sections.run import StopAt
 from alray.config.study.section import Asha
 from alray.core.errors import DiskFault
 from alray.runtime.runner.engines import TrialEngine
 from alray.studies.schedulers import asha_per_point
+from alray.studies.trial import _Listening
 from alray.studies.tuning import NUMBER, TrialListener, _Watch, trial_resources
+
+from .conftest import evaluation
+
+if TYPE_CHECKING:
+    from alray.planning.prediction.plan import Plan
 
 
 @pytest.mark.parametrize("stages", range(1, 9))
@@ -88,3 +95,15 @@ def test_a_full_disk_where_the_record_of_a_trial_is_written_stops_the_study() ->
     trial = SimpleNamespace(config={NUMBER: 0}, custom_trial_name="0000", last_result={"steps": 3})
     watch.on_trial_complete(0, [trial], trial)
     assert watch.stop_all() and isinstance(watch.fault, DiskFault)
+
+
+def test_the_evaluation_that_ends_a_trial_is_not_put_to_the_scheduler() -> None:
+    """It may be the worst of its rung: a trial that reached its target is not stopped for that."""
+    put: list[int] = []
+    for stop_at in (None, StopAt(above=0.9), StopAt(patience=1)):
+        listening = _Listening(lambda each: put.append(each.step), stop_at)
+        listening.planned(cast("Plan", SimpleNamespace(total_steps=30)))
+        for number, accuracy in ((10, 0.7), (20, 0.95), (25, 0.8), (30, 0.8)):
+            listening.record(evaluation(number, float(number), accuracy))
+        put.append(-1)
+    assert put == [10, 20, 25, -1, 10, 25, -1, 10, 20, -1]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from alray.studies.figures import OTHER_DATA, warnings_of
+from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
 from alray.studies.report import write_report
+from alray.studies.table import ROW_FIGURES
 from alray.studies.verdicts import answers_of, compared_text, decided
 
 from .conftest import results, study_folder, trial
@@ -145,6 +149,22 @@ def test_the_critical_batch_sizes_of_two_series_are_compared() -> None:
     assert beyond.compared[0].low < 64 < beyond.compared[0].high
 
 
+def test_two_series_are_compared_by_the_seeds_that_both_have() -> None:
+    generator = np.random.default_rng(0)
+    trials = [*searched("sgd", 16, generator), *searched("momentum", 64, generator)]
+    trials = [
+        each.model_copy(update={"number": number, "seed": each.seed + (each.point["variant"] == "sgd")})
+        for number, each in enumerate(trials)
+    ]
+    further = [each for each in trials if each.point["variant"] == "momentum" and each.seed == 0]
+    trials += [each.model_copy(update={"number": len(trials) + at, "seed": 3}) for at, each in enumerate(further)]
+    claim = {"claim": "longer", "figure": "critical_batch_size", "of": {"variant": "momentum"}, "above": 1.0}
+    study = search_study(*trials, verdicts=[{**claim, "over": [{"variant": "sgd"}]}])
+    (found,) = answers_of(study)
+    assert (found.answer, found.units) == ("holds", "3 seeds")
+    assert "the series share 3 of 4 seeds" in found.doubts
+
+
 def test_the_best_rate_grows_as_a_power_of_the_batch_size() -> None:
     """With the square root of the batch size, and not by the linear rule."""
     trials = [
@@ -225,6 +245,14 @@ def test_claims_of_a_page_are_decided_together() -> None:
     without = Answer(**names, compared=[])
     assert {each.answer for each in decided([*claims, without])} == {"not decided by this study"}
     assert [each.answer for each in decided([without, *claims[:2]])][1:] == ["holds", "not decided by this study"]
+    estimates = [Answer(**{**names, "bound": ""}, compared=[compared])] * 5  # each lacks a point
+    assert decided([*estimates, *claims[:2]])[5].answer == "holds"
+
+
+def test_the_best_of_several_others_is_the_smallest_of_figures_that_cost() -> None:
+    others = {name for name, (column, _) in ROW_FIGURES.items() if column.best == "largest"}
+    assert others == {"validation", "test", "samples_per_s"}
+    assert {name for name, (column, _) in ROW_FIGURES.items() if column.best == "smallest"} == {*ROW_FIGURES} - others
 
 
 def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
@@ -234,3 +262,33 @@ def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
     (answer,) = read_study(tmp_path / "out/study.json").verdicts
     assert answer.answer == "holds"
     assert "| streaming is faster | holds in one session |" in (tmp_path / "out/report.md").read_text()
+
+
+def environment(folder: Path, number: int, **of: str) -> None:
+    (folder / f"{number:04d}").mkdir(parents=True, exist_ok=True)
+    (folder / f"{number:04d}/environment.json").write_text(json.dumps(of))
+
+
+def test_times_of_several_machines_or_versions_are_a_doubt_and_no_session(tmp_path: Path) -> None:
+    trials = [
+        trial(n, {"variant": name}, seed=seed, step_time_s=(0.01 if name == "streamed" else 0.02) + 1e-4 * seed)
+        for n, (name, seed) in enumerate((name, seed) for name in ("streamed", "naive") for seed in range(3))
+    ]
+    claims = [
+        {**FASTER, "over": [{"variant": "naive"}]},
+        {"claim": "accurate", "figure": "validation", "of": {"variant": "streamed"}, "above": 0.1},
+    ]
+    for each in trials:
+        environment(tmp_path, each.number, host="a", device="Xeon", torch="2.1", alray="0.2", data_sha256="1")
+    of = results(trials, tmp_path, verdicts=claims)
+    alike, _ = answers_of(of)
+    assert (alike.doubts, alike.one_session, warnings_of(of)) == ([], True, [])
+    for each in trials[3:]:
+        environment(tmp_path, each.number, host="b", device="EPYC", torch="2.15", alray="0.2", data_sha256="2")
+    of = results(trials, tmp_path, verdicts=claims)
+    found, accurate = answers_of(of)
+    (doubt,) = found.doubts
+    assert "different machines" in doubt and "device: Xeon or EPYC; host: a or b; torch: 2.1 or 2.15" in doubt
+    assert not found.one_session and accurate.doubts == []
+    assert [made for made in ("Xeon", "EPYC", "torch 2.1;", "torch 2.15") if made not in str(made_with(of))] == []
+    assert warnings_of(of) == [OTHER_DATA]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alray.report import figure
+from alray.report.environments import has_other_data
 from alray.report.figure import Exhibit, Show
 from alray.studies.batch_size import at_the_edge
 from alray.studies.busy import busy_warnings
@@ -17,7 +18,9 @@ from alray.studies.figures.training import depths, early_exits, losses, race, ut
 from alray.studies.impossible import impossible_times
 from alray.studies.published import NOTES
 from alray.studies.results import Results
+from alray.studies.table import data_of
 
+OTHER_DATA = "The data changed while the study ran: trials that should have the same data have other ones."
 EXHIBITS: tuple[Show[Results], ...] = (
     sessions,
     steps_to_target,
@@ -43,13 +46,16 @@ def exhibits_of(results: Results) -> list[Exhibit]:
 
 
 def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]:
-    """The warnings about a study's figures: times that cannot be true, a machine that was busy, best settings on the
-    edge of what was searched, and published curves that the study asks for and none of its exhibits has."""
+    """The warnings about a study's figures: times that cannot be true, a machine that was busy, data that changed
+    between trials, best settings on the edge of what was searched, and published curves that the study asks for and
+    none of its exhibits has."""
     search = results.study.search
+    other = has_other_data((data_of(each), results.environment(each)) for each in results.records)
     drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
     return [
         *impossible_times(results),
         *busy_warnings(results.records),
+        *([OTHER_DATA] if other else []),
         *(() if search is None else (sentence for _, _, sentence in at_the_edge(search, results.rows))),
         *(
             f"published: no figure of this study measures what {source} did, so none has its curves"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from alray.core.run_folder.records import read_environment
 from alray.report.figure import Exhibit
 from alray.report.spread import LEAST_FOR_SPREAD
 from alray.report.table import CellValue, Column, Numbers
@@ -32,7 +31,9 @@ def sessions(results: Results) -> Exhibit | None:
     for number, records in found.items():
         away = [fmean(each[number]) - means[point] for point, each in logs.items() if number in each]
         time = math.exp(fmean(away)) if away else None
-        rows.append((number + 1, _began(results, records), len(records), _taken(records), _machine(records), time))
+        rows.append(
+            (number + 1, _began(results, records), len(records), _taken(records), _machine(results, records), time)
+        )
     tables = {"sessions": Numbers(_COLUMNS, tuple(rows)).texts}
     return Exhibit("Sessions", (), tuple(_spreads(logs)), tables=tables)
 
@@ -70,8 +71,7 @@ def _pooled(groups: Sequence[Sequence[float]]) -> float:
 
 def _began(results: Results, records: Sequence[TrialRecord]) -> str:
     """When the first trial began, as its run folder says."""
-    known = (read_environment(results.trial_dir(record.number)) for record in records)
-    dates = [of["date"] for of in known if of is not None and of.get("date")]
+    dates = [date for record in records if (date := results.environment(record).get("date"))]
     return min(dates)[:16].replace("T", " ") if dates else NOT_MEASURED
 
 
@@ -79,7 +79,9 @@ def _taken(records: Sequence[TrialRecord]) -> float | None:
     return max((each.taken_processors for each in records if each.taken_processors is not None), default=None)
 
 
-def _machine(records: Sequence[TrialRecord]) -> str:
+def _machine(results: Results, records: Sequence[TrialRecord]) -> str:
+    if results.machines_of(records):
+        return "several"
     if any(each.taken_processors is None for each in records):
         return "not known"
     return "busy" if any(map(is_disturbed, records)) else "quiet"
