@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,33 @@ def test_a_partition_asked_for_sets_the_stages_aside(load: Load) -> None:
 def test_stages_asked_for_set_the_partition_aside(load: Load, small: str) -> None:
     loaded = load("pipeline.stages=1", text=small.replace("{stages: 2}", "{partition: [1, 1]}"))
     assert loaded.spec.pipeline.partition == "auto"
+
+
+@pytest.mark.parametrize(
+    ("data", "override"),
+    [
+        ("{source: table, train: a.csv, validation_fraction: 0.2}", "data.validation=b.csv"),
+        ("{source: image_folder, train: a, image_size: 8, validation_fraction: 0.2}", "data.validation=b"),
+        ("{source: 'python:own.Set', validation_fraction: 0.2}", "data.brings_validation=true"),
+        (
+            "{source: torchvision, dataset: CIFAR10, root: a, image_size: 32, validation_fraction: 0.2}",
+            "data.dataset=DTD",
+        ),
+    ],
+)
+def test_a_validation_set_asked_for_sets_the_fraction_aside(load: Load, small: str, data: str, override: str) -> None:
+    text = re.sub(r"data: .*", f"data: {data}", small)
+    loaded = load(override, text=text)
+    assert loaded.spec.data.own_validation and loaded.spec.data.validation_fraction == 0
+    assert loaded.notes == ["data.validation_fraction of the file is set aside: the source has its own validation set"]
+    with pytest.raises(SpecError, match=r"validation_fraction.*leave it out"):
+        load(override, "data.validation_fraction=0.3", text=text)
+
+
+def test_a_file_with_a_validation_set_and_a_fraction_is_refused(load: Load, small: str) -> None:
+    data = "{source: table, train: a.csv, validation: b.csv, validation_fraction: 0.2}"
+    with pytest.raises(SpecError, match="validation_fraction"):
+        load("data.batch_size=4", text=re.sub(r"data: .*", f"data: {data}", small))
 
 
 def test_another_method_of_local_losses_leaves_the_pipeline_alone(load: Load, small: str) -> None:
