@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,27 @@ def test_a_key_by_another_name_or_in_another_section(load: Load, override: str, 
         load(override)
     (problem,) = caught.value.problems
     assert (problem.message, problem.hint) == ("unknown key", f"did you mean `{meant}`?")
+
+
+@pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("name=007", "name='007'"),
+        ("name=1e3", "name='1e3'"),
+        ("data.classes='2020'", "data.classes=['2020']"),
+        ("data.classes='a, b'", "data.classes=['a, b']"),
+        ("data.classes=a b", "data.classes=[a b]"),
+        ("data.classes='a \"b\", c'", """data.classes=['a "b", c']"""),
+    ],
+)
+def test_a_hint_works_when_it_is_followed_in_a_shell(
+    load: Load, complaints: Complaints, small: str, override: str, word: str
+) -> None:
+    text = re.sub(r"data: .*", "data: {source: table, train: a.csv}", small)
+    (said,) = complaints(text, [override])
+    (typed,) = re.findall("in a shell as `(.*)`$", said)
+    assert shlex.split(typed) == [word]
+    assert load(word, text=text)
 
 
 def test_a_key_of_another_kind_of_the_same_section_is_no_suggestion(load: Load) -> None:
