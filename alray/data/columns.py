@@ -80,10 +80,10 @@ def column_number(column: Column, names: Sequence[str], path: Path, key: str) ->
     if isinstance(column, str) and plain(column) in names:
         return list(names).index(plain(column))
     what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
-    shown = ", ".join(f"`{name}`" for name in names[:MOST_SHOWN])
-    raise DataError(
-        f"there is no column {what}", file=str(path), line=1, key=f"data.{key}", hint=f"the first line is {shown}"
-    )
+    hint = f"the first line is {', '.join(f'`{name}`' for name in names[:MOST_SHOWN])}"
+    if meant := next((name for name in names if isinstance(column, int) and name.lstrip("0") == str(column)), None):
+        hint = f"a name that is a number is in quotes: '{meant}', in a shell as `\"data.{key}='{meant}'\"`"
+    raise DataError(f"there is no column {what}", file=str(path), line=1, key=f"data.{key}", hint=hint)
 
 
 def damaged_record(message: str, path: Path, line: int, *, hint: str) -> DataError:

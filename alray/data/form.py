@@ -22,7 +22,7 @@ from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, Toke
 from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation
-from alray.data.split import as_float, as_whole
+from alray.data.split import SampleSplit, as_float, as_whole
 from alray.data.table_file import RowReader
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.shape import Shape
@@ -115,12 +115,13 @@ class SampleForm(Form):
         """
         if self.numbers is not None:
             return as_whole(samples, "a sample")
-        wide = samples.dtype == torch.float64 and len(self.shape) == 1 and self._normalisation is not None
+        wide = samples.dtype == torch.float64 and len(self.shape) == 1 and self.normalisation is not None
         given = samples if wide else as_float(samples.expand(-1, *self.shape), "a sample")
-        return given if self._normalisation is None else self._normalisation.apply(given).to(torch.float32)
+        return given if self.normalisation is None else self.normalisation.apply(given).to(torch.float32)
 
     @property
-    def _normalisation(self) -> Normalisation | None:
+    def normalisation(self) -> Normalisation | None:
+        """By which samples are normalised; None: they are not."""
         return None if self.mean is None or self.std is None else Normalisation(self.mean, self.std)
 
 
@@ -188,7 +189,12 @@ class TargetForm(Form):
 
     def in_units(self, scores: torch.Tensor) -> torch.Tensor:
         """Scores `[outputs]` in the units of the targets, float64."""
-        return Normalisation(self.mean, self.std).undo(scores)
+        return self.normalisation.undo(scores)
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """By which targets are standardised."""
+        return Normalisation(self.mean, self.std)
 
 
 class DataForm(Form):
@@ -207,6 +213,13 @@ class DataForm(Form):
             targets=None if standardised is None else TargetForm(mean=standardised.mean, std=standardised.std),
             input=_form(data.inputs),
         )
+
+    def standardise(self, data: Dataset) -> None:
+        """Have the splits of these data standardised as this says, whatever their training file holds now."""
+        for split in data.splits.values():
+            if isinstance(split, SampleSplit) and isinstance(self.input, SampleForm):
+                split.normalisation = self.input.normalisation
+                split.target_normalisation = None if self.targets is None else self.targets.normalisation
 
     @property
     def reads_files(self) -> bool:

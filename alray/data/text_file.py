@@ -17,7 +17,7 @@ def read_text(path: Path) -> str:
     try:
         return equal_line_ends(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise _not_utf8(error, path, content.count(b"\n", 0, error.start) + 1) from error
+        raise _not_utf8(error, path, len((content[: error.start] + b"?").splitlines())) from error
 
 
 def equal_line_ends(text: str) -> str:
@@ -25,13 +25,24 @@ def equal_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def decoded_lines(lines: Iterable[bytes], path: Path) -> Iterator[str]:
-    """Yield the decoded lines of the file `path`, with their line ends. Raises DataError if a line is not UTF-8."""
-    for number, line in enumerate(lines, start=1):
+def decoded_lines(file: Iterable[bytes], path: Path) -> Iterator[str]:
+    """Yield the decoded lines of the file `path`, with their line ends: "\\n", "\\r\\n", or "\\r" of old files.
+
+    Raises DataError if a line is not UTF-8.
+    """
+    for number, line in enumerate(_lines(file), start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise _not_utf8(error, path, number) from error
+
+
+def _lines(file: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a file. The first one says whether "\\r" ends lines: in other files that is a damaged cell."""
+    ends = False
+    for number, line in enumerate(file):
+        ends = ends or (number == 0 and b"\r" in line.rstrip(b"\r\n"))
+        yield from line.splitlines(keepends=True) if ends else (line,)
 
 
 def _not_utf8(error: UnicodeDecodeError, path: Path, line: int) -> DataError:

@@ -68,7 +68,8 @@ class TrainedNetwork:
         self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
         spec = load_own_spec(run_dir).spec
-        form = form_in(run_dir) if without_data else None
+        of_run = form_in(run_dir)
+        form = of_run if without_data else None
         if form is not None and not (on_cpu or form.reads_files or isinstance(spec.data, OwnCode)):
             form = None  # the source reads what is predicted
         spec = spec_of(run_dir, data, closed=form is not None)
@@ -79,7 +80,7 @@ class TrainedNetwork:
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere, form)
         self.workload.require_same_model(model_of(run_dir), "this run")
-        self.form = DataForm.of(self.workload.data) if form is None else form
+        self.form = of_run or DataForm.of(self.workload.data)
         self._require_same = partial(
             self.workload.facts.identity.require_same,
             data_of(manifest),
@@ -88,6 +89,8 @@ class TrainedNetwork:
             hint="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
         )
         self._require_same(fields=OF_WEIGHTS)
+        if form is None:
+            self.form.standardise(self.workload.data)
         self.device = torch.device("cpu") if on_cpu else self.workload.device
         if not on_cpu:
             self.configure()

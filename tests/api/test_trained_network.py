@@ -198,6 +198,33 @@ def test_raw_rows_are_prepared_as_in_training_and_a_file_has_the_weights(beside_
     assert all(torch.equal(written.pop(name), value) for name, value in network.state_dict().items()) and not written
 
 
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_an_evaluation_standardises_as_in_training_whatever_the_training_file_holds_now(
+    beside_data: None, task: str
+) -> None:
+    """The test set is where it was: no metric of it changes with the file of the training."""
+    rows = numpy.loadtxt("rows.csv", delimiter=",", skiprows=1)
+    if task == "classification":
+        rows[:, 2] = rows[:, 2] > numpy.median(rows[:, 2])
+
+    def write(name: str, rows: Any) -> None:
+        numpy.savetxt(name, rows, "%.8g", ",", header="a,b,y", comments="")
+
+    write("rows.csv", rows[:40])
+    write("test.csv", rows[40:])
+    label = {"label_columns": ["y"]} if task == "regression" else {"label_columns": None, "label_column": "y"}
+    data = {**ROWS["data"], **label, "test": "test.csv", "validation_fraction": 0.0}
+    run = trained({**ROWS, "data": data, "task": {"kind": task}}, AL)
+    before, predicted = run.evaluate(), run.predict("test.csv")
+    rows[:, :2] *= 10
+    if task == "regression":
+        rows[:, 2] -= 500
+    write("rows.csv", rows[:40])
+    assert run.trained().evaluate().scores == before.scores
+    of_run = TrainedNetwork(run.folder, allow_code=False)
+    assert of_run.predict(["test.csv"], None) == predicted
+
+
 def test_a_class_of_ones_own_comes_back_where_it_predicts(beside_data: None) -> None:
     samples = torch.randn(5, 2, 8, 8)
     methods = {"bp": "backpropagation", "dgl": {"kind": "decoupled_greedy", "head": {"pool": 1}}}

@@ -105,6 +105,13 @@ def test_what_cannot_hold_beside_the_spec_is_set_aside(write: Any) -> None:
         load_spec(write("above.yaml", "base: shared/below.yaml\nrun: {steps: 5, epochs: 2}\n"))
 
 
+def test_a_validation_set_sets_the_fraction_of_the_base_aside(write: Any) -> None:
+    write("middle.yaml", "base: shared/below.yaml\ndata: {validation_fraction: 0.2}\n")
+    loaded = load_spec(write("above.yaml", "base: middle.yaml\ndata: {validation: b}\n"))
+    assert loaded.spec.data.own_validation and loaded.spec.data.validation_fraction == 0
+    assert [note.split()[:4] for note in loaded.notes] == [["data.validation_fraction", "of", "the", "base"]]
+
+
 def test_a_problem_is_in_the_file_that_has_it(write: Any, tmp_path: Path) -> None:
     write("shared/below.yaml", BELOW.replace("stages: 2", "stages: 2, in_flite: 3"))
     with pytest.raises(SpecError) as caught:

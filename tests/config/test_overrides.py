@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,33 @@ def test_stages_asked_for_set_the_partition_aside(load: Load, small: str) -> Non
     assert loaded.spec.pipeline.partition == "auto"
 
 
+@pytest.mark.parametrize(
+    ("data", "override"),
+    [
+        ("{source: table, train: a.csv, validation_fraction: 0.2}", "data.validation=b.csv"),
+        ("{source: image_folder, train: a, image_size: 8, validation_fraction: 0.2}", "data.validation=b"),
+        ("{source: 'python:own.Set', validation_fraction: 0.2}", "data.brings_validation=true"),
+        (
+            "{source: torchvision, dataset: CIFAR10, root: a, image_size: 32, validation_fraction: 0.2}",
+            "data.dataset=DTD",
+        ),
+    ],
+)
+def test_a_validation_set_asked_for_sets_the_fraction_aside(load: Load, small: str, data: str, override: str) -> None:
+    text = re.sub(r"data: .*", f"data: {data}", small)
+    loaded = load(override, text=text)
+    assert loaded.spec.data.own_validation and loaded.spec.data.validation_fraction == 0
+    assert loaded.notes == ["data.validation_fraction of the file is set aside: the source has its own validation set"]
+    with pytest.raises(SpecError, match=r"validation_fraction.*leave it out"):
+        load(override, "data.validation_fraction=0.3", text=text)
+
+
+def test_a_file_with_a_validation_set_and_a_fraction_is_refused(load: Load, small: str) -> None:
+    data = "{source: table, train: a.csv, validation: b.csv, validation_fraction: 0.2}"
+    with pytest.raises(SpecError, match="validation_fraction"):
+        load("data.batch_size=4", text=re.sub(r"data: .*", f"data: {data}", small))
+
+
 def test_another_method_of_local_losses_leaves_the_pipeline_alone(load: Load, small: str) -> None:
     text = small.replace("{stages: 2}", "{schedule: overlapped, partition: [1, 1]}")
     loaded = load("method=supervised_contrastive", text=text.replace("{kind: adam}", "{label_lr: 0.1}"))
@@ -157,6 +186,27 @@ def test_a_key_by_another_name_or_in_another_section(load: Load, override: str, 
         load(override)
     (problem,) = caught.value.problems
     assert (problem.message, problem.hint) == ("unknown key", f"did you mean `{meant}`?")
+
+
+@pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("name=007", "name='007'"),
+        ("name=1e3", "name='1e3'"),
+        ("data.classes='2020'", "data.classes=['2020']"),
+        ("data.classes='a, b'", "data.classes=['a, b']"),
+        ("data.classes=a b", "data.classes=[a b]"),
+        ("data.classes='a \"b\", c'", """data.classes=['a "b", c']"""),
+    ],
+)
+def test_a_hint_works_when_it_is_followed_in_a_shell(
+    load: Load, complaints: Complaints, small: str, override: str, word: str
+) -> None:
+    text = re.sub(r"data: .*", "data: {source: table, train: a.csv}", small)
+    (said,) = complaints(text, [override])
+    (typed,) = re.findall("in a shell as `(.*)`$", said)
+    assert shlex.split(typed) == [word]
+    assert load(word, text=text)
 
 
 def test_a_key_of_another_kind_of_the_same_section_is_no_suggestion(load: Load) -> None:

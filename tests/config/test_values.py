@@ -92,6 +92,8 @@ def test_a_hundred_errors_are_enough(complaints: Complaints) -> None:
         (("{kind: associated_learning}", "{kind: scpl}"), "did you mean `supervised_contrastive`?"),
         (("{kind: associated_learning}", "dgl"), "did you mean `decoupled_greedy`?"),
         (("name: small", "name: 7"), "write `'7'`"),
+        (("name: small", "name: 007 # x"), "write `'007'`"),
+        (("name: small", "name: &x 007"), "write `'7'`"),
     ],
 )
 def test_the_mend_says_what_to_write(complaints: Complaints, change: tuple[str, str], hint: str) -> None:

@@ -305,6 +305,16 @@ def test_a_column_without_a_name_is_no_feature(tmp_path: Path, name: str) -> Non
     assert opened(file, columns=[0, 1]).sample_shape == (2,)
 
 
+@pytest.mark.parametrize("key", ["columns", "label_column"])
+def test_a_name_that_is_a_number_is_in_quotes(tmp_path: Path, key: str) -> None:
+    path = write_csv(tmp_path / "a.csv", [(1, 0, 5), (2, 1, 6)], ("2020", "label", "007"))
+    with pytest.raises(DataError, match=f"there is no column number 2020.*in a shell as `\"data.{key}='2020'\"`"):
+        opened(path, **{key: 2020})
+    with pytest.raises(DataError, match=f"'007', in a shell as `\"data.{key}='007'\"`"):
+        opened(path, **{key: 7})
+    assert opened(path, **{key: "2020"})
+
+
 @pytest.mark.parametrize(
     ("first", "rows", "told"),
     [

@@ -157,6 +157,23 @@ def test_line_ends_are_equal(tmp_path: Path, end: str) -> None:
     assert source.open("train").texts[0] == "one\nline\n\ntwo"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
+def test_the_line_ends_of_a_csv_file_are_those_of_any_system(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(f'\ufefflabel,text{end}0,"a{end}b"{end}1,c{end}{end}0,d'.encode())
+    source = TextCsvSource(train=file, test=None)
+    assert source.open("train").texts == ["a\nb", "c", "d"]  # type: ignore[union-attr]
+    for cell, message in ((b"1,2", "expected 2 columns, got 3"), (b"\xff", "not UTF-8")):
+        file.write_bytes(f'label,text{end}0,"a{end}b"{end}1,'.encode() + cell + end.encode())
+        with pytest.raises(DataError, match=rf"a\.csv:4: .*{message}"):
+            TextCsvSource(train=file, test=None)
+    with pytest.raises(DataError, match=r"a\.csv:4: .*not UTF-8"):
+        read_text(file)
+    file.write_bytes(b"label,text\n0,a\n1,b\r0,c\n")
+    with pytest.raises(DataError, match=r"a\.csv:3: this is not a CSV record"):
+        TextCsvSource(train=file, test=None)
+
+
 def test_numbers_as_names_and_the_index_of_pandas(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("0,1\n0,a b\n1,c\n")
     source = TextCsvSource(train=tmp_path / "a.csv", test=None)

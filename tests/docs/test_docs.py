@@ -18,6 +18,7 @@ import pytest
 from pydantic import BaseModel
 
 from alray.cli.main import execute
+from alray.config.loading.load import load_spec
 from alray.config.study.load import is_study, load_study
 from alray.core.run_folder.records import StageRecord, Summary
 from alray.report.definitions import definition
@@ -115,6 +116,16 @@ def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
     text = re.sub(r"set:.*", sgd, textwrap.dedent(study)) + textwrap.dedent(search)
     (folder / "x.yaml").write_text(text, encoding="utf-8")
     assert len(load_study(folder / "x.yaml").trials) == 12 * 20
+
+
+def test_the_example_of_a_spec_on_top_of_another_is_one(tmp_path: Path) -> None:
+    blocks = re.findall(r"^((?:    .+\n)+)", page("writing_a_spec.md"), re.MULTILINE)
+    (example,) = (block for block in blocks if block.startswith("    base:"))
+    (tmp_path / "al").symlink_to(DOCS.parent / "specs" / "al")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x.yaml").write_text(textwrap.dedent(example), encoding="utf-8")
+    spec = load_spec(tmp_path / "mine" / "x.yaml").spec
+    assert (spec.name, spec.model.num_components, spec.pipeline.stages) == ("vgg_cifar10_small", 2, 2)
 
 
 def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def _problem(error: ErrorDetails, locations: SourceLocations, root: type[Section
         context = error["ctx"]
         words = str(context["message"]), str(context["hint"])
     else:
-        words = value_message(error, here)
+        words = value_message(error, here, locations.exactly(path))
     return problem(locations, path, *words, at_key=kind == "extra_forbidden")
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from alray.config.loading.messages import meant_kind
 from alray.config.loading.source_locations import SourceLocations
-from alray.config.sections.grammar import spot_of_error
+from alray.config.sections.data import OwnValidationSection
+from alray.config.sections.grammar import spot_of_error, spot_of_path
 from alray.config.sections.method import DEFAULT, METHODS
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.run import LENGTHS
@@ -36,6 +37,7 @@ def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, 
         *_cuts(document, done),
         *_stages(document, done),
         *_method(document, done),
+        *_validation(document, done),
     ]:
         section = document.get(str(path[0]))
         if isinstance(section, dict) and path[1] in section and path not in done and not locations.is_override(path):
@@ -102,3 +104,13 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
             yield ("pipeline", "partition"), f"{kind} runs on one stage"
     if not section.has_label_chain and _value(document, "optimizer", "label_lr") is not None:
         yield ("optimizer", "label_lr"), f"{kind} has no label chain"
+
+
+def _validation(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    """Whoever gives the source its own validation set wants that one."""
+    section = spot_of_path(document, ("data",)).section
+    if section is None or not issubclass(section, OwnValidationSection):
+        return
+    below = {key: value for key, value in document["data"].items() if ("data", key) not in done}
+    if section.brings_own(document["data"]) and not section.brings_own(below) and below.get("validation_fraction"):
+        yield ("data", "validation_fraction"), "the source has its own validation set"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,18 @@ class SourceLocation:
     text: str | None = None
     key: Span | None = None
     value: Span | None = None
+
+    @property
+    def written(self) -> str | None:
+        """The value as it is written; None if it is not in this line."""
+        return None if self.text is None or self.value is None else self.text[self.value[0] - 1 : self.value[1] - 1]
+
+    def as_override(self, value: str) -> str | None:
+        """The override with another value, as it is typed in a shell; None for a location in a file."""
+        if self.file != COMMAND_LINE or self.text is None:
+            return None
+        word = f"{self.text.partition('=')[0]}={value}"
+        return shlex.quote(word) if re.search(r'["$`\\!]', word) else f'"{word}"'
 
     def problem(self, message: str, hint: str | None, key: str | None, *, at_key: bool = False) -> Problem:
         """A problem here.
@@ -89,6 +102,10 @@ class SourceLocations:
                 location = self._locations[around]
                 return location if around == path else replace(location, value=location.key or location.value)
         return SourceLocation(self.file, None)
+
+    def exactly(self, path: Path) -> SourceLocation | None:
+        """The location of the value at `path`; None if only a section around it has one."""
+        return self._locations.get(path)
 
     def anchor_below(self, path: Path) -> str | None:
         """The name of a YAML anchor in a line of `path` or of a value below it."""

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
+from alray.config.loading.source_locations import SourceLocation
 from alray.config.loading.usual_names import value_meant
+from alray.config.loading.yaml_text import write_yaml
 from alray.config.sections.grammar import Spot
 from alray.config.sections.section import describe, listed
 from alray.core.counting import counted
 
 Words = tuple[str, str]
 """The message and the hint of a problem."""
-_Translate = Callable[[dict[str, Any], Any, Spot], Words]
-"""From the context of pydantic's error, the wrong value and its location to words."""
+_Translate = Callable[[dict[str, Any], Any, Spot, SourceLocation | None], Words]
+"""From the context of pydantic's error, the wrong value, its position and its location to words."""
 
 
-def value_message(error: ErrorDetails, here: Spot) -> Words:
-    """Return message and hint for an error of a single value."""
-    return _VALUES[error["type"]](error.get("ctx", {}), error["input"], here)
+def value_message(error: ErrorDetails, here: Spot, at: SourceLocation | None) -> Words:
+    """Return message and hint for an error of a single value.
+
+    Args:
+        at: where the value is; None if only a section around it has a location.
+    """
+    return _VALUES[error["type"]](error.get("ctx", {}), error["input"], here, at)
 
 
 def _expected(what: str, meant: Callable[[Any], str | None], hint: str) -> _Translate:
@@ -31,18 +38,23 @@ def _expected(what: str, meant: Callable[[Any], str | None], hint: str) -> _Tran
         hint: what to say otherwise.
     """
 
-    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
-        written = meant(value)
+    def translate(context: dict[str, Any], value: Any, here: Spot, at: SourceLocation | None) -> Words:
+        mend = meant(value)
         message = f"expected {what}, got {describe(value)}"
-        if written is None:
+        if mend is None:
             return message, f"{hint}{_or_leave_out(here)}"
-        return message, f"write `{written}`" + (" without quotes" if written == value else "")
+        if meant is _as_text and at is not None and re.fullmatch(r"[-+.\w]+", at.written or ""):
+            mend = f"'{at.written}'"  # the zeros of 007 stay
+        word = at.as_override(mend) if at is not None else None
+        if word is not None and re.search(r"['\"\s]", mend):
+            return message, f"write `{mend}`, in a shell as `{word}`"
+        return message, f"write `{mend}`" + (" without quotes" if mend == value else "")
 
     return translate
 
 
 def _bound(words: str, name: str) -> _Translate:
-    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
+    def translate(context: dict[str, Any], value: Any, here: Spot, at: SourceLocation | None) -> Words:
         bound = context[name]
         wanted = f"{words} {f'{bound:g}' if isinstance(bound, float) else bound}"
         return f"must be {wanted}, got {describe(value)}", f"write a number that is {wanted}{_or_leave_out(here)}"
@@ -51,7 +63,7 @@ def _bound(words: str, name: str) -> _Translate:
 
 
 def _items(words: str, name: str) -> _Translate:
-    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
+    def translate(context: dict[str, Any], value: Any, here: Spot, at: SourceLocation | None) -> Words:
         wanted, given = int(context[name]), int(context["actual_length"])
         message = f"expected {words} {counted(wanted, 'entry', 'entries')}, got {given}"
         change = counted(abs(wanted - given), "entry", "entries")
@@ -60,7 +72,7 @@ def _items(words: str, name: str) -> _Translate:
     return translate
 
 
-def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
+def _literal(context: dict[str, Any], value: Any, here: Spot, at: SourceLocation | None) -> Words:
     known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
     meant = value_meant(value, known) if isinstance(value, str) else None
     message = f"expected {listed(known)}, got {describe(value)}"
@@ -69,7 +81,7 @@ def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
     return message, f"write {'one of these' if len(known) > 1 else f'`{known[0]}`'}{_or_leave_out(here)}"
 
 
-def _section(context: dict[str, Any], value: Any, here: Spot) -> Words:
+def _section(context: dict[str, Any], value: Any, here: Spot, at: SourceLocation | None) -> Words:
     hint = f"write a section with the keys {', '.join(here.keys)}" if here.keys else "write a section, such as {a: 1}"
     return f"expected a section, got {describe(value)}", f"{hint}{_or_leave_out(here)}"
 
@@ -113,9 +125,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def _as_list(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return f"[{str(value).lower()}]"
-    return f"[{value}]" if isinstance(value, str | int | float) else None
+    return " ".join(map(str.strip, write_yaml([value]).splitlines())) if isinstance(value, str | int | float) else None
 
 
 _VALUES: dict[str, _Translate] = {

@@ -246,12 +246,13 @@ class OwnValidationSection(DataSection):
     @classmethod
     def _no_fraction(cls, values: Any) -> Any:
         """A source that comes with a validation set keeps its training set whole."""
-        if isinstance(values, dict) and cls._brings_validation(values):
+        if isinstance(values, dict) and cls.brings_own(values):
             return {"validation_fraction": 0.0, **values}
         return values
 
     @classmethod
-    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+    def brings_own(cls, values: dict[str, Any]) -> bool:
+        """Whether the source has its own validation set, by keys that are not checked yet."""
         return values.get(cls.validation_key) is not None
 
 
@@ -463,7 +464,7 @@ class OwnData(OwnCode, OwnValidationSection):
     """Whether the class has its own validation set, `open("validation")`. Default: false."""
 
     @classmethod
-    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+    def brings_own(cls, values: dict[str, Any]) -> bool:
         return values.get("brings_validation") is True
 
     @property

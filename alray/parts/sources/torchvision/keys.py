@@ -71,7 +71,7 @@ class Torchvision(OwnValidationSection):
         return known_of(self.dataset).sizes.validation > 0
 
     @classmethod
-    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+    def brings_own(cls, values: dict[str, Any]) -> bool:
         return known_of(str(values.get("dataset"))).sizes.validation > 0
 
     @property
