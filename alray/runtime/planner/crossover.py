@@ -163,9 +163,10 @@ def crossover_spec(
         for size in dict.fromkeys((usual, *asked.batch_sizes))
     ]
     contenders = tuple(each.contender() for each in opened)
-    links, limit = opener.links(spec), opened[0].memory_limit
+    numbers = opener.devices(spec)
+    links, limit = opener.links(spec), opened[0].memory_limit(max(numbers))
     memory = asked.memory or (_parts_of(alone_bytes(contenders[0], links[0])) if limit is None else ())
-    axes = Axes(opener.devices(spec), asked.micro_batches, links, (limit, *memory))
+    axes = Axes(numbers, asked.micro_batches, links, (limit, *memory))
     machines = None if spec.machines is None else spec.machines.described()
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
@@ -229,12 +230,11 @@ class _Opened:
         self._shared = cache(self._averaged)
         self._require = cache(self._require_spec)
 
-    @property
-    def memory_limit(self) -> int | None:
-        """Bytes that the smallest device of the machines has; None if nothing is known of it."""
+    def memory_limit(self, devices: int) -> int | None:
+        """Bytes that the smallest of the first devices of the machines has; None if nothing is known of one."""
         if self._spec.machines is None:
             return None
-        limits = stage_memory_limits(self._spec, 1, 1, self._planner.workload.device)
+        limits = stage_memory_limits(self._spec, devices, 1, self._planner.workload.device)
         return min(limits, default=None)
 
     def contender(self) -> Contender:
@@ -265,7 +265,7 @@ class _Opened:
         )
         self._require(way.schedule, stages, replicas)
         if spec.machines is not None:
-            return replace(self._over(link).placed(setting), memory_limits=())
+            return self._over(link).placed(setting)
         found = StageDevices()
         if link != HOST:  # each device is a node by itself, with this card
             machines = machines_of([(Device("device", None), stages * replicas, 1, _link(link), None)])

@@ -352,7 +352,8 @@ class Planner:
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
         if self._machines is None:
             return setting
-        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=setting.is_ring)
+        ring, down = setting.is_ring, setting.scheduled.is_pipeline
+        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=ring, down=down)
         return replace(
             setting,
             costs=self.averaged(setting.costs, replicas, found.replica_link),
