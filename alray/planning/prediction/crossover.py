@@ -339,8 +339,8 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
 
 
 class _Search:
-    """The rows found so far, each with its setting, what its stages' devices have of memory, and the `averaged_share` of
-    its contender."""
+    """The rows found so far, each with its setting, the memory of its stages' devices, and the `averaged_share` of its
+    contender."""
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
@@ -368,12 +368,12 @@ class _Search:
             self._reasons.setdefault((way.method, way.schedule), reason)
             return
         for link, placed in settings.items():
-            setting, first = replace(placed, memory_limits=()), self._axes.memory[0]
-            own = placed.memory_limits or (() if first is None else (first,) * way.stages)
+            setting, theirs = replace(placed, memory_limits=()), self._axes.memory[0]
+            own = placed.memory_limits or (() if theirs is None else (theirs,) * way.stages)
             row = self._add(contender, way, link, setting, own)
             for limit in self._axes.memory:
-                if limit is not None and not _fits(row, limit, own=limit == first):
-                    limits = own if limit == first else (limit,) * way.stages
+                if limit is not None and not _fits(row, limit, own=limit == theirs):
+                    limits = own if limit == theirs else (limit,) * way.stages
                     self._fit(contender, row, replace(setting, memory_limits=limits), own, limit)
 
     def _fit(self, contender: Contender, row: Row, limited: StepSetting, own: tuple[int, ...], limit: int) -> None:

@@ -384,6 +384,8 @@ class Planner:
         sent_share = spec.replicas.compression.sent_share
         if link is None or replicas == 1 or sent_share is None:
             return costs
+        if self._machines is not None:  # what was measured in the memory of one machine says nothing of this link
+            costs = replace(costs, components=tuple(replace(each, reduce_s=0.0) for each in costs.components))
         return averaged_over(
             costs,
             LinkCost(
@@ -410,24 +412,26 @@ class Planner:
         spec, found = self.workload.spec, found or StageDevices()
         costs = self.averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
-        setting = StepSetting(
-            schedule=spec.schedule,
-            costs=costs,
-            stages=stages,
-            in_flight=spec.pipeline.in_flight,
-            micro_batches=spec.micro_batches,
-            virtual_stages=spec.virtual_stages,
-            stage_speed=() if one_process else stage_speeds(spec, stages, found),
-            memory_limits=limits,
-            memories=stage_memories(spec, stages, replicas, one_process=one_process),
-            replicas=replicas,
-            cores=found.cores or self.cores(one_process=one_process),
-            in_turns=one_process and stages * replicas > 1,
-            recomputes=spec.pipeline.activation_checkpointing,
-            links=() if one_process else stage_links(spec, stages, found),
+        setting = self.placed(
+            StepSetting(
+                schedule=spec.schedule,
+                costs=costs,
+                stages=stages,
+                in_flight=spec.pipeline.in_flight,
+                micro_batches=spec.micro_batches,
+                virtual_stages=spec.virtual_stages,
+                stage_speed=() if one_process else stage_speeds(spec, stages, found),
+                memory_limits=limits,
+                memories=stage_memories(spec, stages, replicas, one_process=one_process),
+                replicas=replicas,
+                cores=found.cores or self.cores(one_process=one_process),
+                in_turns=one_process and stages * replicas > 1,
+                recomputes=spec.pipeline.activation_checkpointing,
+                links=() if one_process else stage_links(spec, stages, found),
+            )
         )
         plan = make_plan(
-            self.placed(setting),
+            setting,
             partition,
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
@@ -441,7 +445,7 @@ class Planner:
             plan,
             assumed=self.workload.data.assumed,
             machines=None if machines is None else str(machines),
-            basis=basis_of(costs, machines),
+            basis=basis_of(setting.costs, machines, replicas=replicas),
         )
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 

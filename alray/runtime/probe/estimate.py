@@ -137,6 +137,8 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         components=tuple(components),
         batch_bytes=sum(tensor.nbytes for tensor in read),
         copy_bytes=_copy_bytes(network),
+        precision=network.spec.run.precision,
+        optimizer=network.spec.optimizer.kind,
         **known,
     )
 

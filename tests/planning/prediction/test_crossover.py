@@ -82,7 +82,8 @@ def test_each_stage_keeps_within_its_own_device() -> None:
     limited = replace(usual, setting=lambda way, link: replace(usual.setting(way, link), memory_limits=limits(way)))
     axes = Axes((1, 2), (4,), ("host",), (200_000, 10**6))
     found = map_crossover(Crossover("tiny", {}, axes, (limited,), {}, 64), doing=lambda what: None)
-    best, large = ([row for row in found.at(2, "host", memory) if row.way.stages == 2][0] for memory in axes.memory)
+    two = {memory: [row for row in found.at(2, "host", memory) if row.way.stages == 2] for memory in axes.memory}
+    best, large = (rows[0] for rows in two.values())
     assert large.partition == (4, 4), "each has as much as is asked"
     assert best.partition[0] > 4 and best.step_s > large.step_s
     assert found.at(1, "host", 200_000), "the first device is the large one"

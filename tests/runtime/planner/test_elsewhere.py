@@ -136,6 +136,19 @@ def test_costs_of_a_file_are_those_that_were_measured(
     assert "which stands for A100" in planned("machines={nodes: 8xA100}", f"pipeline.costs={file}").basis["times"]
     with pytest.raises(PlanError, match="is of another network: component 0 has"):
         planned(f"pipeline.costs={file}", "model.components.0.width=4")
+    with pytest.raises(PlanError, match="another precision: float32 there and bf16 here"):
+        planned(f"pipeline.costs={file}", "run.precision=bf16")
+    with pytest.raises(PlanError, match="another optimizer: sgd there and adam here"):
+        planned(f"pipeline.costs={file}", "optimizer.kind=adam")
+    earlier = {name: value for name, value in measured.as_json().items() if name not in ("precision", "optimizer")}
+    earlier["components"][3]["output_shape"] = [5]
+    write_json(tmp_path / "earlier.json", earlier)
+    with pytest.raises(PlanError, match="component 3 has 5 numbers a sample as output there and 3 here"):
+        planned(f"pipeline.costs={tmp_path / 'earlier.json'}")
+    with pytest.raises(
+        PlanError, match="another network: component 0 has 524 bytes a sample as output there and 1,048 here"
+    ):
+        planned(f"pipeline.costs={tmp_path / 'earlier.json'}", "run.precision=float64")
     with pytest.raises(PlanError, match="has 8 components, the model has 9"):
         planned(f"pipeline.costs={file}", "model.components.0.repeat=9")
     for name, value in (("backward_s", -0.5), ("forward_fixed_s", float("-inf"))):
@@ -148,6 +161,22 @@ def test_costs_of_a_file_are_those_that_were_measured(
         write_json(file, measured.as_json() | {name: value})
         with pytest.raises(PlanError, match=f"`{name}` is at least"):
             planned(f"pipeline.costs={file}")
+
+
+def test_averages_of_replicas_take_their_link(planned: Callable[..., Plan], tmp_path: Path) -> None:
+    """Whatever was measured in the memory of one machine."""
+    two = ("replicas.count=2", "pipeline.stages=2")
+    steps, costs = [], planned().costs
+    for measured_s in (0.0, 1.0):
+        file = tmp_path / f"{measured_s}.json"
+        components = [replace(each, reduce_s=measured_s) for each in costs.components]
+        write_json(file, replace(costs, components=tuple(components)).as_json())
+        plan = planned("machines={nodes: 2x2xA100, link: 1 GB/s, within: 1 GB/s}", f"pipeline.costs={file}", *two)
+        steps.append([each.reduce_s for each in plan.costs.components])
+        assert "averages" not in plan.basis
+        shared = planned("machines={nodes: 4xcpu}", f"pipeline.costs={file}", *two)
+        assert ("averages of replicas are not counted" in shared.basis.get("averages", "")) == (measured_s == 0.0)
+    assert steps[0] == steps[1] and 0 < steps[0][0] < 0.01
 
 
 @pytest.mark.parametrize("fixed_s", [-0.6, 2.0])
