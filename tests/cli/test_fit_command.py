@@ -146,6 +146,7 @@ def test_devices(text: str, sizes: list[int]) -> None:
     ("arguments", "message"),
     [
         (["--devices", "4x24"], "--devices: `4x24` is not a number of devices and their memory; write, for example"),
+        (["--devices", "4x24GB", "machines.nodes=2xA100"], "--devices: --on, or the spec, names machines too"),
         (["--devices", "0x24GB"], "--devices: `0x24GB` is not"),
         (["--devices", "1GB", "pipeline.stages=2"], "--devices: 2 stages need as many devices; name more devices"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -18,7 +19,7 @@ from alray.core.storage.json_file import first_fault, read_json
 from alray.planning.prediction.basis import MEASURED_SPREAD, PREDICTED
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import share_s
-from alray.planning.prediction.machines import Machines
+from alray.planning.prediction.machines import DEVICES, Machines
 
 _HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
 PUBLISHED = 0.127
@@ -144,8 +145,13 @@ def _stands_for(costs: Costs, machines: Machines | None) -> str:
     if machines is None:
         return ""
     device = machines.kinds[0]
-    is_named = device.name.partition("-")[0].lower() in costs.device.lower().replace(" ", "")
-    return f", which stands for {device.name} here" if device.peaks and not is_named else ""
+    words = set(re.findall(r"\w+", re.sub(r"rtx ", "rtx", costs.device.lower())))
+    named = [name for name in {**DEVICES, device.name: device} if words >= set(name.lower().split("-"))]
+    return (
+        f", which stands for {device.name} here"
+        if device.peaks and max(named, key=len, default="") != device.name
+        else ""
+    )
 
 
 def _times(read: ComponentCosts, share: float) -> dict[str, Any]:

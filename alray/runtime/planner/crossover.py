@@ -131,7 +131,7 @@ def crossover_spec(
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
-    own, usual = spec.method.kind, spec.data.batch_size
+    own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)
     if spec.pipeline.costs is not None:
         raise RequestError(
             "the spec gives the costs of one method, and a crossover compares several",
@@ -164,7 +164,7 @@ def crossover_spec(
     ]
     contenders = tuple(each.contender() for each in opened)
     numbers = opener.devices(spec)
-    links, limit = opener.links(spec), opened[0].memory_limit(max(numbers))
+    limit = opened[0].memory_limit(max(numbers))
     memory = asked.memory or (_parts_of(alone_bytes(contenders[0], links[0])) if limit is None else ())
     axes = Axes(numbers, asked.micro_batches, links, (limit, *memory))
     machines = None if spec.machines is None else spec.machines.described()
@@ -211,7 +211,16 @@ class _Opener:
         return tuple(number for number in self.asked.devices if number <= most) or (most,)
 
     def links(self, spec: Spec) -> tuple[str, ...]:
-        """Their names."""
+        """Their names. Raises RequestError where one is no link."""
+        for text in self.asked.links:
+            if text == HOST and spec.machines is not None:
+                raise RequestError(
+                    "the machines say which devices are on one host",
+                    key="--link",
+                    hint="give their network card, or leave it out",
+                )
+            if text != HOST:
+                _link(text)
         if self.asked.links:
             return self.asked.links
         return LINKS if spec.machines is None else (spec.machines.link or "as published",)
@@ -290,7 +299,6 @@ class _Opened:
         assert machines is not None, "links are named for machines"
         if not self._opener.asked.links:
             return self._planner
-        _link(link)
         return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
 
     def _averaged(self, replicas: int, link: Link | None) -> Costs:

@@ -147,6 +147,10 @@ def fit_spec(
     composed = read_spec(source)
     loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
+    if devices is not None and spec.machines is not None:
+        raise RequestError(
+            "--on, or the spec, names machines too", key="--devices", hint="leave it out, or --on and `machines`"
+        )
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
         planner = open_planner(loaded, options, teller, without_data=True)

@@ -309,8 +309,8 @@ class Planner:
             raise PlanError(
                 "--probe measures this machine, and the plan is for others",
                 key="--probe",
-                hint="leave it out, or measure on such a device with `alray probe SPEC --output costs.json` and give "
-                "--costs costs.json",
+                hint="leave it out; `alray plan` and `alray fit` take what `alray probe SPEC --output costs.json` "
+                "measured on such a device, with --costs costs.json",
             )
         assert self._machines is not None, "the plan is for machines elsewhere"
         return self._costs_on(self._machines.kinds[0], self._machines.efficiency)
@@ -333,10 +333,20 @@ class Planner:
 
     @cached_property
     def _kinds_speeds(self) -> dict[str, float] | None:
-        """The speed of each kind of device of the machines, relative to the first one; None if there is one."""
+        """The speed of each kind of device of the machines, relative to the first one; None if there is one.
+
+        Raises PlanError where nothing is published of one.
+        """
         machines = self._machines
         if machines is None or len(machines.kinds) == 1:
             return None
+        for kind in machines.kinds:
+            if not kind.peaks:
+                raise PlanError(
+                    f"how fast `{kind.name}` is beside the other devices is not known",
+                    key="machines.nodes",
+                    hint="describe it in machines.devices, with its float32 and the bandwidth of its memory",
+                )
         seconds = {kind.name: train_seconds(self._costs_on(kind, machines.efficiency)) for kind in machines.kinds}
         return {name: seconds[machines.kinds[0].name] / each for name, each in seconds.items()}
 

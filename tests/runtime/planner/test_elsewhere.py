@@ -163,6 +163,52 @@ def test_costs_of_a_file_are_those_that_were_measured(
             planned(f"pipeline.costs={file}")
 
 
+@pytest.mark.parametrize(
+    ("measured", "on", "stands"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100", False),
+        ("NVIDIA A100-SXM4-40GB", "A100", True),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB", False),
+        ("NVIDIA A100-SXM4-80GB", "A10", True),
+        ("NVIDIA L40S", "L4", True),
+        ("NVIDIA H100 80GB HBM3", "H100-PCIe", True),
+        ("NVIDIA H100 PCIe", "H100-PCIe", False),
+        ("NVIDIA GeForce RTX 4090", "RTX4090", False),
+    ],
+)
+def test_a_device_is_known_by_its_whole_name(
+    planned: Callable[..., Plan], tmp_path: Path, measured: str, on: str, stands: bool
+) -> None:
+    file = tmp_path / "costs.json"
+    write_json(file, replace(planned().costs, device=measured, source="file").as_json())
+    plan = planned(f"machines={{nodes: 8x{on}}}", f"pipeline.costs={file}")
+    assert (f"which stands for {on} here" in plan.basis["times"]) == stands
+
+
+def test_what_is_not_known_is_told(planned: Callable[..., Plan], tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    write_json(file, planned().costs.as_json())
+    with pytest.raises(PlanError, match="how fast `24GB` is beside the other devices is not known; describe it"):
+        planned("machines={nodes: '4x24GB,4x48GB', link: 1 GB/s, within: 1 GB/s}", f"pipeline.costs={file}")
+    pipeline = (
+        "method=backpropagation",
+        "pipeline.schedule=1f1b",
+        "pipeline.micro_batches=auto",
+        "pipeline.costs=null",
+    )
+    with pytest.raises(PlanError, match=r"pipeline.micro_batches: the memory .* not known.*resources.memory_bytes"):
+        planned("machines={nodes: 8xcpu}", "pipeline.stages=8", *pipeline)
+
+
+def test_a_plan_that_is_too_large_says_so(planned: Callable[..., Plan]) -> None:
+    whole = planned("pipeline.partition=uniform")
+    assert whole.too_large is None
+    needed = max(stage.memory.total_bytes for stage in whole.stage_plans)
+    plan = planned("machines={nodes: 8xcpu}", "pipeline.partition=uniform", f"resources.memory_bytes={needed - 1}")
+    assert f" needs {needed:,} bytes and its device has {needed - 1:,}" in (plan.too_large or "")
+    assert "no cut fits the memory of the devices" in plan.limited_by
+
+
 def test_averages_of_replicas_take_their_link(planned: Callable[..., Plan], tmp_path: Path) -> None:
     """Whatever was measured in the memory of one machine."""
     two = ("replicas.count=2", "pipeline.stages=2")
