@@ -59,8 +59,8 @@ def crossover(
         spec, overrides, model, data, allow_code, progress: as for `alray.run`.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
         devices, micro_batches: their numbers.
-        link: between any two devices, or with `on` the card of each node, such as "10 Gbit/s, 50 us", or "host"; or
-            several of them.
+        link: between any two devices, or with machines the card of each node, such as "10 Gbit/s, 50 us"; without
+            machines also "host"; or several of them.
         memory: of each device, such as "16GB,80GB".
         batch_sizes: further sizes of the mini-batch, for which steps are known.
         steps: mini-batches to the target: {"associated_learning": 1200, "backpropagation/2bw": 1500}.

@@ -15,7 +15,7 @@ from alray.config.loading.load import SpecSource
 from alray.config.loading.overrides import override_text
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.machines import link_of, parse_nodes
+from alray.planning.prediction.machines import link_of
 from alray.planning.prediction.plan import Plan
 
 if TYPE_CHECKING:
@@ -28,21 +28,15 @@ def machine_texts(on: str | None, link: str | None, within: str | None, costs: s
     for key, text in links.items():
         with _named(f"--{key}"):
             link_of(text)
-    if on is not None:
-        with _named("--on"):
-            parse_nodes(on)
-        texts = [override_text("machines", {"nodes": on, **links})]
-    else:
-        texts = [override_text(f"machines.{key}", text) for key, text in links.items()]
+    given = links if on is None else {"nodes": on, **links}
+    texts = [override_text(f"machines.{key}", text) for key, text in given.items()]
     return texts if costs is None else [*texts, override_text("pipeline.costs", str(Path(costs).absolute()))]
 
 
-def sizes_of(devices: str | Sequence[int] | None, on: str | None) -> Sequence[int] | None:
-    """Bytes of each device; None: those of machines. Raises RequestError if both are given."""
+def sizes_of(devices: str | Sequence[int] | None) -> Sequence[int] | None:
+    """Bytes of each device; None: those of machines. Raises RequestError where they cannot be read."""
     from alray.runtime.planner.fitting import parse_devices
 
-    if devices is not None and on is not None:
-        raise RequestError("--on names devices too", key="--devices", hint="leave out one of the two")
     return parse_devices(devices) if isinstance(devices, str) else devices
 
 
@@ -154,5 +148,5 @@ def search_layouts(
     given = [*found.overrides, *machine_texts(on, link, within, costs)]
     options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
-        sizes = sizes_of(devices, on)
+        sizes = sizes_of(devices)
         return fit_spec(found.spec, given, sizes, probe=probe, options=options, teller=display)

@@ -38,8 +38,9 @@ def crossover(
         list[str] | None,
         typer.Option(
             metavar="LINK",
-            help="The link between any two devices, or with --on the card of each node: '10 Gbit/s, 50 us', 25GB/s, or "
-            "host where all devices are on one. May be given again.  [default: host, 10 Gbit/s, 1 Gbit/s, 100 Mbit/s]",
+            help="The link between any two devices, or with machines the card of each node: '10 Gbit/s, 50 us' or "
+            "25GB/s; without machines also host, where all devices are on one. May be given again.  [default: host, "
+            "10 Gbit/s, 1 Gbit/s, 100 Mbit/s]",
             show_default=False,
         ),
     ] = None,

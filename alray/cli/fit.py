@@ -51,7 +51,7 @@ def fit(
         from alray.cli.event_lines import reading
 
         given = [*(overrides or []), *machine_texts(on, link, within, costs)]
-        sizes = sizes_of(devices, on)
+        sizes = sizes_of(devices)
         with reading(streams, spec) as display:
             from alray.runtime.options import Options
             from alray.runtime.planner.fitting import fit_spec

@@ -156,6 +156,7 @@ def _figures(plan: Plan) -> list[tuple[str, str]]:
         ("evaluation", f"{seconds(plan.evaluation_s)} each, in addition"),
         ("bubble", share(plan.predicted_bubble)),
         ("memory", definition(Summary, "predicted_memory_bytes")),
+        *([("too large", plan.too_large)] if plan.too_large is not None else []),
         ("bound", f"{seconds(plan.bound_s)}, {plan.bound}"),
         ("limited by", plan.limited_by),
     ]

@@ -77,6 +77,12 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
     assert given.code == 2 and "pipeline.costs: the spec gives the costs of one method" in given.errors
 
 
+@pytest.mark.parametrize("link", ["fast", "host"])
+def test_a_link_that_is_none_is_not_the_fault_of_each_way(alray: Callable[..., Any], spec: Path, link: str) -> None:
+    said = alray("crossover", spec, COUNTED, "machines.nodes=4xA100", "--link", "1 GB/s", "--link", link)
+    assert said.code == 2 and "--link: " in said.errors and not Path("crossover.html").exists()
+
+
 @pytest.mark.full
 def test_from_python(spec: Path) -> None:
     found = interface.crossover(

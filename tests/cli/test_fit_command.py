@@ -102,7 +102,7 @@ def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., 
 def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: Callable[[int], None]) -> None:
     terminal(80)
     said = alray("fit", spec, COUNTED, "--devices", "2x24GB")
-    assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ntimes estimated by counting")
+    assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ncosts estimated by counting")
     assert "\nfits  streamed" in said.out
     assert said.out.splitlines()[-1].strip().startswith(f"alray run x.yaml {COUNTED} pipeline.schedule=")
     assert max(map(len, said.out.splitlines()[:-1])) <= 80
@@ -146,6 +146,7 @@ def test_devices(text: str, sizes: list[int]) -> None:
     ("arguments", "message"),
     [
         (["--devices", "4x24"], "--devices: `4x24` is not a number of devices and their memory; write, for example"),
+        (["--devices", "4x24GB", "machines.nodes=2xA100"], "--devices: --on, or the spec, names machines too"),
         (["--devices", "0x24GB"], "--devices: `0x24GB` is not"),
         (["--devices", "1GB", "pipeline.stages=2"], "--devices: 2 stages need as many devices; name more devices"),
         (

@@ -187,8 +187,22 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
     searched = alray("fit", spec, COUNTED, *elsewhere, "--json").json
     assert {row["stages"] for row in searched["rows"]} == {1, 2, 3} and searched["machines"] == "2 nodes of 2 V100"
     assert not any("machines" in each for row in searched["rows"] for each in row["overrides"])
-    for option, wrong in {"--on": "8xA10O", "--link": "25GBs", "--within": "fast"}.items():
-        given = {"--on": "8xA100", option: wrong}
-        failed = alray("plan", spec, *[word for pair in given.items() for word in pair])
+    for option, wrong in {"--link": "25GBs", "--within": "fast"}.items():
+        failed = alray("plan", spec, "--on", "8xA100", option, wrong)
         assert failed.code == 2 and failed.errors.startswith(f"{option}: ")
+    failed = alray("plan", spec, "--on", "8xA10O")
+    assert failed.code == 2 and "nothing is known of a device `8xA10O`" in failed.errors.replace("A10O`", "8xA10O`")
     assert "--probe measures this machine" in alray("plan", spec, COUNTED, *elsewhere, "--probe").errors
+
+
+def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:
+    device = "{memory: 9 GB, bandwidth: 9 GB/s, float32: 1 TFLOP/s}"
+    mine = f"machines={{nodes: 2xmine, link: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"
+    cut = (COUNTED, "pipeline.partition=uniform")
+    planned = alray("plan", spec, *cut, mine, "--json").json
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{mine.replace('=', ': ')}\n", encoding="utf-8")
+    other = alray("plan", spec, *cut, "--on", "4xmine", "--json").json
+    assert other["machines"] == "4 mine" and "at 50% of the peaks" in other["basis"]["times"]
+    assert other["predicted_step_time_s"] == planned["predicted_step_time_s"] and other["too_large"] is None
+    small = alray("plan", spec, *cut, "--on", "4xmine", "resources.memory_bytes=9").out
+    assert re.search("^too large .* needs [0-9,]+ bytes and its device has 9", small, re.MULTILINE)

@@ -15,15 +15,19 @@ MEASURED_SPREAD = (1 / PREDICTED[1], 1 / PREDICTED[0])
 """The least and the most that a step took over its prediction from measured components."""
 
 
-def basis_of(costs: Costs, machines: Machines | None = None) -> dict[str, str]:
-    """A sentence each for the times, the memory and the links of a plan with these costs.
+def basis_of(costs: Costs, machines: Machines | None = None, *, replicas: int = 1) -> dict[str, str]:
+    """A sentence each for the times, the memory and the links of a plan with these costs, and for averages of replicas
+    if they are not known.
 
     Args:
         machines: that it is for; None: this one.
+        replicas: that average gradients as the costs say.
     """
     found = {"times": _times(costs), "memory": _memory(costs, machines)}
     if machines is not None:
         found["links"] = _links(machines)
+        if replicas > 1 and not any(each.reduce_s for each in costs.components):
+            found["averages"] = "averages of replicas are not counted: nothing is known of their time"
     return found
 
 

@@ -140,6 +140,8 @@ class Costs:
     origin: str = ""  # words on where the times come from, if they are not of this machine
     spread: tuple[float, float] = (1.0, 1.0)  # the least and the most that the true times may be, over these
     spread_origin: str = ""  # words on where the spread comes from
+    precision: str = ""  # `run.precision` that they are of; "": not known
+    optimizer: str = ""  # kind of the optimizer; "": not known
     chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property

@@ -89,7 +89,7 @@ class Axes:
         devices: numbers of devices that there are; a way may use fewer.
         micro_batches: for the schedules that cut mini-batches.
         links: the names of the links between devices.
-        memory: bytes of each device; None: no limit.
+        memory: bytes of each device; None: no limit. Where settings have limits, these count in place of the first.
     """
 
     devices: tuple[int, ...]
@@ -138,6 +138,7 @@ class Row:
         step_s: of one mini-batch.
         least_s: no cut has a shorter step.
         memory_bytes: of the stage that needs the most.
+        over: whether a stage needs more than its own device has.
         sent_bytes: by all devices, for one mini-batch.
     """
 
@@ -149,6 +150,7 @@ class Row:
     least_s: float
     memory_bytes: int
     sent_bytes: float
+    over: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ class Crossover:
             for row in self._by_link[link]
             if row.way.devices <= devices
             and (micro_batches is None or _has(row.way, micro_batches))
-            and _fits(row, memory)
+            and _fits(row, memory, own=memory == self.axes.memory[0])
         ]
 
     @cached_property
@@ -283,10 +285,13 @@ def _has(way: Way, micro_batches: int) -> bool:
     return way.micro_batches == micro_batches or not SCHEDULES[way.schedule].cuts_mini_batches
 
 
-def _fits(row: Row, memory: int | None) -> bool:
-    if memory is None:
-        return row.memory_limit is None
-    return row.memory_limit == memory or (row.memory_limit is None and row.memory_bytes <= memory)
+def _fits(row: Row, memory: int | None, *, own: bool) -> bool:
+    """Args:
+    own: whether this memory stands for what each device has.
+    """
+    if memory is None or row.memory_limit is not None:
+        return row.memory_limit == memory
+    return not row.over if own else row.memory_bytes <= memory
 
 
 def map_crossover(asked: Crossover, doing: Callable[[str], None]) -> Crossover:
@@ -334,11 +339,12 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
 
 
 class _Search:
-    """The rows found so far, each with its setting and the `averaged_share` of its contender."""
+    """The rows found so far, each with its setting, the memory of its stages' devices, and the `averaged_share` of its
+    contender."""
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
-        self._found: dict[Row, tuple[StepSetting, float]] = {}
+        self._found: dict[Row, tuple[StepSetting, tuple[int, ...], float]] = {}
         self._reasons: dict[tuple[str, str], str] = {}
 
     @property
@@ -361,23 +367,25 @@ class _Search:
             reason = f"{first.message}; {first.hint}" if first.hint else first.message
             self._reasons.setdefault((way.method, way.schedule), reason)
             return
-        for link, setting in settings.items():
-            row = self._add(contender, way, link, setting)
+        for link, placed in settings.items():
+            setting, theirs = replace(placed, memory_limits=()), self._axes.memory[0]
+            own = placed.memory_limits or (() if theirs is None else (theirs,) * way.stages)
+            row = self._add(contender, way, link, setting, own)
             for limit in self._axes.memory:
-                if limit is not None and limit < row.memory_bytes:
-                    self._fit(contender, row, setting, limit)
+                if limit is not None and not _fits(row, limit, own=limit == theirs):
+                    limits = own if limit == theirs else (limit,) * way.stages
+                    self._fit(contender, row, replace(setting, memory_limits=limits), own, limit)
 
-    def _fit(self, contender: Contender, row: Row, setting: StepSetting, limit: int) -> None:
+    def _fit(self, contender: Contender, row: Row, limited: StepSetting, own: tuple[int, ...], limit: int) -> None:
         """Add the way of a row with a cut that fits the memory, or where there is none, with forwards computed again.
 
         With several virtual stages only the cut of the row is tried: to search one would take long.
         """
-        limited = replace(setting, memory_limits=(limit,) * setting.stages)
-        again = [replace(limited, recomputes=True)] if setting.scheduled.is_pipeline and setting.stages > 1 else []
+        again = [replace(limited, recomputes=True)] if limited.scheduled.is_pipeline and limited.stages > 1 else []
         for each in (limited, *again):
             cut = nearest_to_fitting(each) if each.virtual_stages == 1 else row.partition
             if fullest_stage(each, cut)[0] <= 1.0:
-                self._add(contender, replace(row.way, recomputes=each.recomputes), row.link, each, limit, cut)
+                self._add(contender, replace(row.way, recomputes=each.recomputes), row.link, each, own, limit, cut)
                 return
 
     def _add(
@@ -386,6 +394,7 @@ class _Search:
         way: Way,
         link: str,
         setting: StepSetting,
+        own: tuple[int, ...],
         limit: int | None = None,
         cut: Cut | None = None,
     ) -> Row:
@@ -398,8 +407,8 @@ class _Search:
             cuts, least_s = least_step(setting, even, step_of(setting, even))
             nearest = min([even, *cuts], key=partial(step_of, setting))
         share = contender.averaged_share
-        row = _row(way, link, limit, setting, share, nearest if cut is None else cut, least_s)
-        self._found[row] = setting, share
+        row = _row(way, link, limit, setting, own, share, nearest if cut is None else cut, least_s)
+        self._found[row] = setting, own, share
         return row
 
     def with_best_cuts(self, found: Crossover) -> tuple[Row, ...]:
@@ -414,17 +423,25 @@ class _Search:
         return tuple(self._with_best_cut(row) if row in near else row for row in self._found)
 
     def _with_best_cut(self, row: Row) -> Row:
-        setting, share = self._found[row]
+        setting, own, share = self._found[row]
         if setting.num_parts == 1 or step_of(setting, row.partition) <= row.least_s * (1.0 + 1e-9):
             return row
         best = best_cut(setting)
-        return _row(row.way, row.link, row.memory_limit, setting, share, best.cut, best.least_s)
+        return _row(row.way, row.link, row.memory_limit, setting, own, share, best.cut, best.least_s)
 
 
 def _row(
-    way: Way, link: str, limit: int | None, setting: StepSetting, averaged_share: float, cut: Cut, least_s: float
+    way: Way,
+    link: str,
+    limit: int | None,
+    setting: StepSetting,
+    own: tuple[int, ...],
+    averaged_share: float,
+    cut: Cut,
+    least_s: float,
 ) -> Row:
     step_s = predict_step(setting, cut).step_time_s
+    needed = [memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages)]
     between = sum(edge.bytes_per_step for edge in edge_plans(setting, cut))
     # In every all-reduce alray has, n ranks send 2 (n - 1) times the bytes of the gradients together.
     averages = 2 * (way.replicas - 1) * sum(component.gradient_bytes for component in setting.costs.components)
@@ -435,6 +452,7 @@ def _row(
         partition=tuple(cut),
         step_s=step_s,
         least_s=least_s or step_s,
-        memory_bytes=max(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages)),
+        memory_bytes=max(needed),
         sent_bytes=way.replicas * between + averaged_share * averages,
+        over=any(need > limit for need, limit in zip(needed, own, strict=False)),
     )

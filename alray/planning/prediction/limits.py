@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from alray.planning.prediction.best import best_cut
+from alray.planning.prediction.best import best_cut, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.durations import action_durations, computing_s
 from alray.planning.prediction.predict import StepPrediction, predict_step
 from alray.planning.prediction.search import step_of
@@ -46,6 +46,8 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
     Stages that share processors slow each other down, and only the chosen cut is predicted with that. No other cut can
     be faster than the best one would be without.
     """
+    if setting.memory_limits and fullest_stage(setting, nearest_to_fitting(setting))[0] > 1.0:
+        return "no cut fits the memory of the devices"
     best = best_cut(setting)
     if best.cut != tuple(partition):
         better_s = predict_step(setting, best.cut).even_step_s

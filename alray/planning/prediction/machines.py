@@ -14,7 +14,7 @@ from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.core.quantities import BITS_PER_S, BYTES, SECONDS, value_of
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.stage_devices import StageDevices, Ways
+from alray.planning.prediction.stage_devices import StageDevices, WayParts, Ways
 
 NO_LIMIT_BYTES = 2.0**50
 """That a link takes from its sender before they are on their way: the edge itself limits them."""
@@ -195,7 +195,13 @@ class Machines:
         return () if len(known) < len(taken) else tuple(min(known[stage::stages]) for stage in range(stages))
 
     def stage_devices(
-        self, stages: int, replicas: int = 1, speeds: Mapping[str, float] | None = None, *, ring: bool = False
+        self,
+        stages: int,
+        replicas: int = 1,
+        speeds: Mapping[str, float] | None = None,
+        *,
+        ring: bool = False,
+        down: bool = True,
     ) -> StageDevices:
         """What the stages run on.
 
@@ -204,12 +210,13 @@ class Machines:
         Args:
             speeds: of each kind of device, relative to the one that the costs are of; None: all alike.
             ring: whether the last stage also sends to the first one.
+            down: whether gradients go down.
         """
         taken = self.taken(stages, replicas)
         nodes = tuple(node for node, _ in taken)
-        ways = Ways(nodes, stages, ring)
+        ways = Ways(nodes, stages, ring, down)
         groups = dict(taken)
-        known = {ends: link for ends in ways.ends if (link := self._link(groups, *ends)) is not None}
+        known = {ends: parts for ends in ways.ends if (parts := self._way(groups, *ends))}
         links, replica_link = ways.links(known)
         each = [1.0 if speeds is None else speeds[group.device.name] for _, group in taken]
         slowest = tuple(min(each[stage::stages]) for stage in range(stages))
@@ -224,17 +231,14 @@ class Machines:
             replica_link=replica_link if replicas > 1 else None,
         )
 
-    def _link(self, groups: Mapping[str, Nodes], low: str, high: str) -> Link | None:
-        if low == high:
-            return groups[low].within
+    def _way(self, groups: Mapping[str, Nodes], low: str, high: str) -> WayParts:
+        """What messages from `low` to `high` go through: the links of devices, or both cards and perhaps a line."""
         below, above = groups[low], groups[high]
+        if low == high:
+            return {} if below.within is None else {(0, "within"): below.within}
         assert below.card is not None and above.card is not None, "several nodes have cards"
-        parts = [below.card, above.card]
-        if below is not above and self.line is not None:
-            parts.append(self.line)
-        s_per_byte = max(part.up_s_per_byte for part in parts)
-        latency_s = max(part.latency_s for part in parts)
-        return Link(latency_s, s_per_byte, s_per_byte, NO_LIMIT_BYTES)
+        cards: WayParts = {(0, low): below.card, (1, high): above.card}
+        return cards if below is above or self.line is None else {**cards, (0, (id(below), id(above))): self.line}
 
 
 def link_of(text: str) -> Link:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from alray.planning.prediction.best import best_cut, check_parts
+from alray.planning.prediction.best import best_cut, check_parts, fullest_stage
 from alray.planning.prediction.durations import evaluation_durations, stage_durations
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, stage_ranges
@@ -77,6 +77,7 @@ def make_plan(
         nodes=tuple(nodes),
         recomputes=setting.recomputes,
         predicted_step_range_s=_range_s(setting, counts),
+        too_large=_too_large(setting, counts),
     )
 
 
@@ -89,6 +90,14 @@ def _range_s(setting: StepSetting, counts: tuple[int, ...]) -> tuple[float, floa
         predict_step(replace(setting, costs=setting.costs.times(factor)), counts).step_time_s for factor in (low, high)
     )
     return least, most
+
+
+def _too_large(setting: StepSetting, counts: tuple[int, ...]) -> str | None:
+    over, stage = fullest_stage(setting, counts) if setting.memory_limits else (0.0, 0)
+    if over <= 1.0:
+        return None
+    need, limit = memory_of(setting, counts, stage).total_bytes, setting.memory_limits[stage]
+    return f"stage {stage} needs {need:,} bytes and its device has {limit:,}, so this plan is not likely to run"
 
 
 def _deadline_s(setting: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:

@@ -123,6 +123,7 @@ class Plan:
     assumed: str | None = None  # a sentence: what was taken for data that are not there; None: they were opened
     machines: str | None = None  # that it is for, in words; None: this one, or those of a cluster
     predicted_step_range_s: tuple[float, float] | None = None  # with the least and the most of `Costs.spread`
+    too_large: str | None = None  # a sentence: which stage needs more than its device has; None: none is known to
     basis: dict[str, str] = field(default_factory=dict, hash=False)  # where times, memory and links come from
 
     def __post_init__(self) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from alray.planning.prediction.costs import Link
 
 Ends = tuple[str, str]
-"""Two nodes; what goes from the first to the second goes up."""
+"""Two nodes, of which the first sends to the second."""
+WayParts = Mapping[tuple[int, Hashable], Link]
+"""What messages between two ends go through, with `up_s_per_byte` in their direction. The key has a name, and before it
+0 where those who send through parts of this name share one, or 1 where those who receive do."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,13 @@ class Ways:
         nodes: the node of each stage, replica by replica. The stages of a node share its network card, and the slowest
             replica counts.
         ring: whether the last stage also sends to the first one.
+        down: whether gradients go down.
     """
 
     nodes: tuple[str, ...]
     stages: int
     ring: bool
+    down: bool = True
 
     @property
     def _between(self) -> list[list[tuple[int, int]]]:
@@ -74,49 +79,49 @@ class Ways:
 
     @property
     def ends(self) -> set[Ends]:
-        """The nodes whose links count."""
-        return {self._ends(pair) for pairs in (*self._between, self._rounds) for pair in pairs}
+        """The nodes whose links count, in both directions."""
+        found = {self._ends(pair) for pairs in (*self._between, self._rounds) for pair in pairs}
+        return found | {ends[::-1] for ends in found}
 
-    def links(self, known: Mapping[Ends, Link]) -> tuple[tuple[Link | None, ...], Link | None]:
+    def links(self, known: Mapping[Ends, WayParts]) -> tuple[tuple[Link | None, ...], Link | None]:
         """The link above each stage, () if there are none, and the slowest link between the replicas of a stage.
 
         Args:
-            known: the links between two nodes, and within a node where stages there have one. None counts for others.
+            known: between two nodes, and within a node where stages there have a link. None counts for others.
         """
         between = [pair for pairs in self._between for pair in pairs]
-        sharing = card_users(self.nodes, [*between, *(pair[::-1] for pair in between)])
+        sharing = self._users(known, [*between, *(pair[::-1] for pair in between if self.down)])
         slowest = [self._slowest(known, sharing, pairs) for pairs in self._between]
-        replica_link = self._slowest(known, card_users(self.nodes, self._rounds), self._rounds)
+        replica_link = self._slowest(known, self._users(known, self._rounds), self._rounds)
         above = tuple([*slowest, *[None] * (self.stages - len(slowest))] if any(slowest) else ())
         return above, replica_link
 
     def _ends(self, pair: tuple[int, int]) -> Ends:
         return self.nodes[pair[0]], self.nodes[pair[1]]
 
+    def _users(self, known: Mapping[Ends, WayParts], pairs: Sequence[tuple[int, int]]) -> Counter[tuple[int, Hashable]]:
+        """How many stages share each part. One counts once: its messages go one after another. What stays within a node
+        is not shared."""
+        crossing = [pair for pair in pairs if self.nodes[pair[0]] != self.nodes[pair[1]]]
+        using = {(part, pair[part[0]]) for pair in crossing for part in known.get(self._ends(pair), ())}
+        return Counter(part for part, _ in using)
+
     def _slowest(
-        self, known: Mapping[Ends, Link], users: Counter[str], pairs: Sequence[tuple[int, int]]
+        self, known: Mapping[Ends, WayParts], users: Counter[tuple[int, Hashable]], pairs: Sequence[tuple[int, int]]
     ) -> Link | None:
-        """The slowest of these links in all respects, where so many stages of each node share its card."""
-        found = []
-        for low, high in (self._ends(pair) for pair in pairs if pair[0] != pair[1]):
-            if (low, high) in known:
-                shared = low != high
-                found.append((known[low, high], users[low] or 1 if shared else 1, users[high] or 1 if shared else 1))
+        """The slowest of these links in all respects, where so many stages share each part."""
+        ends = [self._ends(pair) for pair in pairs if pair[0] != pair[1]]
+        found = [(known[each], known[each[::-1]]) for each in ends if each in known]
         if not found:
             return None
+
+        def s_per_byte(parts: WayParts) -> float:
+            return max(link.up_s_per_byte * max(1, users[name]) for name, link in parts.items())
+
+        links = [link for up, _ in found for link in up.values()]
         return Link(
-            latency_s=max(link.latency_s for link, _, _ in found),
-            up_s_per_byte=max(link.up_s_per_byte * below for link, below, _ in found),
-            down_s_per_byte=max(link.down_s_per_byte * above for link, _, above in found),
-            buffer_bytes=min(link.buffer_bytes for link, _, _ in found),
+            latency_s=max(link.latency_s for link in links),
+            up_s_per_byte=max(s_per_byte(up) for up, _ in found),
+            down_s_per_byte=max(s_per_byte(down) for _, down in found),
+            buffer_bytes=min(link.buffer_bytes for link in links),
         )
-
-
-def card_users(nodes: Sequence[str], pairs: Iterable[tuple[int, int]]) -> Counter[str]:
-    """How many stages of each node send to other nodes. A stage counts once: its messages go one after another.
-
-    Args:
-        nodes: of each stage.
-        pairs: a stage that sends, and the one it sends to.
-    """
-    return Counter(nodes[stage] for stage in {sender for sender, goal in pairs if nodes[sender] != nodes[goal]})

@@ -30,7 +30,7 @@ class Listener:
 
 
 def links_of(
-    nodes: Sequence[str], stages: int, note: Callable[[str], None], *, ring: bool
+    nodes: Sequence[str], stages: int, note: Callable[[str], None], *, ring: bool, down: bool
 ) -> tuple[tuple[Link | None, ...], Link | None]:
     """The links from each stage to the next one, and with `ring` from the last one to the first; () on one node.
     And the slowest link between the replicas of a stage.
@@ -40,11 +40,13 @@ def links_of(
     Args:
         nodes: the id of each stage's node, replica by replica. The stages of a node share its network card, and the
             slowest replica counts.
+        down: whether gradients go down.
     """
     if len(set(nodes)) == 1:
         return (), None
-    ways = Ways(tuple(nodes), stages, ring)
-    return ways.links(measure_links(ways.ends, note))
+    ways = Ways(tuple(nodes), stages, ring, down)
+    # A link is measured as a whole. Its sender's card is taken for what is shared.
+    return ways.links({ends: {(0, ends[0]): link} for ends, link in measure_links(ways.ends, note).items()})
 
 
 def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[Ends, Link]:

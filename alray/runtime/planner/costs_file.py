@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from math import isfinite
@@ -17,7 +19,7 @@ from alray.core.storage.json_file import first_fault, read_json
 from alray.planning.prediction.basis import MEASURED_SPREAD, PREDICTED
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import share_s
-from alray.planning.prediction.machines import Machines
+from alray.planning.prediction.machines import DEVICES, Machines
 
 _HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
 PUBLISHED = 0.127
@@ -54,8 +56,8 @@ def probed(costs: Costs) -> Costs:
 def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
     """The costs of a file, for the network of a spec.
 
-    Raises PlanError where it has another number of components, an impossible figure, or is of another network;
-    CheckpointError where it cannot be read.
+    Raises PlanError where it has another number of components, an impossible figure, or is of another network,
+    precision or optimizer; CheckpointError where it cannot be read.
 
     Args:
         network: the counted costs of that network: its sizes, and the samples of a mini-batch.
@@ -83,14 +85,10 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
     costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
     if costs.chain:
         return costs
-    for index, (read, own) in enumerate(zip(costs.components, network.components, strict=True)):
-        if read.parameters != own.parameters:
-            raise PlanError(
-                f"`{file.name}` is of another network: component {index} has {read.parameters:,} parameters there and "
-                f"{own.parameters:,} here",
-                key="pipeline.costs",
-                hint="measure this spec with `alray probe`",
-            )
+    for fault in _differences(costs, network):
+        raise PlanError(
+            f"`{file.name}` is of another {fault}", key="pipeline.costs", hint="measure this spec with `alray probe`"
+        )
     share = network.batch_size / costs.batch_size
     components = tuple(
         replace(own, **_times(read, share)) for read, own in zip(costs.components, network.components, strict=True)
@@ -109,6 +107,31 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
     )
 
 
+def _differences(costs: Costs, network: Costs) -> Iterator[str]:
+    """Words on what was measured and is not what the spec has."""
+    for index, (read, own) in enumerate(zip(costs.components, network.components, strict=True)):
+        for what, there, here in (
+            ("parameters", read.parameters, own.parameters),
+            ("numbers a sample as output", read.output_shape, own.output_shape),
+            ("bytes a sample as output", _sample_bytes(read, costs), _sample_bytes(own, network)),
+        ):
+            if there != here:
+                yield f"network: component {index} has {_numbers(there)} {what} there and {_numbers(here)} here"
+    for name in ("precision", "optimizer"):
+        there, here = getattr(costs, name), getattr(network, name)
+        if there and there != here:  # files of earlier versions do not say it
+            yield f"{name}: {there} there and {here} here"
+
+
+def _sample_bytes(component: ComponentCosts, costs: Costs) -> int:
+    whole = component.output_bytes if component.uncompressed_bytes is None else component.uncompressed_bytes
+    return whole // costs.batch_size
+
+
+def _numbers(value: int | tuple[int, ...]) -> str:
+    return " x ".join(f"{each:,}" for each in (value if isinstance(value, tuple) else (value,)))
+
+
 def on_their_devices(costs: Costs, machines: Machines | None) -> Costs:
     """The costs without a sender's time per message, if the first planned device is an accelerator: it sends from its
     own memory."""
@@ -122,8 +145,13 @@ def _stands_for(costs: Costs, machines: Machines | None) -> str:
     if machines is None:
         return ""
     device = machines.kinds[0]
-    is_named = device.name.partition("-")[0].lower() in costs.device.lower().replace(" ", "")
-    return f", which stands for {device.name} here" if device.peaks and not is_named else ""
+    words = set(re.findall(r"\w+", re.sub(r"rtx ", "rtx", costs.device.lower())))
+    named = [name for name in {**DEVICES, device.name: device} if words >= set(name.lower().split("-"))]
+    return (
+        f", which stands for {device.name} here"
+        if device.peaks and max(named, key=len, default="") != device.name
+        else ""
+    )
 
 
 def _times(read: ComponentCosts, share: float) -> dict[str, Any]:

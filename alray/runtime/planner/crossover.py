@@ -131,7 +131,7 @@ def crossover_spec(
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
-    own, usual = spec.method.kind, spec.data.batch_size
+    own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)
     if spec.pipeline.costs is not None:
         raise RequestError(
             "the spec gives the costs of one method, and a crossover compares several",
@@ -163,9 +163,10 @@ def crossover_spec(
         for size in dict.fromkeys((usual, *asked.batch_sizes))
     ]
     contenders = tuple(each.contender() for each in opened)
-    links, limit = opener.links(spec), opened[0].memory_limit
+    numbers = opener.devices(spec)
+    limit = opened[0].memory_limit(max(numbers))
     memory = asked.memory or (_parts_of(alone_bytes(contenders[0], links[0])) if limit is None else ())
-    axes = Axes(opener.devices(spec), asked.micro_batches, links, (limit, *memory))
+    axes = Axes(numbers, asked.micro_batches, links, (limit, *memory))
     machines = None if spec.machines is None else spec.machines.described()
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
@@ -210,7 +211,16 @@ class _Opener:
         return tuple(number for number in self.asked.devices if number <= most) or (most,)
 
     def links(self, spec: Spec) -> tuple[str, ...]:
-        """Their names."""
+        """Their names. Raises RequestError where one is no link."""
+        for text in self.asked.links:
+            if text == HOST and spec.machines is not None:
+                raise RequestError(
+                    "the machines say which devices are on one host",
+                    key="--link",
+                    hint="give their network card, or leave it out",
+                )
+            if text != HOST:
+                _link(text)
         if self.asked.links:
             return self.asked.links
         return LINKS if spec.machines is None else (spec.machines.link or "as published",)
@@ -229,12 +239,11 @@ class _Opened:
         self._shared = cache(self._averaged)
         self._require = cache(self._require_spec)
 
-    @property
-    def memory_limit(self) -> int | None:
-        """Bytes that the smallest device of the machines has; None if nothing is known of it."""
+    def memory_limit(self, devices: int) -> int | None:
+        """Bytes that the smallest of the first devices of the machines has; None if nothing is known of one."""
         if self._spec.machines is None:
             return None
-        limits = stage_memory_limits(self._spec, 1, 1, self._planner.workload.device)
+        limits = stage_memory_limits(self._spec, devices, 1, self._planner.workload.device)
         return min(limits, default=None)
 
     def contender(self) -> Contender:
@@ -265,7 +274,7 @@ class _Opened:
         )
         self._require(way.schedule, stages, replicas)
         if spec.machines is not None:
-            return replace(self._over(link).placed(setting), memory_limits=())
+            return self._over(link).placed(setting)
         found = StageDevices()
         if link != HOST:  # each device is a node by itself, with this card
             machines = machines_of([(Device("device", None), stages * replicas, 1, _link(link), None)])
@@ -290,7 +299,6 @@ class _Opened:
         assert machines is not None, "links are named for machines"
         if not self._opener.asked.links:
             return self._planner
-        _link(link)
         return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
 
     def _averaged(self, replicas: int, link: Link | None) -> Costs:

@@ -147,6 +147,10 @@ def fit_spec(
     composed = read_spec(source)
     loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
+    if devices is not None and spec.machines is not None:
+        raise RequestError(
+            "--on, or the spec, names machines too", key="--devices", hint="leave it out, or --on and `machines`"
+        )
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
         planner = open_planner(loaded, options, teller, without_data=True)
@@ -154,6 +158,7 @@ def fit_spec(
         sizes = _their_memory(spec) if devices is None else tuple(devices)
         search = _Search(source, overrides, sizes, planner, planner.costs(probe=probe), free)
         rows, refused = search.all()
+        placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
     elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
     return Fitting(
@@ -168,7 +173,7 @@ def fit_spec(
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),
-        basis=basis_of(search.costs, machines),
+        basis=basis_of(placed, machines, replicas=spec.replicas.count if rows else 1),
     )
 
 
@@ -218,6 +223,12 @@ class _Search:
                     where = f"{schedule.name} on {counted(stages, 'stage')}"
                     refused.append(f"{where} cannot run: {first.message}{hint}")
         return tuple(sorted(rows, key=lambda row: row.rank)), tuple(refused)
+
+    def costs_of(self, row: Fit) -> Costs:
+        """The costs of a row, with averages of its replicas."""
+        return self._setting(
+            SCHEDULES[row.schedule], row.stages, row.micro_batches if row.micro_batches > 1 else None
+        ).costs
 
     def _stages(self) -> Sequence[int]:
         spec = self.planner.workload.spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alray.config.sections.spec import Spec
+from alray.core.errors import PlanError
 from alray.models.network import Network
 from alray.planning.prediction.micro_batches import fewest_micro_batches
 from alray.planning.prediction.setting import StepSetting
@@ -17,7 +18,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     """The spec with `auto` replaced by a number. A number or null is left as it is.
 
     Only sizes decide, not times: the same spec gets the same number on the same kind of machine, with Ray or without.
-    Raises PlanError if nothing fits.
+    Raises PlanError if nothing fits, or if nothing is known of the memory.
     """
     if spec.pipeline.micro_batches != "auto":
         return spec
@@ -26,6 +27,13 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
     candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
+    limits = stage_memory_limits(spec, stages, replicas, device)
+    if not limits:
+        raise PlanError(
+            "the memory of the devices is not known, and it decides the number of micro-batches",
+            hint="set resources.memory_bytes, or give a number",
+            key="pipeline.micro_batches",
+        )
     setting = StepSetting(
         schedule=spec.schedule,
         costs=costs,
@@ -33,7 +41,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
         in_flight=spec.pipeline.in_flight,
         micro_batches=candidates[0],
         virtual_stages=spec.virtual_stages,
-        memory_limits=stage_memory_limits(spec, stages, replicas, device),
+        memory_limits=limits,
         memories=stage_memories(spec, stages, replicas),
         recomputes=spec.pipeline.activation_checkpointing,
     )

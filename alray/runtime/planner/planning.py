@@ -309,8 +309,8 @@ class Planner:
             raise PlanError(
                 "--probe measures this machine, and the plan is for others",
                 key="--probe",
-                hint="leave it out, or measure on such a device with `alray probe SPEC --output costs.json` and give "
-                "--costs costs.json",
+                hint="leave it out; `alray plan` and `alray fit` take what `alray probe SPEC --output costs.json` "
+                "measured on such a device, with --costs costs.json",
             )
         assert self._machines is not None, "the plan is for machines elsewhere"
         return self._costs_on(self._machines.kinds[0], self._machines.efficiency)
@@ -333,10 +333,20 @@ class Planner:
 
     @cached_property
     def _kinds_speeds(self) -> dict[str, float] | None:
-        """The speed of each kind of device of the machines, relative to the first one; None if there is one."""
+        """The speed of each kind of device of the machines, relative to the first one; None if there is one.
+
+        Raises PlanError where nothing is published of one.
+        """
         machines = self._machines
         if machines is None or len(machines.kinds) == 1:
             return None
+        for kind in machines.kinds:
+            if not kind.peaks:
+                raise PlanError(
+                    f"how fast `{kind.name}` is beside the other devices is not known",
+                    key="machines.nodes",
+                    hint="describe it in machines.devices, with its float32 and the bandwidth of its memory",
+                )
         seconds = {kind.name: train_seconds(self._costs_on(kind, machines.efficiency)) for kind in machines.kinds}
         return {name: seconds[machines.kinds[0].name] / each for name, each in seconds.items()}
 
@@ -352,7 +362,8 @@ class Planner:
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
         if self._machines is None:
             return setting
-        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=setting.is_ring)
+        ring, down = setting.is_ring, setting.scheduled.is_pipeline
+        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=ring, down=down)
         return replace(
             setting,
             costs=self.averaged(setting.costs, replicas, found.replica_link),
@@ -383,6 +394,8 @@ class Planner:
         sent_share = spec.replicas.compression.sent_share
         if link is None or replicas == 1 or sent_share is None:
             return costs
+        if self._machines is not None:  # what was measured in the memory of one machine says nothing of this link
+            costs = replace(costs, components=tuple(replace(each, reduce_s=0.0) for each in costs.components))
         return averaged_over(
             costs,
             LinkCost(
@@ -409,24 +422,26 @@ class Planner:
         spec, found = self.workload.spec, found or StageDevices()
         costs = self.averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
-        setting = StepSetting(
-            schedule=spec.schedule,
-            costs=costs,
-            stages=stages,
-            in_flight=spec.pipeline.in_flight,
-            micro_batches=spec.micro_batches,
-            virtual_stages=spec.virtual_stages,
-            stage_speed=() if one_process else stage_speeds(spec, stages, found),
-            memory_limits=limits,
-            memories=stage_memories(spec, stages, replicas, one_process=one_process),
-            replicas=replicas,
-            cores=found.cores or self.cores(one_process=one_process),
-            in_turns=one_process and stages * replicas > 1,
-            recomputes=spec.pipeline.activation_checkpointing,
-            links=() if one_process else stage_links(spec, stages, found),
+        setting = self.placed(
+            StepSetting(
+                schedule=spec.schedule,
+                costs=costs,
+                stages=stages,
+                in_flight=spec.pipeline.in_flight,
+                micro_batches=spec.micro_batches,
+                virtual_stages=spec.virtual_stages,
+                stage_speed=() if one_process else stage_speeds(spec, stages, found),
+                memory_limits=limits,
+                memories=stage_memories(spec, stages, replicas, one_process=one_process),
+                replicas=replicas,
+                cores=found.cores or self.cores(one_process=one_process),
+                in_turns=one_process and stages * replicas > 1,
+                recomputes=spec.pipeline.activation_checkpointing,
+                links=() if one_process else stage_links(spec, stages, found),
+            )
         )
         plan = make_plan(
-            self.placed(setting),
+            setting,
             partition,
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
@@ -440,7 +455,7 @@ class Planner:
             plan,
             assumed=self.workload.data.assumed,
             machines=None if machines is None else str(machines),
-            basis=basis_of(costs, machines),
+            basis=basis_of(setting.costs, machines, replicas=replicas),
         )
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 

@@ -72,8 +72,8 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
     if not device.peaks:
         raise PlanError(
             f"nothing is published of the speed of `{device.name}`",
-            hint="measure it there with `alray probe SPEC --output costs.json` and give --costs costs.json, or "
-            "describe it in machines.devices",
+            hint="describe it in machines.devices; `alray plan` and `alray fit` also take what `alray probe SPEC "
+            "--output costs.json` measured there, with --costs costs.json",
             key="machines.nodes",
         )
     if spec.run.precision not in device.peaks:
@@ -137,6 +137,8 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         components=tuple(components),
         batch_bytes=sum(tensor.nbytes for tensor in read),
         copy_bytes=_copy_bytes(network),
+        precision=network.spec.run.precision,
+        optimizer=network.spec.optimizer.kind,
         **known,
     )
 

@@ -22,6 +22,7 @@ from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.cluster.connect import connect
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
@@ -301,7 +302,8 @@ class RayEngine(ClusterEngine):
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = placement.cores if resources.resolved_device == "cpu" else None
         ring = (plan.stages - 1, 0) in plan.edges_between()
-        links, replica_link = links_of(placement.nodes, plan.stages, note, ring=ring)
+        down = SCHEDULES[plan.schedule].is_pipeline
+        links, replica_link = links_of(placement.nodes, plan.stages, note, ring=ring, down=down)
         found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return found

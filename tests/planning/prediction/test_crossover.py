@@ -72,6 +72,23 @@ def crossed() -> Callable[..., Crossover]:
     return of
 
 
+def test_each_stage_keeps_within_its_own_device() -> None:
+    """The second device is the small one."""
+    usual = contender("associated_learning", local_losses=True)
+
+    def limits(way: Way) -> tuple[int, ...]:
+        return tuple((10**6, 200_000)[device % 2] for device in range(way.devices))[: way.stages]
+
+    limited = replace(usual, setting=lambda way, link: replace(usual.setting(way, link), memory_limits=limits(way)))
+    axes = Axes((1, 2), (4,), ("host",), (200_000, 10**6))
+    found = map_crossover(Crossover("tiny", {}, axes, (limited,), {}, 64), doing=lambda what: None)
+    two = {memory: [row for row in found.at(2, "host", memory) if row.way.stages == 2] for memory in axes.memory}
+    best, large = (rows[0] for rows in two.values())
+    assert large.partition == (4, 4), "each has as much as is asked"
+    assert best.partition[0] > 4 and best.step_s > large.step_s
+    assert found.at(1, "host", 200_000), "the first device is the large one"
+
+
 def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> None:
     found = crossed()
     ways = {(row.way.schedule, row.way.stages, row.way.replicas) for row in found.rows}

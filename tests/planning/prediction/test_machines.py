@@ -50,6 +50,26 @@ def test_offices_have_a_line_and_the_smallest_replica_decides() -> None:
         both.stage_devices(5)
 
 
+def test_those_who_send_through_a_part_of_the_way_share_it() -> None:
+    def offices(count: int, devices: int, **links: str) -> Machines:
+        groups = [(DEVICES["A100"], count, devices, None, None)] * 2
+        return machines_of(groups, **{key: link_of(text) for key, text in links.items()})
+
+    card, line = 1e-10, 8e-9
+    slow = offices(2, 2, link="10 GB/s", line="1 Gbit/s").stage_devices(8).links
+    assert [slow[stage].up_s_per_byte for stage in (1, 3, 5)] == pytest.approx([2 * card, line, 2 * card])
+    # The rings of two stages cross the line.
+    rings = offices(4, 1, link="10 GB/s", line="1 Gbit/s").stage_devices(2, 4)
+    assert rings.replica_link.up_s_per_byte == pytest.approx(2 * line)
+    # Four senders share a fast card. The one that they send to has a slow one for itself.
+    groups = [(DEVICES["A100"], 1, 4, link_of("10 GB/s"), None), (DEVICES["A100"], 1, 1, link_of("1 GB/s"), None)]
+    assert machines_of(groups).stage_devices(5).links[3].up_s_per_byte == pytest.approx(1e-9)
+    # With local losses one stage of each node sends and another receives; with gradients both do both.
+    three = machines("3x2xA100", link="10 GB/s")
+    assert three.stage_devices(6, down=False).links[1].up_s_per_byte == pytest.approx(card)
+    assert three.stage_devices(6).links[1].up_s_per_byte == pytest.approx(2 * card)
+
+
 def test_processors_of_a_node_are_shared_by_its_stages() -> None:
     assert machines("2xcpu").stage_devices(2).cores == 2
     assert machines("2x2xcpu", link="1 Gbit/s").stage_devices(4).cores is None

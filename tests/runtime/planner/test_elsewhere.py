@@ -136,6 +136,19 @@ def test_costs_of_a_file_are_those_that_were_measured(
     assert "which stands for A100" in planned("machines={nodes: 8xA100}", f"pipeline.costs={file}").basis["times"]
     with pytest.raises(PlanError, match="is of another network: component 0 has"):
         planned(f"pipeline.costs={file}", "model.components.0.width=4")
+    with pytest.raises(PlanError, match="another precision: float32 there and bf16 here"):
+        planned(f"pipeline.costs={file}", "run.precision=bf16")
+    with pytest.raises(PlanError, match="another optimizer: sgd there and adam here"):
+        planned(f"pipeline.costs={file}", "optimizer.kind=adam")
+    earlier = {name: value for name, value in measured.as_json().items() if name not in ("precision", "optimizer")}
+    earlier["components"][3]["output_shape"] = [5]
+    write_json(tmp_path / "earlier.json", earlier)
+    with pytest.raises(PlanError, match="component 3 has 5 numbers a sample as output there and 3 here"):
+        planned(f"pipeline.costs={tmp_path / 'earlier.json'}")
+    with pytest.raises(
+        PlanError, match="another network: component 0 has 524 bytes a sample as output there and 1,048 here"
+    ):
+        planned(f"pipeline.costs={tmp_path / 'earlier.json'}", "run.precision=float64")
     with pytest.raises(PlanError, match="has 8 components, the model has 9"):
         planned(f"pipeline.costs={file}", "model.components.0.repeat=9")
     for name, value in (("backward_s", -0.5), ("forward_fixed_s", float("-inf"))):
@@ -148,6 +161,68 @@ def test_costs_of_a_file_are_those_that_were_measured(
         write_json(file, measured.as_json() | {name: value})
         with pytest.raises(PlanError, match=f"`{name}` is at least"):
             planned(f"pipeline.costs={file}")
+
+
+@pytest.mark.parametrize(
+    ("measured", "on", "stands"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100", False),
+        ("NVIDIA A100-SXM4-40GB", "A100", True),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB", False),
+        ("NVIDIA A100-SXM4-80GB", "A10", True),
+        ("NVIDIA L40S", "L4", True),
+        ("NVIDIA H100 80GB HBM3", "H100-PCIe", True),
+        ("NVIDIA H100 PCIe", "H100-PCIe", False),
+        ("NVIDIA GeForce RTX 4090", "RTX4090", False),
+    ],
+)
+def test_a_device_is_known_by_its_whole_name(
+    planned: Callable[..., Plan], tmp_path: Path, measured: str, on: str, stands: bool
+) -> None:
+    file = tmp_path / "costs.json"
+    write_json(file, replace(planned().costs, device=measured, source="file").as_json())
+    plan = planned(f"machines={{nodes: 8x{on}}}", f"pipeline.costs={file}")
+    assert (f"which stands for {on} here" in plan.basis["times"]) == stands
+
+
+def test_what_is_not_known_is_told(planned: Callable[..., Plan], tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    write_json(file, planned().costs.as_json())
+    with pytest.raises(PlanError, match="how fast `24GB` is beside the other devices is not known; describe it"):
+        planned("machines={nodes: '4x24GB,4x48GB', link: 1 GB/s, within: 1 GB/s}", f"pipeline.costs={file}")
+    pipeline = (
+        "method=backpropagation",
+        "pipeline.schedule=1f1b",
+        "pipeline.micro_batches=auto",
+        "pipeline.costs=null",
+    )
+    with pytest.raises(PlanError, match=r"pipeline.micro_batches: the memory .* not known.*resources.memory_bytes"):
+        planned("machines={nodes: 8xcpu}", "pipeline.stages=8", *pipeline)
+
+
+def test_a_plan_that_is_too_large_says_so(planned: Callable[..., Plan]) -> None:
+    whole = planned("pipeline.partition=uniform")
+    assert whole.too_large is None
+    needed = max(stage.memory.total_bytes for stage in whole.stage_plans)
+    plan = planned("machines={nodes: 8xcpu}", "pipeline.partition=uniform", f"resources.memory_bytes={needed - 1}")
+    assert f" needs {needed:,} bytes and its device has {needed - 1:,}" in (plan.too_large or "")
+    assert "no cut fits the memory of the devices" in plan.limited_by
+
+
+def test_averages_of_replicas_take_their_link(planned: Callable[..., Plan], tmp_path: Path) -> None:
+    """Whatever was measured in the memory of one machine."""
+    two = ("replicas.count=2", "pipeline.stages=2")
+    steps, costs = [], planned().costs
+    for measured_s in (0.0, 1.0):
+        file = tmp_path / f"{measured_s}.json"
+        components = [replace(each, reduce_s=measured_s) for each in costs.components]
+        write_json(file, replace(costs, components=tuple(components)).as_json())
+        plan = planned("machines={nodes: 2x2xA100, link: 1 GB/s, within: 1 GB/s}", f"pipeline.costs={file}", *two)
+        steps.append([each.reduce_s for each in plan.costs.components])
+        assert "averages" not in plan.basis
+        shared = planned("machines={nodes: 4xcpu}", f"pipeline.costs={file}", *two)
+        assert ("averages of replicas are not counted" in shared.basis.get("averages", "")) == (measured_s == 0.0)
+    assert steps[0] == steps[1] and 0 < steps[0][0] < 0.01
 
 
 @pytest.mark.parametrize("fixed_s", [-0.6, 2.0])
