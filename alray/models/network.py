@@ -149,7 +149,15 @@ class Network:
         if messages is None or after == len(self) - 1:
             return None
         training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
-        boundary = Boundary(messages, training, inference, after=after, seed=self.spec.seed, load=self.load)
+        boundary = Boundary(
+            messages,
+            training,
+            inference,
+            after=after,
+            seed=self.spec.seed,
+            load=self.load,
+            channels_last=self.encoders[after].pooling == "channels_last" and not self.method.encoders_take_samples,
+        )
         if self._by_position and boundary.over_positions:
             raise SpecError(
                 "a scale of several positions would tell a token something of those after it, which it is to predict",
