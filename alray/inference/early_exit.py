@@ -21,7 +21,7 @@ class RouteAnswers:
     """The predictions of every route for the samples of a split, shallowest first.
 
     Attributes:
-        confidence: [routes, samples], the softmax of the class scores at the predicted class.
+        confidence: [routes, samples], the share of the predicted class (`LearningTask.shares`).
         right: [routes, samples], whether that is the label.
     """
 
@@ -73,11 +73,12 @@ def early_exits(network: TrainedNetwork, thresholds: Sequence[float]) -> list[Ex
 @torch.no_grad()
 def answers_of(network: TrainedNetwork, split: str) -> RouteAnswers:
     """The answers of every route to the samples of a split."""
+    learning = network.workload.network.method.task.learning
     confidences, rights = [], []
     for number, batch in enumerate(EvaluationBatches(network.workload.data, split)):
-        scores = torch.stack(network.scores(batch, number)).double().softmax(-1).cpu()
-        confidence, predicted = scores.max(-1)
-        confidences.append(confidence)
+        scores = torch.stack(network.scores(batch, number)).cpu()
+        predicted = scores.argmax(-1)
+        confidences.append(learning.shares(scores).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
         rights.append(predicted == batch.labels)
     return RouteAnswers(torch.cat(confidences, 1), torch.cat(rights, 1))
 

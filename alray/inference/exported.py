@@ -18,7 +18,8 @@ from alray.core.errors import CheckpointError, RequestError
 from alray.data.form import TextForm
 from alray.inference.route_header import HEADER, RouteHeader, parse_header
 from alray.inference.weights import Weights
-from alray.models.task import Prediction, make_task
+from alray.models.network import learning_of
+from alray.models.task import Prediction
 from alray.models.token_embedding import PADDING
 
 
@@ -59,7 +60,7 @@ class ExportedRoute:
         """
         header = self.header
         self.require_depth(depth)
-        task = make_task(header.whole_spec().task, len(header.classes), header.sample, self._load)
+        task = learning_of(header.whole_spec(), len(header.classes), header.sample, self._load)
         predictions = []
         for given, sample in chain.from_iterable(map(header.input.inputs().read, inputs)):
             samples = sample.unsqueeze(0)

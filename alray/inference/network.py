@@ -160,6 +160,7 @@ class TrainedNetwork:
         or the path of a file that holds one. A language model gives the next token after its end.
         """
         depth, data = self.require_depth(depth), self.workload.data
+        learning = self.workload.network.method.task.learning
         predictions = []
         for number, (given, sample) in enumerate(chain.from_iterable(map(self.inputs.read, inputs))):
             samples = sample.unsqueeze(0)
@@ -168,7 +169,7 @@ class TrainedNetwork:
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
             if self.form.targets is not None:
                 scores = self.form.targets.in_units(scores)
-            predictions.append(data.task.prediction(given, scores, data.classes, depth))
+            predictions.append(learning.prediction(given, scores, data.classes, depth))
         return predictions
 
     @cached_property

@@ -17,11 +17,12 @@ from alray.models.token_embedding import PADDING
 class PlainNetwork(Route):
     """One route of a trained network: from samples to what `alray evaluate` measures.
 
-    `network(samples)` gives `[N, classes]`, scores before the softmax or the sigmoid; of a regression the targets
-    `[N, targets]` in their units, float64; of a language model `[N, T, tokens]`. It is an `nn.Module` in evaluation
-    mode on the CPU: it moves to any device, has gradients, and can be copied and pickled. It computes in the precision
-    of the run, float32 unless `run.precision` says otherwise. The names of its weights are those of
-    `alray export --format safetensors`. A process that unpickles it needs alray, and the modules of a user's classes.
+    `network(samples)` gives `[N, classes]`, scores before the softmax or the sigmoid, or with AL's `first_label_loss:
+    mse` shares of about 0 to 1; of a regression the targets `[N, targets]` in their units, float64; of a language model
+    `[N, T, tokens]`. It is an `nn.Module` in evaluation mode on the CPU: it moves to any device, has gradients, and can
+    be copied and pickled. It computes in the precision of the run, float32 unless `run.precision` says otherwise. The
+    names of its weights are those of `alray export --format safetensors`. A process that unpickles it needs alray, and
+    the modules of a user's classes.
 
     Attributes:
         input: how an input becomes a sample. Of pictures and rows of numbers, `input.prepare(raw)` takes

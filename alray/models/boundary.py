@@ -131,21 +131,20 @@ class Boundary:
         after: int,
         seed: int,
         load: Load,
+        channels_last: bool,
     ) -> None:
         """
         Args:
             shapes, in_inference: of one sample of what goes up with the samples, in training and in inference.
+            channels_last: whether maps are `[H, W, C]`.
             after: the index of the lower component.
             seed: of the run.
         """
 
         def passing(section: CompressionSection, key: str) -> Passing:
-            return Passing(
-                make_message_compression(section, load, key=f"pipeline.messages.{key}"),
-                shapes,
-                in_inference,
-                seed=derive_seed(seed, "messages", key, after),
-            )
+            compression = make_message_compression(section, load, key=f"pipeline.messages.{key}")
+            compression.channels_last = channels_last
+            return Passing(compression, shapes, in_inference, seed=derive_seed(seed, "messages", key, after))
 
         self.up = passing(messages.compression, "compression")
         self.down = passing(messages.of_gradients, "gradients")

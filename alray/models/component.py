@@ -52,6 +52,10 @@ class Component(nn.Module, ABC):
     contract: Contract | None = None
     """Of a component of a user's method: what it sends to the next one; None: nothing is checked."""
 
+    apart: tuple[str, ...] = ()
+    """Names of parts whose losses train no other part. Their gradients are clipped by themselves, so that they do not
+    scale those of the others."""
+
     adds_up = False
     """Whether a route adds what the turn of this component gives to what the turns below give; `Method.infers_along`
     then names `score`."""
@@ -89,7 +93,7 @@ class Component(nn.Module, ABC):
         }
         embeddings |= {each for name, each in self.named_parameters() if name.rpartition(".")[2] == "positions"}
         roles = {
-            parameter: Role(part, hidden=part != "head" and parameter not in embeddings)
+            parameter: Role(part, part != "head" and parameter not in embeddings, part in self.apart)
             for part, module in self.named_children()
             for parameter in module.parameters()
         }

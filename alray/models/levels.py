@@ -46,12 +46,12 @@ class LevelMessages(MessageCompression):
 
     def packed(self, shape: Shape) -> Shape:
         count = math.prod(shape)
-        groups = count // _group_size(shape, self._scale)
+        groups = count // self._group_size(shape)
         levels = -(-self._codes(count) * self._bits // 8)
         return Shape((groups * (shape.dtype.itemsize + 1) + levels,), torch.uint8)
 
     def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        levels, zero, step = self._levels(_grouped(values, self._scale), generator)
+        levels, zero, step = self._levels(self._grouped(values), generator)
         codes = levels.to(torch.uint8).flatten(1)
         if self.in_pairs:
             codes = torch.nn.functional.pad(codes, (0, codes.shape[1] % 2))
@@ -59,7 +59,7 @@ class LevelMessages(MessageCompression):
         return torch.cat([as_bytes(step), zero.to(torch.uint8), pack_codes(codes, self._bits)], 1)
 
     def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:
-        size = _group_size(shape, self._scale)
+        size = self._group_size(shape)
         groups = math.prod(shape) // size
         of_steps = groups * shape.dtype.itemsize
         step = from_bytes(packed[:, :of_steps], shape.dtype)
@@ -70,12 +70,10 @@ class LevelMessages(MessageCompression):
             first = levels // self.levels
             levels = torch.stack([first, levels - first * self.levels], -1).flatten(1)[:, :count]
         values = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
-        return _ungrouped(values, shape, self._scale)
+        return self._ungrouped(values, shape)
 
     def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        return _ungrouped(
-            _values(*self._levels(_grouped(values, self._scale), generator)), values.shape[1:], self._scale
-        )
+        return self._ungrouped(_values(*self._levels(self._grouped(values), generator)), values.shape[1:])
 
     def _codes(self, count: int) -> int:
         """How many codes `count` levels take."""
@@ -102,41 +100,42 @@ class LevelMessages(MessageCompression):
             levels.round_()
         return levels.clamp_(0, self._top), zero, step
 
+    def _channels_end(self, shape: Sequence[int]) -> bool:
+        """Whether the last dimension is that of the channels: of sequences [T, D], and of maps [H, W, C]."""
+        return len(shape) == 2 or (self.channels_last and len(shape) > 2)
+
+    def _group_size(self, shape: Sequence[int]) -> int:
+        """How many values of a sample share a step."""
+        if self._scale == "tensor" or len(shape) == 1:
+            return math.prod(shape)
+        channels = shape[-1 if self._channels_end(shape) else 0]
+        return math.prod(shape) // channels if self._scale == "channel" else channels
+
+    def _apart(self, shape: Sequence[int]) -> bool:
+        """Whether the values of a group do not lie next to each other: those of a channel that is the last dimension,
+        and of maps [C, H, W] those of a pixel."""
+        return len(shape) > 1 and self._scale == ("channel" if self._channels_end(shape) else "token")
+
+    def _grouped(self, values: torch.Tensor) -> torch.Tensor:
+        """`[N, groups, size]` of `[N, *shape]`."""
+        shape = values.shape[1:]
+        if self._apart(shape):
+            rows = values.flatten(1, -2) if self._channels_end(shape) else values.flatten(2)
+            return rows.transpose(1, 2).contiguous()
+        groups: torch.Tensor = values.flatten(1).unflatten(1, (-1, self._group_size(shape)))
+        return groups
+
+    def _ungrouped(self, groups: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """What `_grouped` took."""
+        if self._apart(shape):
+            groups = groups.transpose(1, 2).contiguous()
+        values: torch.Tensor = groups.flatten(1).unflatten(1, tuple(shape))
+        return values
+
 
 def _values(levels: torch.Tensor, zero: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     """x' of levels, in their memory."""
     return levels.sub_(zero.unsqueeze(-1)).mul_(step.unsqueeze(-1))
-
-
-def _group_size(shape: Sequence[int], scale: Scale) -> int:
-    """How many values of a sample share a step."""
-    if scale == "tensor" or len(shape) == 1:
-        return math.prod(shape)
-    channels = shape[1] if len(shape) == 2 else shape[0]
-    return math.prod(shape) // channels if scale == "channel" else channels
-
-
-def _by_last(shape: Sequence[int], scale: Scale) -> bool:
-    """Whether the values of a group lie along the other dimension than the last ones: of sequences [T, D] those of a
-    channel, and of maps [C, H, W] those of a pixel."""
-    return len(shape) > 1 and scale == ("channel" if len(shape) == 2 else "token")
-
-
-def _grouped(values: torch.Tensor, scale: Scale) -> torch.Tensor:
-    """`[N, groups, size]` of `[N, *shape]`."""
-    shape = values.shape[1:]
-    if _by_last(shape, scale):
-        return values.flatten(2).transpose(1, 2).contiguous()
-    groups: torch.Tensor = values.flatten(1).unflatten(1, (-1, _group_size(shape, scale)))
-    return groups
-
-
-def _ungrouped(groups: torch.Tensor, shape: Sequence[int], scale: Scale) -> torch.Tensor:
-    """What `_grouped` took."""
-    if _by_last(shape, scale):
-        groups = groups.transpose(1, 2).contiguous()
-    values: torch.Tensor = groups.flatten(1).unflatten(1, tuple(shape))
-    return values
 
 
 def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:

@@ -29,6 +29,8 @@ class MessageCompression(ABC):
     """Whether `pack` draws random numbers in training."""
     over_positions: bool = False
     """Whether what becomes of a position of a sequence `[T, D]` depends on other positions."""
+    channels_last: bool = False
+    """Whether maps are `[H, W, C]` in place of `[C, H, W]`, as the encoder says (`Pooling`)."""
 
     @abstractmethod
     def packed(self, shape: Shape) -> Shape:

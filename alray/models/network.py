@@ -89,7 +89,7 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
-            learning=_learning(spec, classes, sample, load),
+            learning=learning_of(spec, classes, sample, load),
             num_components=components or len(self),
             dtype=self.dtype,
             optimizer=recipe(spec.optimizer, load),
@@ -149,7 +149,15 @@ class Network:
         if messages is None or after == len(self) - 1:
             return None
         training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
-        boundary = Boundary(messages, training, inference, after=after, seed=self.spec.seed, load=self.load)
+        boundary = Boundary(
+            messages,
+            training,
+            inference,
+            after=after,
+            seed=self.spec.seed,
+            load=self.load,
+            channels_last=self.encoders[after].pooling == "channels_last" and not self.method.encoders_take_samples,
+        )
         if self._by_position and boundary.over_positions:
             raise SpecError(
                 "a scale of several positions would tell a token something of those after it, which it is to predict",
@@ -469,12 +477,19 @@ class Network:
         )
 
 
-def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
-    """The task, with labels as they are in training."""
+def learning_of(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
+    """The task, with labels as they are in training, and scores as the method gives them.
+
+    Args:
+        classes, sample, load: as for `Network`.
+    """
     task = make_task(spec.task, classes, sample, load)
     if spec.data.mix is not None:
-        return task.of_mixed_samples()
-    return task if spec.task.weights_of_classes is None else task.of_weighted_samples()
+        task = task.of_mixed_samples()
+    elif spec.task.weights_of_classes is not None:
+        task = task.of_weighted_samples()
+    task.gives_shares = spec.method.gives_shares
+    return task
 
 
 @contextmanager

@@ -27,6 +27,8 @@ class Role(NamedTuple):
     """Name of the part: f, head, ..."""
     hidden: bool = True
     """Whether it belongs to a hidden layer, and neither to an embedding nor to a classifier."""
+    apart: bool = False
+    """Whether its gradients are clipped apart from those of the other parts (`Component.apart`)."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,11 @@ class ComponentOptimizer:
         optimizer = recipe.section
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
+        self._clipped = [
+            [each for each in self.parameters if self._roles.get(each, Role()).apart == apart]
+            for apart in (False, True)
+        ]
+        """The parameters whose gradients are clipped together."""
         self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
         self.delayed: DelayedWeights | None = None
         """The versions of the weights, where gradients are an update late; None: there is one."""
@@ -209,7 +216,8 @@ class ComponentOptimizer:
 
     def _update(self, lr: float) -> None:
         if self.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm, foreach=False)
+            for together in self._clipped:
+                nn.utils.clip_grad_norm_(together, self.clip_norm, foreach=False)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["rate_factor"]

@@ -784,6 +784,20 @@ MUTATIONS = (
         "nccl: norms of a run are in order", ASSEMBLE, "replication.in_order(replicas.norms)", "replicas.norms", NORMS
     ),
     Mutation(
+        "nccl: a sum on the GPU counts as waiting",
+        REDUCTION,
+        "self._clock.sum_given(began, accelerator.recorded(device))",
+        "pass",
+        "gpu/test_processes.py::test_a_replica_may_wait_on_its_gpu_for_one_that_evaluates",
+    ),
+    Mutation(
+        "nccl: what the GPU computes before a sum counts as computing",
+        "runtime/stage/clock.py",
+        "self._sums and self._sums[0][0].query()",
+        "self._sums",
+        "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_other_replicas_while_the_host_waits_for_it",
+    ),
+    Mutation(
         "nccl: sums are on a GPU where they are NCCL's",
         ALL_REDUCE,
         '        if group.name() == "nccl":\n',

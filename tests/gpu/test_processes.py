@@ -61,3 +61,37 @@ def test_two_replicas(workshop: Workshop, server: str, edges: str, norms: bool) 
     with in_processes(server, nodes, gpus):
         run = workshop.run(*overrides, inline=False)
     assert run.error is None and run.summary.status == "finished" and run.summary.all_reduce_bytes > 0
+
+
+SLOW = """
+import time
+
+from torch import nn
+
+
+class Slow(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(input[0])
+
+    def forward(self, s, mask=None):
+        if not self.training:
+            time.sleep(0.9)
+        return self.norm(s)
+"""
+
+
+def test_a_replica_may_wait_on_its_gpu_for_one_that_evaluates(workshop: Workshop, server: str) -> None:
+    """Longer than a computation may take; none of the evaluation does."""
+    (workshop.folder / "slow_blocks.py").write_text(SLOW)
+    asked, nodes, gpus = EDGES["nccl"]
+    overrides = (
+        *asked,
+        "model.components=[{block: 'python:slow_blocks.Slow'}, {block: vgg, channels: [4]}]",
+        "replicas={count: 2, sync_batch_norm: true}",
+        "pipeline={stages: 1}",
+        "run={steps: 9, evaluate_every: 4 steps, checkpoint: null, deadline_s: 2}",
+    )
+    with in_processes(server, nodes, gpus):
+        run = workshop.run(*overrides, inline=False)
+    assert run.error is None and len(run.summary.attempts) == 1

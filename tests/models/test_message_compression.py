@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import nn
 
 from alray.config.made import no_user_code
 from alray.config.sections.compression import COMPRESSIONS
 from alray.models.message_compression import MessageCompression, make_message_compression
+from alray.models.network import Network
 from alray.models.shape import Shape
 
 LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "channel", "token")]
@@ -52,6 +56,37 @@ def test_a_channel_a_position_and_a_sample_have_scales() -> None:
     assert torch.equal(lost["tensor"][0], others)
     assert lost["channel"][0].nonzero().tolist() == [[0, 2], [2, 2]]
     assert lost["token"][0].nonzero().tolist() == [[1, 0], [1, 1], [1, 3]]
+
+
+class Moved(nn.Module):
+    pooling = "channels_last"
+
+    def __init__(self, input: Shape) -> None:
+        super().__init__()
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return s.movedim(1, 3).contiguous()
+
+
+MOVED = """
+from tests.models.test_message_compression import Moved
+"""
+
+
+@pytest.mark.parametrize("scale", ["channel", "token"])
+def test_maps_whose_channels_come_last_have_the_scales_of_other_maps(
+    make_network: Callable[..., Network], scale: str
+) -> None:
+    messages = f"pipeline.messages={{compression: {{kind: int4, scale: {scale}}}}}"
+    blocks = "model.components=[{block: 'python:own_blocks.Moved'}, {block: mlp, widths: [4]}]"
+    boundary = make_network(blocks, messages, code=MOVED, sample=(3, 5, 7)).boundary(0)
+    assert boundary is not None
+    maps, passing = torch.randn(2, 3, 5, 7), boundary.up
+    found = passing.rounded({"s": maps.movedim(1, 3).contiguous()}, None)["s"]
+    assert torch.equal(found, made("int4", scale=scale).rounded(maps, None).movedim(1, 3))
+    packed = passing.pack({"s": maps.movedim(1, 3).contiguous()}, None)
+    assert tuple(packed["s"].shape[1:]) == passing.packed({"s": Shape((5, 7, 3), maps.dtype)})["s"]
+    assert torch.equal(passing.unpack(packed, training=True)["s"], found)
 
 
 def test_rounding_at_random_loses_nothing_on_average() -> None:

@@ -8,10 +8,12 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from alray.config.sections.method import METHODS
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent
+from alray.models.network import Network
 from alray.models.readout import Features
 from alray.models.shape import Shape
 from alray.parts.methods.channel_goodness.method import ClassGoodness
@@ -236,3 +238,26 @@ def test_channels_that_come_last_are_channels() -> None:
     assert torch.equal(transformed[0](maps), transformed[1](maps.movedim(1, 3)))
     goodness = [ClassGoodness(Features(first, 1), 2), ClassGoodness(Features(last, 1, "channels_last"), 2)]
     assert torch.equal(goodness[0](maps), goodness[1](maps.movedim(1, 3)))
+
+
+@pytest.mark.parametrize(
+    ("method", "apart"),
+    [
+        ("{kind: forward_forward, prediction: activities}", "head"),
+        ("{kind: local_error_signals, loss: sim}", "head"),
+        ("{kind: noprop}", "o"),
+        ("{kind: local_error_signals, loss: predsim}", None),
+    ],
+)
+def test_a_readout_that_trains_no_other_part_does_not_scale_their_gradients(
+    make_network: Callable[..., Network], method: str, apart: str | None
+) -> None:
+    """Where the readout is apart, each has the largest norm; else all together have it."""
+    component = make_network(f"method={method}", "optimizer={kind: sgd, lr: 1, clip_norm: 0.5}").component(1, "cpu")
+    for parameter in component.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    component.step_optimizers(1.0, 1.0)
+    readout = set() if apart is None else set(getattr(component, apart).parameters())
+    others = [each for each in component.parameters() if each not in readout]
+    for those in (others, readout) if readout else (others,):
+        assert float(nn.utils.get_total_norm([each.grad for each in those])) == pytest.approx(0.5, rel=1e-4)

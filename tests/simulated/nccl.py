@@ -144,9 +144,14 @@ class Work:
 
     done: Event
     arrive: Callable[[], None] = lambda: None
+    came: threading.Event | None = None
+    """Of a sum: set when all peers have sent their part."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        MACHINE.current_stream(self.done.device.index).wait_event(self.done)
+        stream = MACHINE.current_stream(self.done.device.index)
+        stream.wait_event(self.done)
+        if self.came is not None:
+            stream.awaits = [*stream.awaits, self.came]
         if timeout is not None:
             self.arrive()
             self.done.synchronize()
@@ -237,24 +242,31 @@ class Group:
         tensor.block.expected.append(arrive)
         return arrive
 
-    def _from_all(self, own: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
-        """Send a tensor to all others; gives what all ranks have sent, in their order."""
+    def _from_all(self, own: torch.Tensor) -> tuple[Callable[[], list[torch.Tensor]], threading.Event]:
+        """Send a tensor to all others; gives what all ranks have sent, in their order, and whether it has come."""
         others = [rank for rank in range(self.size()) if rank != self._rank]
         for rank in others:
             self._wire.give(self._number(self._rank, rank), own.clone())
         keys = {rank: self._number(rank, self._rank) for rank in others}
-        return lambda: [own if rank == self._rank else self._wire.take(keys[rank]) for rank in range(self.size())]
+        came = threading.Event()
+
+        def come() -> list[torch.Tensor]:
+            parts = [own if rank == self._rank else self._wire.take(keys[rank]) for rank in range(self.size())]
+            came.set()
+            return parts
+
+        return come, came
 
     def allreduce(self, tensor: Any, operation: Any, timeout: timedelta) -> Work:
         tensor = self._require(tensor)
         done = self._launch_sum("allreduce", [tensor], [tensor])
-        come = self._from_all(tensor.held.clone())
-        return Work(done, self._expect(tensor, lambda: torch.stack(come()).sum(0)))
+        come, came = self._from_all(tensor.held.clone())
+        return Work(done, self._expect(tensor, lambda: torch.stack(come()).sum(0)), came)
 
     def allgather(self, rows: list[Any], own: Any, timeout: timedelta) -> Work:
         rows, own = [self._require(row) for row in rows], self._require(own)
         done = self._launch_sum("allgather", [own], rows)
-        come = self._from_all(own.held.clone())
+        come, came = self._from_all(own.held.clone())
 
         def arrive() -> None:
             for row, values in zip(rows, come(), strict=True):
@@ -268,4 +280,4 @@ class Group:
                 arrive()
 
         block.expected.append(once)
-        return Work(done, once)
+        return Work(done, once, came)

@@ -33,6 +33,8 @@ class Stream:
         self.device = torch.device(KIND, MACHINE.index_of(device))
         self.number = MACHINE.new_number() if number is None else number
         self._before: list[tuple[int, Stream]] = []
+        self.awaits: list[threading.Event] = []
+        """What peers have to send before what comes next in the stream can run."""
         MACHINE.add_stream(self.number, self.device.index)
 
     def __repr__(self) -> str:
@@ -88,6 +90,7 @@ class Event:
         self._passes_at = 0
         self._time_s = 0.0
         self._asked = False
+        self._awaits: list[threading.Event] = []
 
     def record(self, stream: Stream | None = None) -> None:
         stream = MACHINE.current_stream(self.device.index) if stream is None else stream
@@ -98,6 +101,7 @@ class Event:
             MACHINE.clocks.create_event(self._number)
             MACHINE.clocks.record_state(self._number, stream.number)
         self._stream, self._time_s, self._asked = stream, time.perf_counter(), False
+        self._awaits = stream.awaits = [each for each in stream.awaits if not each.is_set()]
 
     def wait(self, stream: Stream | None = None) -> None:
         if self._stream is None:
@@ -108,6 +112,8 @@ class Event:
 
     def query(self) -> bool:
         """The first answer after a record is no: the device is not that fast."""
+        if not all(each.is_set() for each in self._awaits):
+            return False
         if self._stream is None or self._has_passed():
             return True
         self._asked, asked = True, self._asked

@@ -61,7 +61,7 @@ class LevelsSection(CompressionSection):
 
     scale: Literal["tensor", "channel", "token"] = "tensor"
     """Which values of a sample share a scale, which travels with them. `tensor`: all. `channel`: those of a channel, of
-    a map [C, H, W] or a sequence [T, D]. `token`: those of a position of a sequence, or of a pixel of a map. A vector
+    a map or a sequence [T, D]. `token`: those of a position of a sequence, or of a pixel of a map. A vector
     has one scale in any case. Default: tensor."""
     rounding: Literal["nearest", "random"] = "nearest"
     """`nearest`: to the nearest level. `random`: up or down, so that nothing is lost on average; drawn from the seed,

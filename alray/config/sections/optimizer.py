@@ -29,7 +29,8 @@ class OptimizerSection(PartSection):
     """Weight decay. Default: 0."""
     clip_norm: PositiveFloat | None = None
     """Largest norm of the gradients of one component; larger gradients are scaled down to it. In Associated Learning
-    the gradients of f and b are clipped together, and those of g and h together. null: no limit."""
+    the gradients of f and b are clipped together, and those of g and h together. A readout whose loss does not train
+    the encoder is clipped by itself. null: no limit."""
     accumulate: PositiveInt = 1
     """Number of mini-batches whose gradients are averaged into one update. They share one learning rate: that of the
     same update in a run with mini-batches so many times as large. Without batch normalisation and contrastive losses,

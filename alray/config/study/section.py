@@ -139,8 +139,8 @@ class EarlyExit(Section):
     """The accuracy and cost of predictions that end at a lower depth, measured after each trial."""
 
     thresholds: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(strict=False)] = (0.5, 0.7, 0.9, 0.99)
-    """A prediction ends at the first depth where the softmax of the class scores is at least this value, in 0..1.
-    Default: [0.5, 0.7, 0.9, 0.99]."""
+    """A prediction ends at the first depth where the share of the predicted class, as `alray predict` shows
+    it, is at least this value, in 0..1. Default: [0.5, 0.7, 0.9, 0.99]."""
 
 
 _Selector = Annotated[

@@ -92,13 +92,14 @@ def status_of(
         if fault is not None:
             error = as_stage_error(fault, assignment)
             detail = "".join(traceback.format_exception(fault))
+    activity, activity_s = loop.clock.seen(now_s) if loop is not None else ("starting", 0.0)
     return StageStatus(
         stage=assignment.stage,
         replica=assignment.replica,
         step=loop.step if loop is not None else assignment.start.step,
         progress=loop.clock.progress if loop is not None else 0,
-        activity=loop.clock.activity if loop is not None else "starting",
-        activity_s=now_s - loop.clock.activity_since if loop is not None else 0.0,
+        activity=activity,
+        activity_s=activity_s,
         first_time=loop.clock.first_time if loop is not None else False,
         reports=outbox.after(received),
         finished=finished,

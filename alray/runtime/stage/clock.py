@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from alray.core.run_folder.records import WARM_UP_STEPS, Span, StageRecord
-from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
+from alray.runtime.stage.gpu_times import Event, GpuTimes, MeasuredAction
 
 _WINDOW_S, _WINDOW_SHARE = 1.0, 0.01
 """A record covers at least so many seconds, and this share of the time since the start: long runs have few records."""
@@ -109,6 +110,8 @@ class Clock:
         self.activity = "starting"
         self.activity_since = self._window_began
         self.first_time = False  # whether the activity is an action of a kind that is not familiar
+        self._sums: deque[tuple[Event, Event]] = deque()
+        self._seen_in_sum = self._window_began
 
     def now_s(self) -> float:
         """Seconds since the run was started."""
@@ -192,6 +195,24 @@ class Clock:
         yield
         self.activity = before
         self.activity_since = time.perf_counter()
+
+    def sum_given(self, began: Event, done: Event) -> None:
+        """The GPU has been given a sum over replicas, between these two events. The host need not wait for it."""
+        self._sums.append((began, done))
+
+    def seen(self, now_s: float) -> tuple[str, float]:
+        """The activity, and the seconds since it began, as another thread sees them. It is "all_reduce" in place of
+        "compute" while the GPU waits for other replicas in a sum: the host may wait for that anywhere.
+
+        Args:
+            now_s: `time.perf_counter()`.
+        """
+        while self._sums and self._sums[0][1].query():
+            self._sums.popleft()
+        if self.activity == "compute" and self._sums and self._sums[0][0].query():
+            self._seen_in_sum = now_s
+            return "all_reduce", now_s - self.activity_since
+        return self.activity, now_s - max(self.activity_since, self._seen_in_sum)
 
     @contextmanager
     def pause(self, activity: str) -> Iterator[None]:

@@ -7,12 +7,14 @@ replicas of one stage. Operations that may have to wait are generators (see `alr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 import torch.distributed as dist
 
+from alray.core import accelerator
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
@@ -209,6 +211,7 @@ class SumsAsWaiting:
     """Sums within computations, during which a stage says that it waits for other replicas.
 
     A replica that evaluates, or loads its data, holds up the others in such a sum. Their deadline is no matter of that.
+    A sum of NCCL holds up the GPU. The host goes on, and waits for the GPU later, within a computation.
     """
 
     def __init__(self, sums: ReplicaSums, clock: Clock) -> None:
@@ -216,9 +219,17 @@ class SumsAsWaiting:
         self._clock = clock
 
     def sum(self, tensor: torch.Tensor) -> None:
-        with self._clock.waiting("all_reduce"):
+        with self._waiting(tensor.device):
             self._sums.sum(tensor)
 
     def gather(self, own: torch.Tensor) -> torch.Tensor:
-        with self._clock.waiting("all_reduce"):
+        with self._waiting(own.device):
             return self._sums.gather(own)
+
+    @contextmanager
+    def _waiting(self, device: torch.device) -> Iterator[None]:
+        began = accelerator.recorded(device) if accelerator.is_accelerator(device) else None
+        with self._clock.waiting("all_reduce"):
+            yield
+        if began is not None:
+            self._clock.sum_given(began, accelerator.recorded(device))

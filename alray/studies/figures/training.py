@@ -93,7 +93,7 @@ def losses(results: Results) -> Exhibit | None:
 
 def early_exits(results: Results) -> Exhibit | None:
     """The accuracy of predictions against their time for one sample: for exits at each depth, and for exits at the
-    first depth whose confidence (the largest softmax of the class scores) is at least a threshold. On the validation
+    first depth whose confidence (the largest share of a class) is at least a threshold. On the validation
     set; on the test set where there is none. Mean over seeds. Source: `exits` in the records of the trials."""
     rows = [each for row in results.rows for each in _exits(row)]
     if not rows:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional
 
+from alray.models.network import learning_of
+from alray.models.shape import Shape
 from alray.models.task import make_task
 from alray.parts.tasks.classification.keys import Classification
 
@@ -31,3 +34,15 @@ def test_a_metric(metric: Any) -> None:
     name, named = BY_SCIKIT_LEARN[metric]
     wanted = getattr(metrics, name)(LABELS.numpy(), PREDICTED.numpy(), **named)
     assert tally.value() == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("mixed", [(), ("data.mix={mixup: 0.2}",)])
+def test_scores_that_were_fitted_to_0_and_1_are_shares(load_small: Callable[..., Any], mixed: tuple[str, ...]) -> None:
+    def answer(scores: torch.Tensor, loss: str) -> Any:
+        spec = load_small(f"method={{kind: associated_learning, first_label_loss: {loss}}}", *mixed).spec
+        return learning_of(spec, 3, Shape((4,)), lambda name: name).prediction("x", scores, "abc", 1)
+
+    assert answer(torch.tensor([0.0, 1.0, 0.0]), "mse").score == 1.0
+    assert answer(torch.tensor([-0.1, 0.6, 0.2]), "mse").score == pytest.approx(0.75)
+    assert answer(torch.tensor([0.25, 1.5, 0.0]), "mse").score == pytest.approx(0.8)
+    assert (answer(torch.tensor([-0.3, -0.2, 0.0]), "mse").score, answer(torch.zeros(3), "auto").score) == (0.0, 1 / 3)

@@ -236,6 +236,8 @@ class ForwardForwardComponent(LocalComponent):
     """Encoder f, which the goodness of right and wrong rows trains, and for predictions by activities a readout `head`,
     which trains without changing it."""
 
+    apart = ("head",)
+
     def __init__(
         self,
         index: int,

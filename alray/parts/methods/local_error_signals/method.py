@@ -139,6 +139,8 @@ class LocalErrorComponent(ComparingComponent):
         self.beta = beta
         self.classes = classes
         self.learning = learning
+        if loss == "sim":
+            self.apart = ("head",)
         self.train_with(optimizer, encoder=(f, head) if c is None else (f, head, c))
 
     @property

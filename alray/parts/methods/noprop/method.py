@@ -203,6 +203,8 @@ class OfEmbedding(nn.Linear):
 class NoPropComponent(LocalComponent):
     """Encoder f of the sample and denoiser p; the last component also has a classifier o of embeddings."""
 
+    apart = ("o",)
+
     def __init__(
         self,
         index: int,

@@ -15,7 +15,7 @@ from alray.models.task import Label, LearningTask, Tally
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """The prediction for one input. `score` is the softmax of the class scores at the label, in 0..1."""
+    """The prediction for one input. `score` is the share of the label, in 0..1 (`LearningTask.shares`)."""
 
     input: str
     label: str
@@ -75,9 +75,8 @@ class ClassificationTask(LearningTask):
         return f"use labels from 0 to {self.width - 1}"
 
     def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> ClassPrediction:
-        shares = torch.softmax(scores.double(), 0)
         best = int(scores.argmax())
-        return ClassPrediction(given, names[best], best, float(shares[best]), depth)
+        return ClassPrediction(given, names[best], best, float(self.shares(scores)[best]), depth)
 
 
 class MixedClassificationTask(ClassificationTask):

@@ -50,9 +50,12 @@ class MultiLabelTask(VectorTask):
     def wants(self) -> str:
         return f"give 0 or 1 for each of {self.width} labels"
 
+    def shares(self, scores: Tensor) -> Tensor:
+        """The share of each label: the sigmoid of its score, or the score, limited to 0..1."""
+        return scores.double().clamp(0, 1) if self.gives_shares else torch.sigmoid(scores.double())
+
     def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> LabelsPrediction:
-        shares = [float(share) for share in torch.sigmoid(scores.double())]
-        scored = dict(zip(names, shares, strict=True))
+        scored = dict(zip(names, self.shares(scores).tolist(), strict=True))
         found = [name for name, share in scored.items() if share >= 0.5]
         return LabelsPrediction(given, found, scored, depth)
 
