@@ -38,15 +38,18 @@ def counted(name: str, method: str) -> tuple[Network, Costs]:
     return network, costs_of(network, SMALL)
 
 
+def marks_of(name: str, way: Way) -> list[pytest.MarkDecorator]:
+    marks = [] if (name, way) in SOME else [pytest.mark.full]
+    if name == "lstm" and "micro-batches" in way.name:
+        # Of each forward an LSTM of some processors keeps something that does not grow with its samples.
+        marks.append(pytest.mark.xfail(reason="docs/experiments.md, memory of an LSTM in micro-batches", strict=False))
+    return marks
+
+
 @pytest.mark.parametrize(
     ("name", "way"),
     [
-        pytest.param(
-            name,
-            way,
-            id=f"{name}-{way.name}",
-            marks=[] if (name, way) in SOME else pytest.mark.full,
-        )
+        pytest.param(name, way, id=f"{name}-{way.name}", marks=marks_of(name, way))
         for name in NETWORKS
         for way in (*WAYS, *AGAIN)
         if way in WAYS or name != "lstm"  # of an LSTM the forwards that are kept are not predicted well either
