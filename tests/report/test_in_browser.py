@@ -173,7 +173,7 @@ def rows(page: Page, name: str) -> list[dict[str, Any]]:
 def test_a_comparison_and_a_study_are_drawn(opened: Open) -> None:
     page = opened("comparison")
     assert {row["runs"] for row in rows(page, "accuracy_by_steps")} == {2}
-    assert page.locator("[data-name=accuracy_by_steps] .mark-area path").count() == 1
+    assert page.locator("[data-name=accuracy_by_steps] .mark-area path").count() == 0  # two runs have no interval
     page = opened("study")
     assert len([label for label in marks(page, "steps_to_target") if "batch size" in label]) >= 12
     assert len(rows(page, "trials-sgd")) == 8
