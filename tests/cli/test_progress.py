@@ -125,6 +125,13 @@ def test_the_plan_and_an_evaluation_in_a_line(plan: Plan) -> None:
     assert said == "after mini-batch 10: validation 0.5000, test 0.5000, validation by depth 0.250 0.500"
 
 
+def test_a_plan_that_is_too_large_says_so_before_it_runs(plan: Plan) -> None:
+    stream = io.StringIO()
+    with Interrupts() as interrupts, PlainLines(stream, interrupts) as display:
+        display.planned(replace(plan, too_large="stage 1 needs more than its device has"))
+    assert "stage 1 needs more" in stream.getvalue()
+
+
 def test_plain_lines_at_evaluations_and_every_five_seconds(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(displays.time, "monotonic", lambda: clock[0])

@@ -119,6 +119,8 @@ class Display(RunObserver):
     def _planned(self, plan: Plan) -> None:
         self._progress = Progress(plan)
         self.note(plan_line(plan))
+        if plan.too_large is not None:
+            self.note(plan.too_large)
 
     def _recorded(self, record: Record) -> None:
         """Update the progress with a record, and show the record at once if it is an important event."""
