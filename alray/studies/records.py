@@ -15,8 +15,9 @@ from alray.core.storage.json_file import read_json
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
 """`finished`: it ran to its end, without its target if there is one. `reached`: the target ended it. `stopped`: the
-trial scheduler ended it. `diverged`: its losses grew without end. `failed`: its spec was refused, or its code raised an
-error. `lost`: its process or node died, or the system refused something: no result; a resume runs it again."""
+trial scheduler ended it. `diverged`: its losses grew without end. `failed`: its spec was refused, its code
+raised an error, or a stage ran out of memory. `lost`: its process or node died, also where Ray ended it for want of
+memory, or the system refused something: no result; a resume runs it again."""
 
 
 def _is_override(text: str) -> str:

@@ -30,7 +30,8 @@ from alray.studies.outcome import divergence, first_reached, times
 from alray.studies.records import TrialRecord, TrialStatus
 
 OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
-"""Errors that say nothing of the settings of a trial."""
+"""What a run may raise that says nothing of the settings of a trial. An error that a run ended with is judged in
+`_ended`: out of memory, for example, is a result."""
 
 
 @dataclass(frozen=True)

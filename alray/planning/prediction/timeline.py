@@ -55,16 +55,6 @@ class Timeline:
         is full."""
         return float(mean_step(self.completed_s.__getitem__, self.program.steady_batches))
 
-    @property
-    def bubble(self) -> float:
-        """Share of the stages' time in steady state in which they do not compute."""
-        computing = 0.0
-        for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
-            computes = _COMPUTES[kinds(codes)]
-            computing += float(np.sum((ends - starts)[computes]))
-        stage_time = self.step_time_s * len(self.completed_s) * self.program.stages
-        return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
-
     def crowding(self, others: int, replicas: int = 1) -> list[float]:
         """How many other stages compute while a stage computes, as a share of `others`: one value in 0..1 per stage.
 

@@ -154,10 +154,9 @@ def test_each_stage_does_its_actions_in_order(schedule: str) -> None:
         assert np.all(ends >= starts)
 
 
-def test_bubble_and_completed_steps() -> None:
+def test_completed_steps() -> None:
     timeline = simulate(Program.of_schedule("overlapped", 3, 10), Durations([1] * 3, [2] * 3, [1] * 3), in_flight=4)
     assert timeline.completed_s.tolist() == [6.0 * (step + 1) for step in range(10)]
-    assert timeline.bubble == pytest.approx(1 - 4 / 6)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
