@@ -283,7 +283,7 @@ def test_the_second_interrupt_does_not_wait_for_a_block_that_hangs(spec: Path, c
         process.send_signal(signal.SIGINT)
     said = end(process)
     assert said.code == 130, said.err
-    assert "stopping after this mini-batch" in said.err
+    assert "after this mini-batch and its checkpoint" in said.err
     assert said.out.startswith("interrupted ")
 
 

@@ -323,7 +323,7 @@ def test_the_command_says_what_the_class_is(
         said = " ".join(capsys.readouterr().out.split())
         assert says in said and "alray.readout.2.* output of layer1" in said
     refused = execute(["export", str(folder / "run"), "--format", "state_dict", "--depth", "1"])
-    assert refused == 2 and "readouts of all depths" in capsys.readouterr().err
+    assert refused == 2 and "the whole model" in capsys.readouterr().err
 
 
 @pytest.mark.full

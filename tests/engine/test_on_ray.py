@@ -114,7 +114,7 @@ def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stop
     watching, asked = stop_at(4)
     first = workshop.run("pipeline.partition=[2,2]", *LONG, inline=False, watching=watching, asked=asked)
     assert first.summary.status == "interrupted"
-    assert "stopping after this mini-batch" in watching.notes[-1]
+    assert "after this mini-batch and its checkpoint" in watching.notes[-1]
     second = workshop.resume("pipeline.partition=[3,1]", asked=stopping(130))
     assert (second.summary.status, second.summary.steps) == ("interrupted", 130)
     stopping(None)
