@@ -6,7 +6,15 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
-from alray.core.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord, samples_per_s
+from alray.core.run_folder.records import (
+    EvaluationRecord,
+    EventRecord,
+    Record,
+    StageRecord,
+    StepRecord,
+    mean_losses,
+    samples_per_s,
+)
 from alray.core.run_folder.utilisation import Utilisation
 from alray.planning.prediction.plan import Plan
 from alray.report.text import seconds, share
@@ -94,15 +102,8 @@ class Progress:
 
     @property
     def losses(self) -> dict[int, dict[str, float]]:
-        """Component (from 0) -> loss name -> mean over the last 20 mini-batches until `step`."""
-        if not self._losses:
-            return {}
-        return {
-            component: {
-                name: sum(losses[component][name] for losses in self._losses) / len(self._losses) for name in own
-            }
-            for component, own in self._losses[-1].items()
-        }
+        """Component (from 0) -> loss name -> mean over those of the last 20 mini-batches until `step` that have it."""
+        return mean_losses(self._losses)
 
     @property
     def computing(self) -> dict[int, float]:

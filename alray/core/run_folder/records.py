@@ -13,7 +13,7 @@ those of the last ten seconds in the line of progress, and those of one record i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -101,7 +101,27 @@ class StepRecord(_Record):
     lr: Value
     """Learning rate. With `optimizer.accumulate` all mini-batches of an update have the same one."""
     mini_batches: int = 1
-    """How many mini-batches the losses are the mean of."""
+    """How many mini-batches the losses are the mean of. A loss that only some of them have is the mean of those."""
+
+    def has_losses_of(self, other: StepRecord) -> bool:
+        """Whether both have losses of the same names in the same components."""
+        return {index: own.keys() for index, own in self.losses.items()} == {
+            index: own.keys() for index, own in other.losses.items()
+        }
+
+
+def mean_losses(each: Iterable[Mapping[int, Mapping[str, float]]]) -> dict[int, dict[str, float]]:
+    """The mean of each loss over the mini-batches that have it: those of an own method may lack one now and then."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for losses in each:
+        for component, own in losses.items():
+            values = found.setdefault(component, {})
+            for name, value in own.items():
+                values.setdefault(name, []).append(value)
+    return {
+        component: {name: fsum(values) / len(values) for name, values in own.items()}
+        for component, own in found.items()
+    }
 
 
 _MOST_STEPS = 1e15
@@ -137,7 +157,7 @@ class StepsRecord(_Record):
 
     @classmethod
     def of(cls, entries: Sequence[StepRecord]) -> StepsRecord:
-        """The line of these records, at least one. All of them have the losses of the same components."""
+        """The line of these records, at least one. All of them have the same losses."""
         last = entries[-1]
         return cls(
             time_s=last.time_s,
@@ -597,10 +617,7 @@ class Thinning:
         group, self._group = self._group, []
         if len(group) < 2:
             return group[0] if group else None
-        losses = {
-            component: {name: fsum(each.losses[component][name] for each in group) / len(group) for name in own}
-            for component, own in group[-1].losses.items()
-        }
+        losses = mean_losses(each.losses for each in group)
         return group[-1].model_copy(update={"losses": losses, "mini_batches": len(group)})
 
 
@@ -653,6 +670,8 @@ class Writer:
 
     def _keep(self, losses: StepRecord | None) -> None:
         if losses is not None:
+            if self._losses and not losses.has_losses_of(self._losses[-1]):
+                self._write_losses()
             self._losses.append(losses)
         if len(self._losses) == _LINE_LENGTH:
             self._write_losses()
