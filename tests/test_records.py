@@ -132,8 +132,8 @@ def test_records_of_version_1_are_read(tmp_path: Path) -> None:
 
 def test_records_of_a_later_version_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path, EventRecord(**place(3), event="started", message="x"))
-    file.write_text(file.read_text().replace('"v":3', '"v":4'))
-    with pytest.raises(CheckpointError, match="a record of version 4; this alray reads up to version 3") as caught:
+    file.write_text(file.read_text().replace('"v":4', '"v":5'))
+    with pytest.raises(CheckpointError, match="a record of version 5; this alray reads up to version 4") as caught:
         list(read(file))
     (problem,) = caught.value.problems
     assert (problem.file, problem.line) == (str(file), 1) and problem.hint

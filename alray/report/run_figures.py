@@ -301,9 +301,11 @@ def _utilisation(timed: Timed, plan: Plan) -> Iterator[dict[str, Any]]:
     step_s = _StepSeconds(timed)
     for stage in range(plan.stages):
         own = sorted(timed.of_stage(stage), key=lambda record: record.time_s)
+        before = 0
         for group in groups(own, _MOST_POINTS // plan.stages, least=plan.replicas):
             num_steps = sum(record.steps for record in group)
-            mean_s = step_s.mean(min(record.step - record.steps for record in group), group[-1].step)
+            mean_s = step_s.mean(before, group[-1].step)
+            before = group[-1].step
             if num_steps and mean_s:
                 at = {"seconds": group[-1].time_s, "step": group[-1].step}
                 share = sum(record.compute_s for record in group) / num_steps / mean_s

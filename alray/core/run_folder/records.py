@@ -39,9 +39,9 @@ from alray.core.storage.appended import appending, keep_whole_lines, whole_lines
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish
 
-VERSION = 3
+VERSION = 4
 """Version of the records. In version 1 each mini-batch had a separate line. Before version 3 records of a stage did
-not name the mini-batches after cuts. Both can still be read."""
+not name the mini-batches after cuts, and before version 4 not what it computed in them. All can still be read."""
 
 WARM_UP_STEPS = 10
 """Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
@@ -245,6 +245,9 @@ class StageRecord(_Record):
     """The mini-batches of this record that came first after a start, and where stages or replicas wait for each other
     also first after an evaluation or a checkpoint. They find the pipeline empty, so their times in `step_times_s` are
     no step times. null in records of older versions."""
+    after_cut_s: dict[Literal["data_s", "forward_s", "backward_s", "update_s"], Seconds] | None = None
+    """What the mini-batches of `after_cut` took of these times, where it is not 0. The time of such a mini-batch is not
+    known, so no share of it is. null in records of older versions."""
     bytes_sent: dict[str, int]
     """By edge, since this attempt was started."""
     uncompressed_bytes: dict[str, int] | None = None
@@ -263,6 +266,16 @@ class StageRecord(_Record):
     stage 0, which reads the data itself, and in a pipeline whose messages torch orders."""
     spans: list[Span] = Field(default_factory=list)
     """Each action of the mini-batches that were traced."""
+
+    @property
+    def between_cuts(self) -> StageRecord:
+        """The record without the mini-batches of `after_cut`; as it is where it does not say what they took."""
+        if self.after_cut_s is None:
+            return self
+        rest: dict[str, Any] = {name: getattr(self, name) - seconds for name, seconds in self.after_cut_s.items()}
+        rest["compute_s"] = self.compute_s - sum(self.after_cut_s.values())
+        rest["steps"] = self.steps - len(self.after_cut or ())
+        return self.model_copy(update={**rest, "step_times_s": [], "after_cut": [], "after_cut_s": {}})
 
     @property
     def counted_times_s(self) -> list[float]:
