@@ -198,6 +198,21 @@ def timed_plan(attempts: Sequence[Attempt], plan: Plan) -> Plan:
     return Plan.from_json(measured[-1]) if measured else plan
 
 
+def earlier_plan(timed: Plan, last: Plan) -> str | None:
+    """The sentence for times of another plan than the last one; None: they are of the last one.
+
+    Args:
+        timed: by `timed_plan`.
+    """
+    if timed is last:
+        return None
+    replicas = f" x {timed.replicas}" if timed.replicas > 1 else ""
+    return (
+        "The last plan was not measured. These are the times of an earlier one: "
+        f"{timed.schedule_name} {list(timed.partition)}{replicas}."
+    )
+
+
 def _has_after_cut(record: StageRecord, after_cuts: frozenset[int]) -> bool:
     """Whether some of the mini-batches of a record came after a cut; the arguments are those of `_steps_of`."""
     after_cut = after_cuts if record.after_cut is None else record.after_cut

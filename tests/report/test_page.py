@@ -190,6 +190,20 @@ def test_the_other_files_are_written_too(given: ModuleType, tmp_path: Path) -> N
     assert not list((tmp_path / "run").glob("*.partial"))
 
 
+def test_a_plan_that_was_not_measured_stands_beside_no_times_of_another(given: ModuleType, tmp_path: Path) -> None:
+    """Continued for five mini-batches on two stages: all times are those of the one stage before."""
+    alone, plan = given.example_plan((2,)), given.example_plan((1, 1))
+    few = [given.staged(45, 9.5, stage, steps=5, warm_up=True) for stage in (0, 1)]
+    more = [given.event("resumed", 40, 9.0), given.planned(plan, 40, 9.0), *few]
+    page = report(given, tmp_path / "run", plan, [*given.example_records(alone), *more])
+    assert "Step time 5.00 ms predicted 8.00 ms" in page.text
+    assert "predicted step 4.00 ms, measured –." in page.text
+    assert page.text.count("The last plan was not measured. These are the times of an earlier one: streamed [2].") == 2
+    assert {row["series"] for row in page.figures["utilisation"]} == {"stage 0"}
+    assert "No mini-batch after warm-up was measured" not in page.text
+    assert "stage 0 predicted 0 2.00 4.00 2.00" in page.text and "measured 0 1.00 2.00 1.00" in page.text
+
+
 def test_backpropagation_on_one_stage(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan((4,), schedule="single", method="backpropagation")
     page = report(given, tmp_path / "run", plan, given.example_records(plan))
