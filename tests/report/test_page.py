@@ -1,5 +1,6 @@
 """The report page: it is valid HTML, needs no other file, and shows the figures of the records."""
 
+import csv
 import json
 import math
 import re
@@ -180,6 +181,29 @@ def test_the_files_of_a_report_are_those_that_the_page_has(given: ModuleType, tm
     for name, rows in shown.figures.items():
         assert len((folder / "figures" / f"{name}.csv").read_text().splitlines()) == len(rows) + 1
     assert {path.name for path in (folder / "tables").glob("plan.*")} == {"plan.csv", "plan.md", "plan.tex"}
+
+
+def test_a_loss_of_any_name_has_a_file_in_its_folder(given: ModuleType, tmp_path: Path) -> None:
+    """An own method names its losses; two names may differ in signs alone that no file name has."""
+    plan = given.example_plan()
+    own = {"mse/x": 1.0, "mse x": 2.0, "a/../../../out": 3.0, "a b/2": 4.0, "a b": 5.0, "a/b": 6.0}
+    records = [given.step(number, float(number), {0: own}) for number in (1, 2)]
+    folder = given.write_run(tmp_path / "run", plan, records)
+    before = {path.name for path in tmp_path.iterdir()}
+    make_report(folder, files=True)
+    values = {
+        path.stem: [float(row["loss"]) for row in csv.DictReader(path.open(encoding="utf-8"))]
+        for path in (folder / "figures").glob("loss_*.csv")
+    }
+    assert values == {
+        "loss_a-b": [5.0, 5.0],
+        "loss_a-b-2": [4.0, 4.0],
+        "loss_a-b-3": [6.0, 6.0],
+        "loss_a-..-..-..-out": [3.0, 3.0],
+        "loss_mse-x": [2.0, 2.0],
+        "loss_mse-x-2": [1.0, 1.0],
+    }
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 def test_the_other_files_are_written_too(given: ModuleType, tmp_path: Path) -> None:
