@@ -9,6 +9,7 @@ from typing import NamedTuple
 from alray.core.run_folder.records import (
     EvaluationRecord,
     EventRecord,
+    PlanRecord,
     Record,
     StageRecord,
     StepRecord,
@@ -50,7 +51,7 @@ class Progress:
         self._shares: dict[tuple[int, int], float] = {}
 
     def take(self, record: Record) -> None:
-        """Update the state with a record. The event `resumed` discards what was lost."""
+        """Update the state with a record. The event `resumed` discards what was lost. A plan holds from now on."""
         if isinstance(record, StepRecord):
             self._take_step(record)
         elif isinstance(record, StageRecord):
@@ -64,9 +65,15 @@ class Progress:
             self.evaluation = record
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self.step = record.step
+            if self.evaluation is not None and self.evaluation.step > record.step:
+                self.evaluation = None
             self._first = self._last = None
             self._recent.clear()
             self._losses.clear()
+        elif isinstance(record, PlanRecord):
+            self.plan = Plan.from_json(record.plan)
+            self._utilisation = Utilisation()
+            self._shares.clear()
 
     def _take_step(self, record: StepRecord) -> None:
         self.step = record.step
