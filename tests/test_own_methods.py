@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import alray
 from alray.core.errors import AlrayError
+from alray.core.run_folder.records import StepRecord, read
 
 from .docs.pages import write_files
 
@@ -53,6 +55,7 @@ RETURNED = '{"labels": incoming["labels"], "hint": pass_on(scores)}'
         ("pass_on(scores)}", "pass_on(scores).double()}", "of [32, 10] float64"),
         ("pass_on(scores)}", "scores}", "with its gradient graph"),
         (RETURNED, '{"labels": incoming["labels"]}', "returns no `hint`"),
+        (f"losses, {RETURNED}", f"{{3: losses['own']}}, {RETURNED}", "a loss whose name is no text but int"),
         (f"losses, {RETURNED}", "losses", "in place of two dictionaries"),
         (f"losses, {RETURNED}", f"{{'own': losses['own'].detach()}}, {RETURNED}", "no scalar tensor with a gradient"),
     ],
@@ -71,6 +74,43 @@ def test_a_method_that_sends_something_else_is_refused_on_one_stage(
     assert said in problem.message
     assert (problem.key, Path(str(problem.file)).name) == ("method.kind", "hinted.py")
     assert "def local_losses" in file.read_text(encoding="utf-8").splitlines()[problem.line - 1]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_loss_that_only_some_mini_batches_have_keeps_its_values(
+    copied: ModuleType, tmp_path: Path, replicas: int
+) -> None:
+    """Replicas draw other numbers, so one of them may have it alone: it counts for its part of the mini-batch."""
+    file = Path("hinted.py")
+    extra = "if torch.rand((), device='cpu') < 0.5:\n            losses['extra'] = 0.5 * losses['own']\n        "
+    text = file.read_text(encoding="utf-8").replace(f"return losses, {RETURNED}", f"{extra}return losses, {RETURNED}")
+    file.write_text(f"import torch\n{text}", encoding="utf-8")
+    heard = Losses()
+    alray.run(
+        copied.SPEC,
+        {"run.steps": 20, "replicas.count": replicas},
+        inline=True,
+        output=tmp_path / "run",
+        progress=False,
+        callbacks=[heard],
+    )
+    recorded = [record for record in read(tmp_path / "run" / "records.jsonl") if isinstance(record, StepRecord)]
+    assert [record.losses for record in recorded] == [
+        {index: pytest.approx(own) for index, own in losses.items()} for losses in heard.losses
+    ]
+    parts = [losses[1]["extra"] / losses[1]["own"] for losses in heard.losses if "extra" in losses[1]]
+    assert 0 < len(parts) < 20 and max(parts) == pytest.approx(0.5)
+    assert (min(parts) < 0.49) == (replicas > 1)
+
+
+class Losses(alray.Callback):
+    """Keeps the losses that it hears."""
+
+    def __init__(self) -> None:
+        self.losses: list[Any] = []
+
+    def on_step(self, record: Any) -> None:
+        self.losses.append(record.losses)
 
 
 def test_what_no_edge_carries_is_refused_on_one_stage(copied: ModuleType) -> None:

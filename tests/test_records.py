@@ -71,6 +71,36 @@ def test_a_long_run_leaves_a_small_file(tmp_path: Path) -> None:
     assert (steps[EACH_UNTIL].mini_batches, steps[-1].mini_batches) == (2, 8)
 
 
+def with_extra(record: StepRecord) -> StepRecord:
+    """Component 1 has one more loss, whose value is the number of the mini-batch."""
+    more = {**record.losses, 1: {**record.losses[1], "extra": float(record.step)}}
+    return record.model_copy(update={"losses": more})
+
+
+def test_a_loss_that_comes_and_goes_keeps_its_values(tmp_path: Path) -> None:
+    def extra(file: Path) -> list[tuple[int, float | None]]:
+        steps = [record for record in read(file) if isinstance(record, StepRecord)]
+        assert all(len(record.losses[1]) - ("extra" in record.losses[1]) == 2 for record in steps)
+        return [(record.step, record.losses[1].get("extra")) for record in steps]
+
+    numbers = range(1, 40)
+    (tmp_path / "early").mkdir()
+    early = written(
+        tmp_path / "early", *(with_extra(losses(step)) if step % 3 == 0 else losses(step) for step in numbers)
+    )
+    assert extra(early) == [(step, float(step) if step % 3 == 0 else None) for step in numbers]
+    # A mean is over the mini-batches that have the loss.
+    first = 2 * EACH_UNTIL + 1
+    late = written(
+        tmp_path,
+        *(
+            with_extra(losses(step)) if step in (first + 1, first + 3) else losses(step)
+            for step in range(first, first + 8)
+        ),
+    )
+    assert extra(late) == [(first + 3, first + 2.0), (first + 7, None)]
+
+
 def test_no_loss_is_missing_from_before_a_checkpoint(tmp_path: Path) -> None:
     """What is written while the run goes on is there although the run is killed."""
     writer = Writer(tmp_path / "records.jsonl")
@@ -102,8 +132,8 @@ def test_records_of_version_1_are_read(tmp_path: Path) -> None:
 
 def test_records_of_a_later_version_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path, EventRecord(**place(3), event="started", message="x"))
-    file.write_text(file.read_text().replace('"v":3', '"v":4'))
-    with pytest.raises(CheckpointError, match="a record of version 4; this alray reads up to version 3") as caught:
+    file.write_text(file.read_text().replace('"v":4', '"v":5'))
+    with pytest.raises(CheckpointError, match="a record of version 5; this alray reads up to version 4") as caught:
         list(read(file))
     (problem,) = caught.value.problems
     assert (problem.file, problem.line) == (str(file), 1) and problem.hint

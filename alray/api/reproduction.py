@@ -191,7 +191,7 @@ def _environment(run_dir: Location) -> dict[str, Any]:
     """The parts of `environment.json` that may change a result, a name for each: machine, versions, engine."""
     environment = read_environment(run_dir) or {}
     names = ("alray", "python", "torch", "platform", "device", "cores", "engine", "data_sha256")
-    packages = {name: version for name, version in environment.get("packages", {}).items() if name not in names}
+    packages = {name: version for name, version in (environment.get("packages") or {}).items() if name not in names}
     brought_by = environment.get("brought_by") or {}
     return {name: environment[name] for name in names if name in environment} | packages | brought_by
 

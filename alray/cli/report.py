@@ -47,6 +47,7 @@ def report(
         if columns:
             raise RequestError("only a study has columns to choose", key="--columns", hint="name a study folder")
         from alray.cli.report_text import single_step_text
+        from alray.report.attempts import earlier_plan
         from alray.report.folder import read_run
         from alray.report.make import make_report
         from alray.report.single_step import single_step
@@ -58,6 +59,8 @@ def report(
             streams.answer({"report": str(path), "single_step": step.as_json()})
         else:
             streams.put(single_step_text(step, streams.page))
+            if (sentence := earlier_plan(step.plan, run.plan)) is not None:
+                streams.put(f"{streams.page.sentence(sentence)}\n")
             streams.fields([("report", unbroken(shown(path)))])
 
 

@@ -20,7 +20,7 @@ def single_step_text(step: SingleStep, page: Page) -> str:
             (" measured", *cells(row.measured)),
         )
     ]
-    heading = page.heading(f"{step.method}, {step.schedule}: one mini-batch, predicted and measured")
+    heading = page.heading(f"{step.plan.method}, {step.plan.schedule_name}: one mini-batch, predicted and measured")
     meanings = [(heading, meaning.replace("`", "")) for heading, meaning in COLUMNS.items()]
     return f"{heading}\n{page.table(Table(('ms', *HEAD), tuple(rows)))}\n\n{page.fields(meanings)}\n"
 

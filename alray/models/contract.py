@@ -106,6 +106,8 @@ def _pair_fault(given: Any) -> str | None:
     if not losses:
         return "no loss"
     for name, loss in losses.items():
+        if not isinstance(name, str):
+            return f"a loss whose name is no text but {type(name).__name__}"
         if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
             return f"a loss `{name}` that is no scalar tensor with a gradient graph"
     return None

@@ -49,13 +49,16 @@ class Timed:
     """Times of mini-batches, from which every figure of time is computed.
 
     A pipeline that was cut runs empty, and fills again. So the time of a mini-batch is known where the mini-batch
-    before it was completed without a cut between the two. What a stage computes for a mini-batch is always known. The
-    bubble and the utilisation are made of these two: the pause of one stage, during which others train, is in neither.
+    before it was completed without a cut between the two. The bubble and the utilisation are made of these times and of
+    what a stage computes in the same mini-batches: the pause of one stage, during which others train, is in neither.
     """
 
     records: tuple[StageRecord, ...] = ()
+    """Without mini-batches after cuts, as far as they tell these apart."""
     step_times: tuple[StepTime, ...] = ()
     """Those that count."""
+    of_the_same: bool = True
+    """Whether the records are of the mini-batches whose times count. Only then is computing at most these."""
 
     def __bool__(self) -> bool:
         return bool(self.records)
@@ -121,8 +124,11 @@ class Attempt:
         counted = [step for step in steps if not step.after_cut]
         # Where every mini-batch comes after a cut, each goes through the empty pipeline. Replicas but the first wait
         # meanwhile for the evaluation, which replica 0 makes.
-        lone = [step for step in steps if step.replica == 0 and step.number > self.records[0].step + 1]
-        return Timed(tuple(records), tuple(counted or lone))
+        if not counted:
+            lone = [step for step in steps if step.replica == 0 and step.number > self.records[0].step + 1]
+            return Timed(tuple(records), tuple(lone), all(record.replica == 0 for record in records))
+        own = tuple(record.between_cuts for record in records)
+        return Timed(own, tuple(counted), not any(_has_after_cut(record, after_cut) for record in own))
 
     @property
     def _after_cuts(self) -> frozenset[int]:
@@ -179,6 +185,7 @@ def timed_with(attempts: Sequence[Attempt], plan: Plan) -> Timed:
     return Timed(
         tuple(record for each in found for record in each.records),
         tuple(step for each in found for step in each.step_times),
+        all(each.of_the_same for each in found),
     )
 
 
@@ -189,6 +196,27 @@ def timed_plan(attempts: Sequence[Attempt], plan: Plan) -> Plan:
         return plan
     measured = [attempt.plan for attempt in attempts if attempt.timed and attempt.plan is not None]
     return Plan.from_json(measured[-1]) if measured else plan
+
+
+def earlier_plan(timed: Plan, last: Plan) -> str | None:
+    """The sentence for times of another plan than the last one; None: they are of the last one.
+
+    Args:
+        timed: by `timed_plan`.
+    """
+    if timed is last:
+        return None
+    replicas = f" x {timed.replicas}" if timed.replicas > 1 else ""
+    return (
+        "The last plan was not measured. These are the times of an earlier one: "
+        f"{timed.schedule_name} {list(timed.partition)}{replicas}."
+    )
+
+
+def _has_after_cut(record: StageRecord, after_cuts: frozenset[int]) -> bool:
+    """Whether some of the mini-batches of a record came after a cut; the arguments are those of `_steps_of`."""
+    after_cut = after_cuts if record.after_cut is None else record.after_cut
+    return any(record.step - record.steps < number <= record.step for number in after_cut)
 
 
 def _steps_of(record: StageRecord, after_cuts: frozenset[int]) -> Iterator[StepTime]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape, unescape
 from importlib import metadata
 from importlib.resources import files
+from itertools import chain, count
 from typing import Any, TypeVar
 
 from alray.core.run_folder.records import publish, replace_file
@@ -171,11 +172,12 @@ def write_exhibits(exhibits: Sequence[Exhibit], folder: Location) -> None:
         if (folder / name).is_dir():
             remove_folder(folder / name)
         (folder / name).mkdir()
-    for exhibit in exhibits:
-        for figure in exhibit.figures:
-            write_figure(figure, folder / FIGURES)
-        for name, table in exhibit.tables.items():
-            write_table(name, table, folder / TABLES)
+    figures = [figure for exhibit in exhibits for figure in exhibit.figures]
+    for figure, name in zip(figures, _file_names(figure.name for figure in figures), strict=True):
+        write_figure(replace(figure, name=name), folder / FIGURES)
+    tables = [named for exhibit in exhibits for named in exhibit.tables.items()]
+    for (_, table), name in zip(tables, _file_names(name for name, _ in tables), strict=True):
+        write_table(name, table, folder / TABLES)
 
 
 def write_figure(figure: Figure, folder: Location) -> None:
@@ -260,6 +262,15 @@ def with_text_lengths(svg: str) -> str:
         return f'<text {attributes} textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs">{text}</text>'
 
     return _TEXT_ELEMENT.sub(with_length, svg)
+
+
+def _file_names(names: Iterable[str]) -> list[str]:
+    """A file name for each, with a number where two would be equal. An own method may name its losses as it likes."""
+    found: list[str] = []
+    for name in map(file_name, names):
+        numbered = (f"{name}-{number}" for number in count(2))
+        found.append(next(each for each in chain((name,), numbered) if each not in found))
+    return found
 
 
 def file_name(*parts: str) -> str:

@@ -18,6 +18,7 @@ from alray.core.storage.json_file import RESTORE, read_json
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import with_whole_plans
+from alray.report.attempts import split_attempts, timed_plan
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class RunFolder:
         """The metric of the task, whether or not the run has evaluated. Without a summary the spec tells it. Raises
         SpecError if the spec is damaged."""
         return self.summary.measures if self.summary else _metric_of(self.spec_text, str(self.path / "spec.yaml"))
+
+    @cached_property
+    def timed_plan(self) -> Plan:
+        """The plan under which its times were measured last: see `alray.report.attempts.timed_plan`."""
+        return timed_plan(split_attempts(self.effective_records), self.plan)
 
 
 def read_run(run_dir: Location) -> RunFolder:

@@ -6,6 +6,8 @@ takes at least as long as its busiest stage computes.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from alray.report.attempts import Timed
 from alray.report.text import number, seconds
 
@@ -38,9 +40,12 @@ def doubts_of(timed: Timed, stages: int) -> list[str]:
     """
     busiest = max(range(stages), key=lambda stage: timed.computing_s(stage) or 0.0)
     computing_s, step_s = timed.computing_s(busiest), timed.step_s
-    if computing_s is None or step_s is None:
+    if computing_s is None or step_s is None or not timed.of_the_same:
         return []
-    num_steps = max(sum(record.steps for record in timed.of_stage(stage)) for stage in range(stages))
+    of_replicas: Counter[tuple[int, int]] = Counter()
+    for record in timed.records:
+        of_replicas[record.stage, record.replica] += record.steps
+    num_steps = max(of_replicas.values())
     sentence = impossible_time(num_steps * step_s, num_steps * computing_s, busiest)
     return [] if sentence is None else [sentence]
 

@@ -6,7 +6,16 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
-from alray.core.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord, samples_per_s
+from alray.core.run_folder.records import (
+    EvaluationRecord,
+    EventRecord,
+    PlanRecord,
+    Record,
+    StageRecord,
+    StepRecord,
+    mean_losses,
+    samples_per_s,
+)
 from alray.core.run_folder.utilisation import Utilisation
 from alray.planning.prediction.plan import Plan
 from alray.report.text import seconds, share
@@ -42,7 +51,7 @@ class Progress:
         self._shares: dict[tuple[int, int], float] = {}
 
     def take(self, record: Record) -> None:
-        """Update the state with a record. The event `resumed` discards what was lost."""
+        """Update the state with a record. The event `resumed` discards what was lost. A plan holds from now on."""
         if isinstance(record, StepRecord):
             self._take_step(record)
         elif isinstance(record, StageRecord):
@@ -56,9 +65,15 @@ class Progress:
             self.evaluation = record
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self.step = record.step
+            if self.evaluation is not None and self.evaluation.step > record.step:
+                self.evaluation = None
             self._first = self._last = None
             self._recent.clear()
             self._losses.clear()
+        elif isinstance(record, PlanRecord):
+            self.plan = Plan.from_json(record.plan)
+            self._utilisation = Utilisation()
+            self._shares.clear()
 
     def _take_step(self, record: StepRecord) -> None:
         self.step = record.step
@@ -94,15 +109,8 @@ class Progress:
 
     @property
     def losses(self) -> dict[int, dict[str, float]]:
-        """Component (from 0) -> loss name -> mean over the last 20 mini-batches until `step`."""
-        if not self._losses:
-            return {}
-        return {
-            component: {
-                name: sum(losses[component][name] for losses in self._losses) / len(self._losses) for name in own
-            }
-            for component, own in self._losses[-1].items()
-        }
+        """Component (from 0) -> loss name -> mean over those of the last 20 mini-batches until `step` that have it."""
+        return mean_losses(self._losses)
 
     @property
     def computing(self) -> dict[int, float]:

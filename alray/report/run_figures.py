@@ -13,7 +13,7 @@ from alray.core.metric import Metric
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
 from alray.planning.prediction.plan import Plan
-from alray.report.attempts import Timed, split_attempts, timed_with
+from alray.report.attempts import Timed, earlier_plan, split_attempts, timed_with
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
@@ -167,17 +167,20 @@ def utilisation(run: RunFolder) -> Exhibit:
     and evaluations and checkpoints are not part of the time. Right, into what the step time is divided, over all
     mini-batches after warm-up and all replicas. Source: the records of the stages in records.jsonl."""
     title = "Utilisation of the stages"
-    timed = timed_with(split_attempts(run.effective_records), run.plan)
+    plan = run.timed_plan
+    timed = timed_with(split_attempts(run.effective_records), plan)
     if not timed:
         return Exhibit(title, findings=("No mini-batch after warm-up was measured.",))
-    stages = [f"stage {stage}" for stage in range(run.plan.stages)]
-    rows = list(_utilisation(timed, run.plan))
+    stages = [f"stage {stage}" for stage in range(plan.stages)]
+    rows = list(_utilisation(timed, plan))
     share = Scale("utilisation", "share of the time computing", ticks=(0, 0.25, 0.5, 0.75, 1), form=".0%")
     x = Scale("seconds", "seconds since the start of the run", form=PLAIN_NUMBER, from_zero=True)
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
     evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
     findings = [f"Stage 0 spent {evaluated_s:.3g} s on evaluations in all, from its last mini-batch before each."]
-    if run.plan.in_turns:
+    if (sentence := earlier_plan(plan, run.plan)) is not None:
+        findings.append(sentence)
+    if plan.in_turns:
         findings.append("The stages take turns in one process: what one of them waits for is the work of the others.")
     over_time = curves.figure("utilisation", "Utilisation over time", "Utilisation of each stage over time.", rows)
     return Exhibit(title, (over_time, _parts_figure(timed, stages)), tuple(findings))
@@ -186,16 +189,18 @@ def utilisation(run: RunFolder) -> Exhibit:
 def one_step(run: RunFolder) -> Exhibit:
     """The time of one mini-batch in milliseconds. Measured: means after warm-up, over all replicas. Predicted: from the
     costs, by a simulation of the schedule. The rows called step are the means of the stages."""
-    rows = rows_of((row.label, row) for row in single_step(run.effective_records, run.plan).rows)
+    step = single_step(run.effective_records, run.plan)
+    rows = rows_of((row.label, row) for row in step.rows)
     labels = [row[0] or before[0] for before, row in zip([rows[0], *rows], rows, strict=False)]
     table = Table(("stage", "source", *HEAD), tuple((label, *row[1:]) for label, row in zip(labels, rows, strict=True)))
-    costs = run.plan.costs
+    costs = step.plan.costs
     sources = {"probe": "measured by a probe", "estimated": "estimated by counting", "given": "given by the spec"}
     finding = (
         f"A mini-batch of {costs.batch_size} samples on {costs.device}, {counted(costs.threads, 'thread')} a stage; "
     )
     finding += f"costs {sources.get(costs.source, costs.origin)}."
-    return Exhibit("The single step", findings=(finding,), tables={"single_step": table}, meanings=COLUMNS)
+    found = [sentence for sentence in (finding, earlier_plan(step.plan, run.plan)) if sentence is not None]
+    return Exhibit("The single step", findings=tuple(found), tables={"single_step": table}, meanings=COLUMNS)
 
 
 EXHIBITS: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, utilisation, one_step)
@@ -301,9 +306,11 @@ def _utilisation(timed: Timed, plan: Plan) -> Iterator[dict[str, Any]]:
     step_s = _StepSeconds(timed)
     for stage in range(plan.stages):
         own = sorted(timed.of_stage(stage), key=lambda record: record.time_s)
+        before = 0
         for group in groups(own, _MOST_POINTS // plan.stages, least=plan.replicas):
             num_steps = sum(record.steps for record in group)
-            mean_s = step_s.mean(min(record.step - record.steps for record in group), group[-1].step)
+            mean_s = step_s.mean(before, group[-1].step)
+            before = group[-1].step
             if num_steps and mean_s:
                 at = {"seconds": group[-1].time_s, "step": group[-1].step}
                 share = sum(record.compute_s for record in group) / num_steps / mean_s

@@ -147,7 +147,7 @@ def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
     if git is not None:
         found.append(("git commit", git["commit"] + (", with changes that are not committed" if git["dirty"] else "")))
     if environment:
-        packages = environment.get("packages", {})
+        packages = environment.get("packages") or {}
         names = {
             name: environment.get(name, packages.get(name)) for name in ("alray", "python", "torch", "ray", "numpy")
         }

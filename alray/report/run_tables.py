@@ -43,10 +43,11 @@ def the_plan(shown: MeasuredRun) -> Exhibit:
             plan.stage_plans, figures.predicted_memory_bytes, figures.peak_memory_bytes, strict=True
         )
     ]
+    measured_s = figures.step_time_s if run.timed_plan is plan else None
     found = [
         plan.limited_by,
         f"Bound of this schedule: {plan.bound} = {seconds(plan.bound_s)}; predicted step "
-        f"{seconds(plan.predicted_step_time_s)}, measured {seconds(figures.step_time_s)}.",
+        f"{seconds(plan.predicted_step_time_s)}, measured {seconds(measured_s)}.",
     ]
     # The edges of a pipeline have room for every micro-batch.
     if plan.edges and not SCHEDULES[plan.schedule].is_pipeline:
@@ -58,7 +59,7 @@ def the_plan(shown: MeasuredRun) -> Exhibit:
 
 def edges(shown: MeasuredRun) -> Exhibit:
     """The bytes of one mini-batch by the plan, and what was sent in total: over every attempt and replica, evaluations
-    and lost work included. Where messages are compressed, also what it would be without."""
+    included. Work that a failure lost is left out. Where messages are compressed, also what it would be without."""
     run, figures = shown
     predicted = {edge.edge: edge.bytes_per_step for edge in run.plan.edges}
     # Earlier attempts may have had other stages. Messages of an evaluation also go down.

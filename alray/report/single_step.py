@@ -14,7 +14,7 @@ from alray.core.run_folder.records import Record, StageRecord
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.timeline import TimedAction
 from alray.planning.schedules.actions import ActionKind, parse
-from alray.report.attempts import Timed, split_attempts, timed_with
+from alray.report.attempts import Timed, split_attempts, timed_plan, timed_with
 from alray.report.definitions import definition
 from alray.report.text import milliseconds
 from alray.report.timeline import steady_timeline
@@ -93,8 +93,8 @@ class StepRow:
 class SingleStep:
     """The table of one run: a row for each stage, then the row of the step."""
 
-    method: str
-    schedule: str
+    plan: Plan
+    """The plan of the prediction, with which the measured mini-batches were trained."""
     rows: tuple[StepRow, ...]
 
     @property
@@ -105,8 +105,9 @@ class SingleStep:
     def as_json(self) -> dict[str, Any]:
         """The rows with the keys of `StepParts`, `communication_s` (the time without computing) and `step_s`."""
         return {
-            "method": self.method,
-            "schedule": self.schedule,
+            "method": self.plan.method,
+            "schedule": self.plan.schedule_name,
+            "partition": list(self.plan.partition),
             "rows": [
                 {"stage": row.stage, "predicted": _as_json(row.predicted), "measured": _as_json(row.measured)}
                 for row in self.rows
@@ -118,18 +119,20 @@ def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
     """The table of a run.
 
     Measured values are means over the mini-batches after warm-up and over all replicas, from the attempts that ran with
-    this plan.
+    `timed_plan`. Predicted ones are those of this plan.
 
     Args:
         effective_records: its records without lost work.
         plan: the plan with which it last ran.
     """
+    attempts = split_attempts(effective_records)
+    plan = timed_plan(attempts, plan)
     predicted = predicted_parts(plan)
-    measured = measured_parts(timed_with(split_attempts(effective_records), plan), plan.stages)
+    measured = measured_parts(timed_with(attempts, plan), plan.stages)
     known = [parts for parts in measured if parts is not None]
     whole = _mean(known) if len(known) == plan.stages else None
     rows = [StepRow(stage, predicted[stage], measured[stage]) for stage in range(plan.stages)]
-    return SingleStep(plan.method, plan.schedule_name, (*rows, StepRow(None, _mean(predicted), whole)))
+    return SingleStep(plan, (*rows, StepRow(None, _mean(predicted), whole)))
 
 
 def cells(parts: StepParts | None) -> list[str]:

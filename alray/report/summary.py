@@ -14,6 +14,7 @@ from alray.core.errors import printable
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import (
     AttemptSummary,
+    CheckpointRecord,
     EngineName,
     EvaluationRecord,
     EventRecord,
@@ -102,8 +103,9 @@ def write_summary(
 def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCURACY) -> Figures:
     """The figures of a run.
 
-    Times and the bubble, measured and predicted, are those of `timed_plan`. The metric is that of the final weights; it
-    is None if they were not evaluated, for example after an interruption between two evaluations.
+    Times and the bubble, measured and predicted, are those of `timed_plan`. Mini-batches, metric and bytes are those of
+    the final weights. The metric is None if they were not evaluated, for example after an interruption between two
+    evaluations.
 
     Args:
         records: all records as they were written, lost work included.
@@ -111,15 +113,17 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         task_metric: for a run without an evaluation.
     """
     effective_records = effective(iter(records))
-    steps, epochs, samples = _progress(effective_records)
+    kept = _of_final_weights(effective_records)
+    steps, epochs, samples = _progress(kept)
     attempts = split_attempts(effective_records)
-    last = _last_of_stages(attempts)
+    last = _last_of_stages(split_attempts(kept))
     measured = timed_plan(attempts, plan)
     timed = timed_with(attempts, measured)
     times = timed.step_times_s
     step_time_s = median(times) if times else None
-    batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
-    evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
+    trained, _, seen = _progress(effective_records)
+    batch_size = seen / trained if trained else 0.0  # the mean: the last mini-batch of an epoch may be smaller
+    evaluations = [record for record in kept if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
     return Figures(
         method=plan.method,
@@ -153,12 +157,25 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     )
 
 
-def _progress(effective_records: Sequence[Record]) -> tuple[int, float, int]:
+def _of_final_weights(effective_records: Sequence[Record]) -> Sequence[Record]:
+    """The records without the work that an interrupted run could not save: a resume does it again."""
+    events = [record for record in effective_records if isinstance(record, EventRecord) and record.event != "warning"]
+    if not events or events[-1].event != "interrupted":
+        return effective_records
+    begun = [event for event in events if event.event in ("started", "resumed")]
+    saved = [*begun, *(record for record in effective_records if isinstance(record, CheckpointRecord))]
+    until = max((record.step for record in saved), default=0)
+    return [
+        record for record in effective_records if isinstance(record, EventRecord | PlanRecord) or record.step <= until
+    ]
+
+
+def _progress(records: Sequence[Record]) -> tuple[int, float, int]:
     """Mini-batches, epochs and samples completed, from the record with the latest step.
 
     Events do not count, because an event may name a step whose work was lost.
     """
-    work = [record for record in effective_records if not isinstance(record, EventRecord | PlanRecord)]
+    work = [record for record in records if not isinstance(record, EventRecord | PlanRecord)]
     if not work:
         return 0, 0.0, 0
     furthest = max(work, key=lambda record: record.step)

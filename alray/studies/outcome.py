@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord, Record, StageRecord, StepRecord
+from alray.report.attempts import split_attempts
 from alray.report.training_time import TrainingTime
 from alray.studies.records import Reached, Times
 
@@ -46,9 +47,10 @@ def times(effective_records: Sequence[Record], epochs: float) -> Times:
     last = max(evaluations, key=lambda record: (record.step, record.time_s), default=None)
     trained_s = TrainingTime(effective_records).until(last.step) if last is not None else None
     stages: dict[int, list[StageRecord]] = {}
-    for record in effective_records:
-        if isinstance(record, StageRecord) and not record.warm_up and record.steps:
-            stages.setdefault(record.stage, []).append(record)
+    for attempt in split_attempts(effective_records):
+        for record in attempt.timed.records:
+            if record.steps:
+                stages.setdefault(record.stage, []).append(record)
 
     def part_s(name: str) -> float | None:
         of_stages = (

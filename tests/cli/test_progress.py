@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,15 @@ from alray.api.console import display as displays
 from alray.api.console.display import PlainLines, accuracies_text, plan_line, progress_text
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.live import LiveDisplay, frame
-from alray.core.run_folder.records import DepthScores, EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
+from alray.core.run_folder.records import (
+    DepthScores,
+    EvaluationRecord,
+    EventRecord,
+    PlanRecord,
+    Record,
+    StageRecord,
+    StepRecord,
+)
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress
@@ -35,6 +44,23 @@ def plan() -> Plan:
         method="associated_learning",
         schedule="streamed",
         stages=2,
+        replicas=1,
+        partition="auto",
+        in_flight=4,
+        costs=COSTS,
+        cores=None,
+        steps_per_epoch=10,
+        total_steps=20,
+        evaluation_batches=1,
+    )
+
+
+def single(plan: Plan) -> Plan:
+    """The same run on one stage."""
+    return planned(
+        method=plan.method,
+        schedule="streamed",
+        stages=1,
         replicas=1,
         partition="auto",
         in_flight=4,
@@ -197,6 +223,45 @@ def test_a_failure_is_told_once(plan: Plan) -> None:
         "continuing from mini-batch 3",
         "stage 1 died; continuing from mini-batch 3",
     ]
+
+
+def test_mini_batches_that_are_done_again_are_shown(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line every five seconds, from the checkpoint on at once: not only where the run was before the failure."""
+    now = 0.0
+    monkeypatch.setattr(displays, "time", SimpleNamespace(monotonic=lambda: now))
+    stream = io.StringIO()
+    with Interrupts() as interrupts, PlainLines(stream, interrupts, now) as display:
+        display.planned(plan)
+
+        def after(number: int) -> list[str]:
+            nonlocal now
+            now += 6.0
+            display.record(step(number, now))
+            display.statuses([])
+            return stream.getvalue().splitlines()
+
+        after(17)
+        display.record(evaluation(17))
+        display.record(EventRecord(**place(8, 7.0), event="resumed", message="continuing from mini-batch 8"))
+        before = len(after(9))
+        assert "mini-batch 9 of 20" in stream.getvalue().splitlines()[-1]
+        assert len(after(10)) == before + 1, "and an evaluation that was lost adds no lines"
+
+
+def test_after_a_failure_the_stages_are_those_of_the_new_plan(plan: Plan) -> None:
+    progress = Progress(plan)
+    for record in (step(10, 1.0), stage(1, 0.5), stage(0, 0.8), evaluation(10)):
+        progress.take(record)
+    progress.take(EventRecord(**place(5, 3.0), event="resumed", message="continuing from mini-batch 5"))
+    progress.take(PlanRecord(**place(5, 3.0), plan=single(plan).as_json()))
+    progress.take(step(6, 4.0))
+    assert (progress.plan.stages, progress.computing, progress.evaluation) == (1, {}, None)
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    with console.capture() as capture:
+        console.print(frame(progress, 100))
+    assert [line.split()[0] for line in capture.get().splitlines()[3:5]] == ["0", "1"], "two components of stage 0"
+    progress.take(stage(0, 0.5).model_copy(update={"step_times_s": [0.5] * 5}))
+    assert progress.computing == pytest.approx({0: 0.2})
 
 
 def test_what_is_drawn_on_a_terminal(plan: Plan) -> None:

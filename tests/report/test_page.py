@@ -1,5 +1,6 @@
 """The report page: it is valid HTML, needs no other file, and shows the figures of the records."""
 
+import csv
 import json
 import math
 import re
@@ -182,12 +183,49 @@ def test_the_files_of_a_report_are_those_that_the_page_has(given: ModuleType, tm
     assert {path.name for path in (folder / "tables").glob("plan.*")} == {"plan.csv", "plan.md", "plan.tex"}
 
 
+def test_a_loss_of_any_name_has_a_file_in_its_folder(given: ModuleType, tmp_path: Path) -> None:
+    """An own method names its losses; two names may differ in signs alone that no file name has."""
+    plan = given.example_plan()
+    own = {"mse/x": 1.0, "mse x": 2.0, "a/../../../out": 3.0, "a b/2": 4.0, "a b": 5.0, "a/b": 6.0}
+    records = [given.step(number, float(number), {0: own}) for number in (1, 2)]
+    folder = given.write_run(tmp_path / "run", plan, records)
+    before = {path.name for path in tmp_path.iterdir()}
+    make_report(folder, files=True)
+    values = {
+        path.stem: [float(row["loss"]) for row in csv.DictReader(path.open(encoding="utf-8"))]
+        for path in (folder / "figures").glob("loss_*.csv")
+    }
+    assert values == {
+        "loss_a-b": [5.0, 5.0],
+        "loss_a-b-2": [4.0, 4.0],
+        "loss_a-b-3": [6.0, 6.0],
+        "loss_a-..-..-..-out": [3.0, 3.0],
+        "loss_mse-x": [2.0, 2.0],
+        "loss_mse-x-2": [1.0, 1.0],
+    }
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
 def test_the_other_files_are_written_too(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan()
     report(given, tmp_path / "run", plan, given.example_records(plan))
     assert json.loads((tmp_path / "run" / "timeline.json").read_text())["traceEvents"]
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
     assert not list((tmp_path / "run").glob("*.partial"))
+
+
+def test_a_plan_that_was_not_measured_stands_beside_no_times_of_another(given: ModuleType, tmp_path: Path) -> None:
+    """Continued for five mini-batches on two stages: all times are those of the one stage before."""
+    alone, plan = given.example_plan((2,)), given.example_plan((1, 1))
+    few = [given.staged(45, 9.5, stage, steps=5, warm_up=True) for stage in (0, 1)]
+    more = [given.event("resumed", 40, 9.0), given.planned(plan, 40, 9.0), *few]
+    page = report(given, tmp_path / "run", plan, [*given.example_records(alone), *more])
+    assert "Step time 5.00 ms predicted 8.00 ms" in page.text
+    assert "predicted step 4.00 ms, measured –." in page.text
+    assert page.text.count("The last plan was not measured. These are the times of an earlier one: streamed [2].") == 2
+    assert {row["series"] for row in page.figures["utilisation"]} == {"stage 0"}
+    assert "No mini-batch after warm-up was measured" not in page.text
+    assert "stage 0 predicted 0 2.00 4.00 2.00" in page.text and "measured 0 1.00 2.00 1.00" in page.text
 
 
 def test_backpropagation_on_one_stage(given: ModuleType, tmp_path: Path) -> None:

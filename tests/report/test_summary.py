@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from alray.core.run_folder.metrics import METRICS
-from alray.core.run_folder.records import Best, Failure, Scores, Summary
+from alray.core.run_folder.records import Best, CheckpointRecord, Failure, Scores, Summary
 from alray.report.summary import figures_of, summarise
 
 FACTS = {
@@ -118,6 +118,30 @@ def test_accuracy_is_of_the_final_weights_only(given: ModuleType) -> None:
     assert figures.scores == Scores()
     assert figures.scores_per_depth == []
     assert figures.best == Best(step=10, validation=0.9, test=0.8)
+
+
+def test_a_run_interrupted_before_it_could_save_has_the_figures_of_its_last_checkpoint(given: ModuleType) -> None:
+    """Ctrl-C twice: the weights that are left are those of mini-batch 10, and a resume goes on from there."""
+    plan = given.example_plan()
+    saved = CheckpointRecord(**given.at(10, 1.1), path="checkpoints/step-00000010", bytes=1, duration_s=0.1)
+    records = [
+        given.event("started", 0, 0.0),
+        given.staged(10, 1.0, 0, bytes_sent={"0->1": 100}),
+        given.evaluated(10, 1.0, 0.9, 0.8),
+        saved,
+        given.staged(13, 1.3, 0, steps=3, bytes_sent={"0->1": 130}),
+        given.step(14, 1.4),
+    ]
+    interrupted = figures_of([*records, given.event("interrupted", 14, 1.5)], plan)
+    assert (interrupted.steps, interrupted.epochs, interrupted.samples) == (10, 1.0, 10 * 64)
+    assert interrupted.scores == Scores(train=0.99, validation=0.9, test=0.8) and interrupted.bytes_sent == {
+        "0->1": 100
+    }
+    going_on = figures_of(records, plan)
+    assert (going_on.steps, going_on.scores, going_on.bytes_sent) == (14, Scores(), {"0->1": 130})
+    resumed = [*records, given.event("interrupted", 14, 1.5), given.event("resumed", 10, 2.0), given.step(12, 2.2)]
+    assert figures_of(resumed, plan).steps == 12
+    assert figures_of([given.step(2, 0.1), given.event("interrupted", 2, 0.2)], plan).steps == 0
 
 
 def test_best_is_chosen_on_validation_and_the_earliest_of_equals(given: ModuleType) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from alray.core.run_folder.records import Record, StageRecord
 from alray.core.run_folder.utilisation import Utilisation
+from alray.planning.prediction.plan import Plan
 from alray.report.attempts import Attempt
 from alray.report.folder import read_run
 from alray.report.invariants import impossible_speed_up, impossible_time
@@ -121,12 +122,14 @@ def test_records_that_do_not_name_the_mini_batches_after_cuts_give_the_same(
 ) -> None:
     records = recorded(given, hands, stages_s, 5)
     older = [
-        record.model_copy(update={"after_cut": None}) if isinstance(record, StageRecord) else record
+        record.model_copy(update={"after_cut": None, "after_cut_s": None})
+        if isinstance(record, StageRecord)
+        else record
         for record in records
     ]
     plan = given.example_plan((1,) * len(stages_s))
     before, after = figures_of(records, plan), figures_of(older, plan)
-    assert (after.step_time_s, after.bubble) == (before.step_time_s, before.bubble)
+    assert (after.step_time_s, after.bubble) == (before.step_time_s, pytest.approx(before.bubble))
     assert TrainingTime(older).until(STEPS) == TrainingTime(records).until(STEPS)
 
 
@@ -181,6 +184,64 @@ def test_replicas_that_wait_for_an_evaluation_do_not_train_meanwhile(given: Modu
     assert TrainingTime(records).until(30) == pytest.approx(3.0)
 
 
+def cold_after_cuts(given: ModuleType, hands: Hands) -> tuple[Plan, list[Record]]:
+    """Two replicas of one stage, whose first mini-batch after an evaluation computes for twice as long."""
+    records: list[Record] = [given.event("started", 0, 0.0)]
+    for replica in (0, 1):
+        clock, hands.now = Clock(started_wall_s=0.0, start_step=0, alone=False), 0.0
+        for step in range(1, 31):
+            with clock.measure("B", f"0B{step - 1}", step):
+                hands.now += 0.2 if step % 10 == 1 else 0.1
+            clock.step_done()
+            if clock.window_due(step) or step == 30:
+                records.append(_window(given, clock, 0, step, last=True).model_copy(update={"replica": replica}))
+            if step % 10 == 0:
+                with clock.pause("evaluation"):
+                    hands.now += EVALUATION_S
+    return replace(given.example_plan((1,)), replicas=2), records
+
+
+def test_what_a_stage_computes_is_compared_with_the_times_of_the_same_mini_batches(
+    given: ModuleType, hands: Hands
+) -> None:
+    plan, records = cold_after_cuts(given, hands)
+    figures = figures_of(records, plan)
+    assert figures.step_time_s == pytest.approx(0.1)
+    assert figures.bubble == pytest.approx(0.0) and figures.doubts == []
+    assert single_step(records, plan).step.measured.backward_s == pytest.approx(0.1)
+    now = Utilisation()
+    staged = [record for record in records if isinstance(record, StageRecord) and not record.warm_up]
+    assert [now.take(record) for record in staged] == pytest.approx([1.0] * len(staged))
+    slow = [
+        record.model_copy(update={"backward_s": 0.5 * record.backward_s, "compute_s": 0.5 * record.compute_s})
+        if isinstance(record, StageRecord)
+        else record
+        for record in records
+    ]
+    assert figures_of(slow, plan).bubble > 0.5, "less than half, for what they took after cuts is as before"
+
+
+def test_records_that_do_not_tell_what_a_stage_computed_after_cuts_raise_no_doubt(
+    given: ModuleType, hands: Hands
+) -> None:
+    """The means of different mini-batches bound nothing. Where no mini-batch came after a cut, they are the same."""
+    plan, records = cold_after_cuts(given, hands)
+    older = [
+        record.model_copy(update={"after_cut_s": None}) if isinstance(record, StageRecord) else record
+        for record in records
+    ]
+    figures = figures_of(older, plan)
+    assert figures.bubble == pytest.approx(-0.1) and figures.doubts == []
+    in_one = [
+        record.model_copy(update={"compute_s": 3 * record.compute_s, "after_cut": []})
+        if isinstance(record, StageRecord)
+        else record
+        for record in older
+    ]
+    (doubt,) = figures_of(in_one, plan).doubts
+    assert doubt.startswith("2.20 s of training are fewer than the 6.60 s that stage 0 computed"), "of one replica"
+
+
 def test_utilisation_while_a_run_continues_is_that_of_all_stages(given: ModuleType, hands: Hands) -> None:
     utilisation_now = Utilisation()
     records = [record for record in recorded(given, hands, (0.06, 0.18), 2) if isinstance(record, StageRecord)]
@@ -211,7 +272,8 @@ def test_a_page_shows_what_cannot_be_true(given: ModuleType, tmp_path: Path) -> 
     plan = given.example_plan()
     sound = given.example_records(plan)
     wrong = [
-        record.model_copy(update={"compute_s": 0.09}) if isinstance(record, StageRecord) else record for record in sound
+        record.model_copy(update={"compute_s": 0.09, "after_cut": []}) if isinstance(record, StageRecord) else record
+        for record in sound
     ]
     pages = []
     for name, records in (("sound", sound), ("wrong", wrong)):

@@ -178,6 +178,8 @@ class PlainLines(Display):
         if isinstance(record, EvaluationRecord):
             self.note(accuracies_text(record))
             self._evaluated_step = record.step
+        if isinstance(record, EventRecord) and record.event == "resumed":
+            self._shown_step = self._evaluated_step = record.step
         # The losses of a mini-batch may arrive after its evaluation: those of other stages come later.
         if self._shown_step < self._evaluated_step <= progress.step:
             self._show(progress)

@@ -13,7 +13,7 @@ those of the last ten seconds in the line of progress, and those of one record i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -39,9 +39,9 @@ from alray.core.storage.appended import appending, keep_whole_lines, whole_lines
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish
 
-VERSION = 3
+VERSION = 4
 """Version of the records. In version 1 each mini-batch had a separate line. Before version 3 records of a stage did
-not name the mini-batches after cuts. Both can still be read."""
+not name the mini-batches after cuts, and before version 4 not what it computed in them. All can still be read."""
 
 WARM_UP_STEPS = 10
 """Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
@@ -101,7 +101,27 @@ class StepRecord(_Record):
     lr: Value
     """Learning rate. With `optimizer.accumulate` all mini-batches of an update have the same one."""
     mini_batches: int = 1
-    """How many mini-batches the losses are the mean of."""
+    """How many mini-batches the losses are the mean of. A loss that only some of them have is the mean of those."""
+
+    def has_losses_of(self, other: StepRecord) -> bool:
+        """Whether both have losses of the same names in the same components."""
+        return {index: own.keys() for index, own in self.losses.items()} == {
+            index: own.keys() for index, own in other.losses.items()
+        }
+
+
+def mean_losses(each: Iterable[Mapping[int, Mapping[str, float]]]) -> dict[int, dict[str, float]]:
+    """The mean of each loss over the mini-batches that have it: those of an own method may lack one now and then."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for losses in each:
+        for component, own in losses.items():
+            values = found.setdefault(component, {})
+            for name, value in own.items():
+                values.setdefault(name, []).append(value)
+    return {
+        component: {name: fsum(values) / len(values) for name, values in own.items()}
+        for component, own in found.items()
+    }
 
 
 _MOST_STEPS = 1e15
@@ -137,7 +157,7 @@ class StepsRecord(_Record):
 
     @classmethod
     def of(cls, entries: Sequence[StepRecord]) -> StepsRecord:
-        """The line of these records, at least one. All of them have the losses of the same components."""
+        """The line of these records, at least one. All of them have the same losses."""
         last = entries[-1]
         return cls(
             time_s=last.time_s,
@@ -225,6 +245,9 @@ class StageRecord(_Record):
     """The mini-batches of this record that came first after a start, and where stages or replicas wait for each other
     also first after an evaluation or a checkpoint. They find the pipeline empty, so their times in `step_times_s` are
     no step times. null in records of older versions."""
+    after_cut_s: dict[Literal["data_s", "forward_s", "backward_s", "update_s"], Seconds] | None = None
+    """What the mini-batches of `after_cut` took of these times, where it is not 0. The time of such a mini-batch is not
+    known, so no share of it is. null in records of older versions."""
     bytes_sent: dict[str, int]
     """By edge, since this attempt was started."""
     uncompressed_bytes: dict[str, int] | None = None
@@ -243,6 +266,16 @@ class StageRecord(_Record):
     stage 0, which reads the data itself, and in a pipeline whose messages torch orders."""
     spans: list[Span] = Field(default_factory=list)
     """Each action of the mini-batches that were traced."""
+
+    @property
+    def between_cuts(self) -> StageRecord:
+        """The record without the mini-batches of `after_cut`; as it is where it does not say what they took."""
+        if self.after_cut_s is None:
+            return self
+        rest: dict[str, Any] = {name: getattr(self, name) - seconds for name, seconds in self.after_cut_s.items()}
+        rest["compute_s"] = self.compute_s - sum(self.after_cut_s.values())
+        rest["steps"] = self.steps - len(self.after_cut or ())
+        return self.model_copy(update={**rest, "step_times_s": [], "after_cut": [], "after_cut_s": {}})
 
     @property
     def counted_times_s(self) -> list[float]:
@@ -597,10 +630,7 @@ class Thinning:
         group, self._group = self._group, []
         if len(group) < 2:
             return group[0] if group else None
-        losses = {
-            component: {name: fsum(each.losses[component][name] for each in group) / len(group) for name in own}
-            for component, own in group[-1].losses.items()
-        }
+        losses = mean_losses(each.losses for each in group)
         return group[-1].model_copy(update={"losses": losses, "mini_batches": len(group)})
 
 
@@ -653,6 +683,8 @@ class Writer:
 
     def _keep(self, losses: StepRecord | None) -> None:
         if losses is not None:
+            if self._losses and not losses.has_losses_of(self._losses[-1]):
+                self._write_losses()
             self._losses.append(losses)
         if len(self._losses) == _LINE_LENGTH:
             self._write_losses()

@@ -26,5 +26,8 @@ class Utilisation:
         step_s = self._step_s.get(record.replica)
         if not step_s:
             return None
+        own = record.between_cuts
+        if not own.steps:
+            own = record
         # Both are means, over mini-batches that are not quite the same.
-        return min(1.0, record.compute_s / record.steps / step_s)
+        return min(1.0, own.compute_s / own.steps / step_s)

@@ -52,6 +52,7 @@ class Points:
         if isinstance(record, PlanRecord):
             self._planned = True
             self._in_turns = record.plan.get("in_turns", False)
+            self._utilisation = Utilisation()
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self._thinning = Thinning()
             yield self._point(record, ())

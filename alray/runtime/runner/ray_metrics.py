@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ray.util.metrics import Gauge
 
-from alray.core.run_folder.records import Record, StageRecord
+from alray.core.run_folder.records import PlanRecord, Record, StageRecord
 from alray.core.run_folder.utilisation import Utilisation
 
 _OF_STAGE = ("run", "replica", "stage")
@@ -32,6 +32,10 @@ class RunMetrics:
 
     def take(self, record: Record) -> None:
         """Take over a record. Mini-batches of the warm-up are in no metric."""
+        if isinstance(record, PlanRecord):
+            stages, replicas = record.plan["stages"], record.plan["replicas"]
+            self._end({each for each in self._stages if each[0] >= replicas or each[1] >= stages})
+            self._utilisation = Utilisation()
         if not isinstance(record, StageRecord) or record.warm_up:
             return
         stage = self._of_stage(record.replica, record.stage)
@@ -46,11 +50,16 @@ class RunMetrics:
 
     def close(self) -> None:
         """The run has ended: nothing is computed any more. Ray keeps a gauge until its process ends."""
-        for replica, stage in self._stages:
-            self._busy_share.set(0.0, self._of_stage(replica, stage))
-            self._queued.set(0.0, self._of_stage(replica, stage))
         if self._stages:
             self._speed.set(0.0, self._run)
+        self._end(set(self._stages))
+
+    def _end(self, ended: set[tuple[int, int]]) -> None:
+        """These stages, with their replicas, compute no more."""
+        for replica, stage in ended:
+            self._busy_share.set(0.0, self._of_stage(replica, stage))
+            self._queued.set(0.0, self._of_stage(replica, stage))
+        self._stages -= ended
 
     def _of_stage(self, replica: int, stage: int) -> dict[str, str]:
         return {**self._run, "replica": str(replica), "stage": str(stage)}

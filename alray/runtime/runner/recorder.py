@@ -153,7 +153,8 @@ class Recorder:
     def _take_losses(self, report: Losses, replica: int) -> None:
         """Write the losses of a mini-batch once every stage has reported its own.
 
-        Over replicas this is the mean over all samples, so each replica counts by its number of samples.
+        Over replicas this is the mean over all samples, so each replica counts by its number of samples. A replica that
+        does not have a loss counts as 0, which is what its gradients add to the mean.
         """
         assert self._plan is not None
         heard = self._losses.setdefault(report.step, [])
@@ -166,9 +167,9 @@ class Recorder:
         for _, each in heard:
             weight = each.samples / samples if self._plan.replicas > 1 else 1.0
             for index, named in each.losses.items():
-                total = losses.setdefault(index, dict.fromkeys(named, 0.0))
+                total = losses.setdefault(index, {})
                 for name, value in named.items():
-                    total[name] += weight * value
+                    total[name] = total.get(name, 0.0) + weight * value
         position = {**self._position(report.step), "time_s": max(each.time_s for _, each in heard)}
         self.write(StepRecord(**position, losses=dict(sorted(losses.items())), lr=report.lr))
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from alray.core.run_folder.records import WARM_UP_STEPS, Span, StageRecord
 from alray.runtime.stage.gpu_times import Event, GpuTimes, MeasuredAction
@@ -26,6 +27,13 @@ _ON_DEVICE = TRAINING_ACTIONS | frozenset("ED")
 _KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
 _COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
 _WAITS = ("send_wait", "receive_wait")
+_FIELDS: dict[str, Literal["data_s", "forward_s", "backward_s", "update_s"]] = {
+    "data": "data_s",
+    "F": "forward_s",
+    "B": "backward_s",
+    "U": "update_s",
+}
+"""Of a record, what a stage computes."""
 
 
 @dataclass
@@ -34,6 +42,7 @@ class _Window:
 
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
+    after_cut: dict[str, float] = field(default_factory=dict)  # of `seconds`, in mini-batches after cuts
     evaluation: float = 0.0
     step_times: list[float] = field(default_factory=list)
     spans: list[tuple[str, float, float]] = field(default_factory=list)  # text, began, ended
@@ -146,7 +155,7 @@ class Clock:
             self._gpu.end(MeasuredAction(kind, text, step, self._in_pause), began, ended)
 
     def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
-        self._add(kind, ended - began, in_pause)
+        self._add(kind, ended - began, step, in_pause)
         if self.traced(step) and (ended - began > 2e-5 or kind in TRAINING_ACTIONS):
             self._window.spans.append((text, began, ended))
 
@@ -160,12 +169,14 @@ class Clock:
             for what, began, ended in self._gpu.passed(wait=wait):
                 self._count(what.kind, what.text, what.step, what.in_pause, began, ended)
 
-    def _add(self, kind: str, seconds: float, in_pause: bool) -> None:
+    def _add(self, kind: str, seconds: float, step: int, in_pause: bool) -> None:
         if in_pause:
             return
         counted = _COUNTED_AS.get(kind, kind)
         if counted in _KINDS and counted not in _WAITS:
             self._window.seconds[counted] += seconds
+            if step in self._after_cut:
+                self._window.after_cut[counted] = self._window.after_cut.get(counted, 0.0) + seconds
         else:
             self._waits[counted if counted in _WAITS else "receive_wait"] += seconds
 
@@ -316,6 +327,7 @@ class Clock:
             evaluation_s=window.evaluation,
             step_times_s=window.step_times,
             after_cut=sorted(after_cut),
+            after_cut_s={_FIELDS[kind]: seconds for kind, seconds in window.after_cut.items()},
             bytes_sent=bytes_sent,
             uncompressed_bytes=uncompressed_bytes,
             peak_memory_bytes=peak_memory_bytes,

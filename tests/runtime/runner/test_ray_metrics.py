@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from alray.core.run_folder.records import StageRecord
+from alray.core.run_folder.records import PlanRecord, StageRecord
 from alray.runtime.runner.ray_metrics import RunMetrics
 
 
@@ -42,5 +42,14 @@ def test_they_are_those_of_the_latest_records_and_nothing_after_the_end() -> Non
         ("alray_stage_queued_messages", "mine", "0", "1"): 3,
         ("alray_samples_per_second", "mine"): pytest.approx(200.0),
     }
+    new_plan = PlanRecord(time_s=2.0, step=10, epoch=1.0, samples=80, plan={"stages": 1, "replicas": 1})
+    metrics.take(new_plan)
+    assert gauges["alray_stage_busy_share", "mine", "0", "1"] == 0.0, "there is no such stage any more"
+    assert gauges["alray_stage_queued_messages", "mine", "0", "1"] == 0.0
+    assert gauges["alray_stage_busy_share", "mine", "0", "0"] == pytest.approx(0.25)
+    metrics.take(staged(0, compute_s=0.2))
+    assert gauges["alray_stage_busy_share", "mine", "0", "0"] == pytest.approx(0.25), "no step time of the new plan yet"
+    metrics.take(staged(0, compute_s=0.3, step_times_s=[0.04] * 10))
+    assert gauges["alray_stage_busy_share", "mine", "0", "0"] == pytest.approx(0.75)
     metrics.close()
     assert set(gauges.values()) == {0.0}
