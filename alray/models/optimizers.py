@@ -166,7 +166,9 @@ class ComponentOptimizer:
         """The versions of the weights, where gradients are an update late; None: there is one."""
         self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
-        self._optimizers = _build(self.parameters, recipe, self._roles)
+        made = _build(self.parameters, recipe, self._roles)
+        self._optimizers = [optimizer for optimizer, _ in made]
+        self._settings = [settings for _, settings in made]
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._numbers = [
@@ -299,8 +301,8 @@ class ComponentOptimizer:
         kept: int = copies * sum(_bytes(parameter) for parameter in self.parameters)
         with self.updating():
             values = [
-                (parameter.numel(), _bytes_kept(type(optimizer), group, parameter.dtype))
-                for optimizer in self._optimizers
+                (parameter.numel(), _bytes_kept(type(optimizer), settings, group, parameter.dtype))
+                for optimizer, settings in zip(self._optimizers, self._settings, strict=True)
                 for group in optimizer.param_groups
                 for parameter in group["params"]
             ]
@@ -341,14 +343,18 @@ def _bytes(parameter: nn.Parameter) -> int:
     return parameter.numel() * parameter.element_size()
 
 
-def _bytes_kept(kind: Any, group: dict[str, Any], dtype: torch.dtype) -> int | None:
+def _bytes_kept(kind: Any, settings: dict[str, Any], group: dict[str, Any], dtype: torch.dtype) -> int | None:
     """Bytes that an optimizer keeps for each value of a parameter of a group, found by an update of a small one; None
-    if that depends on the shape of the parameter."""
+    if that depends on the shape of the parameter.
+
+    Args:
+        settings: that it was made with. It may keep some of them outside its groups.
+    """
     with torch.device("cpu"):
         small = nn.Parameter(torch.zeros(4, 4, dtype=dtype))
         small.grad = torch.zeros_like(small)
-        settings = {key: value for key, value in group.items() if key not in ("params", "foreach")}
-        optimizer = kind([{"params": [small], **settings}], lr=group["lr"])
+        own = {key: value for key, value in group.items() if key not in ("params", "foreach")}
+        optimizer = kind([{"params": [small], **own}], lr=group["lr"], **settings)
         optimizer.step()
     kept = [each for each in optimizer.state[small].values() if isinstance(each, torch.Tensor) and each.ndim]
     if any(each.shape != small.shape for each in kept):
@@ -395,13 +401,13 @@ def recipe(section: OptimizerSection, load: Load = no_user_code) -> Recipe:
 
 def _build(
     parameters: Sequence[nn.Parameter], recipe: Recipe, roles: Mapping[nn.Parameter, Role]
-) -> list[torch.optim.Optimizer]:
-    """The optimizers of these parameters; none without parameters. Each has a group for parameters of the same rate and
-    weight decay. Raises SpecError if one does not take its settings."""
+) -> list[tuple[torch.optim.Optimizer, dict[str, Any]]]:
+    """The optimizers of these parameters, each with the settings that it was made with; none without parameters. Each
+    has a group for parameters of the same rate and weight decay. Raises SpecError if one does not take its settings."""
     if not parameters:
         return []
     spec = recipe.section
-    made: list[torch.optim.Optimizer] = []
+    made: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = []
     for each in recipe.choose(spec, parameters, roles):
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for parameter in each.parameters:
@@ -414,5 +420,5 @@ def _build(
         if described:
             called = "it is called as Class(groups, lr=lr, **fields) with the further keys of the section `optimizer`"
             with making(recipe.title, called, key="optimizer"):
-                made.append(_without_compiler(each.kind)(described, lr=spec.lr, **each.settings))
+                made.append((_without_compiler(each.kind)(described, lr=spec.lr, **each.settings), each.settings))
     return made

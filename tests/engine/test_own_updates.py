@@ -21,8 +21,9 @@ import torch
 class Signs(torch.optim.Optimizer):
     """Momentum, and then steps of one length. It keeps what it needs in its state."""
 
-    def __init__(self, params, lr, weight_decay=0.0, momentum=0.5):
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+    def __init__(self, params, lr, momentum):
+        self.momentum = momentum
+        super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -31,7 +32,7 @@ class Signs(torch.optim.Optimizer):
                 if weights.grad is None:
                     continue
                 kept = self.state[weights].setdefault("kept", torch.zeros_like(weights))
-                kept.mul_(group["momentum"]).add_(weights.grad)
+                kept.mul_(self.momentum).add_(weights.grad)
                 weights.sub_(group["lr"] * kept.sign())
 
 
