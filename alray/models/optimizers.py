@@ -17,6 +17,7 @@ from alray.config.made import Load, class_of, code_of, making, no_user_code
 from alray.config.sections.optimizer import OPTIMIZERS, OptimizerSection
 from alray.config.sections.own_code import OwnCode
 from alray.core.accelerator import is_accelerator
+from alray.core.errors import SpecError
 from alray.models.delayed_weights import DelayedWeights
 
 
@@ -403,22 +404,39 @@ def _build(
     parameters: Sequence[nn.Parameter], recipe: Recipe, roles: Mapping[nn.Parameter, Role]
 ) -> list[tuple[torch.optim.Optimizer, dict[str, Any]]]:
     """The optimizers of these parameters, each with the settings that it was made with; none without parameters. Each
-    has a group for parameters of the same rate and weight decay. Raises SpecError if one does not take its settings."""
+    has a group for parameters of the same rate and weight decay. Raises SpecError if one does not take its settings, or
+    has no weight decay and the spec asks for it."""
     if not parameters:
         return []
     spec = recipe.section
     made: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = []
     for each in recipe.choose(spec, parameters, roles):
-        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        groups: dict[tuple[float, float | None], list[nn.Parameter]] = {}
         for parameter in each.parameters:
             factor = each.rate_factor * spec.rate_factors.get(roles.get(parameter, Role()).part, 1.0)
-            decay = spec.weight_decay if spec.decays(parameter.ndim) else 0.0
+            decay: float | None = spec.weight_decay if spec.decays(parameter.ndim) else 0.0
             groups.setdefault((factor, decay), []).append(parameter)
         described = [
-            {"params": those, "rate_factor": factor, "weight_decay": decay} for (factor, decay), those in groups.items()
+            {"params": those, "rate_factor": factor, **({} if decay is None else {"weight_decay": decay})}
+            for (factor, decay), those in groups.items()
         ]
         if described:
             called = "it is called as Class(groups, lr=lr, **fields) with the further keys of the section `optimizer`"
             with making(recipe.title, called, key="optimizer"):
-                made.append((_without_compiler(each.kind)(described, lr=spec.lr, **each.settings), each.settings))
+                optimizer = _without_compiler(each.kind)(described, lr=spec.lr, **each.settings)
+            _require_decay(optimizer, recipe)
+            made.append((optimizer, each.settings))
     return made
+
+
+def _require_decay(optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
+    """Raise SpecError if the spec asks for a weight decay that the optimizer does not know: it would be ignored."""
+    spec = recipe.section
+    leaves_out = not spec.decays(0)
+    if (spec.weight_decay or leaves_out) and "weight_decay" not in optimizer.defaults:
+        raise SpecError(
+            f"{recipe.title} has no weight decay",
+            key="optimizer.weight_decay" if spec.weight_decay else "optimizer.decay",
+            hint="leave this key out; a class has one if `weight_decay` is among the defaults that it gives "
+            "torch.optim.Optimizer",
+        )

@@ -88,6 +88,8 @@ def test_the_rates_are_those_of_the_class(own: Workshop) -> None:
         ("optimizer={kind: torch, name: LBFGS, lr: 1}", "`LBFGS` cannot update: TypeError"),
         ("optimizer={kind: torch, name: SparseAdam, lr: 1}", "`SparseAdam` cannot update: RuntimeError"),
         ("optimizer={kind: torch, name: Rprop, lr: 1, weight_decay: 0.1}", "`Rprop` has no weight decay"),
+        ("optimizer={kind: 'python:updates.Signs', lr: 1, momentum: 0, weight_decay: 0.1}", "has no weight decay"),
+        ("optimizer={kind: 'python:updates.Signs', lr: 1, momentum: 0, decay: weights}", "has no weight decay"),
         ("lr_schedule={kind: 'python:updates.Root'}", "cannot be made: TypeError"),
     ],
 )
