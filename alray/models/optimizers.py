@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from alray.config.made import Load, class_of, code_of, making, no_user_code
-from alray.config.sections.optimizer import OPTIMIZERS, OptimizerSection
+from alray.config.sections.optimizer import OPTIMIZERS, ForeignSection, OptimizerSection
 from alray.config.sections.own_code import OwnCode
+from alray.config.user_code import named
 from alray.core.accelerator import is_accelerator
 from alray.core.errors import SpecError
 from alray.models.delayed_weights import DelayedWeights
@@ -207,7 +208,8 @@ class ComponentOptimizer:
 
     def step(self, lr: float) -> bool:
         """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first.
-        Returns whether weights were updated."""
+        Returns whether weights were updated. Raises UserCodeError if an optimizer that is not alray's raises an error.
+        """
         due, self._due = self.gather(), None
         if not self._optimizers:
             return False
@@ -224,7 +226,11 @@ class ComponentOptimizer:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["rate_factor"]
-            optimizer.step()
+            if isinstance(self._recipe.section, ForeignSection):
+                with named(self._recipe.title, "an update", key="optimizer"):
+                    optimizer.step()
+            else:
+                optimizer.step()
 
     def update_as_on(self, device: torch.device) -> None:
         """Update as an optimizer does that was made on this device.
