@@ -154,3 +154,4 @@ def test_an_optimizer_that_raises_is_named(own: Workshop, costs: tuple[str, ...]
         error = own.run(*keys).error
     (problem,) = error.problems
     assert (problem.message, problem.key) == (said, "optimizer") and problem.file.endswith("updates.py")
+    assert "block" not in problem.hint
