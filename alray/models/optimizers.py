@@ -14,9 +14,11 @@ import torch
 from torch import nn
 
 from alray.config.made import Load, class_of, code_of, making, no_user_code
-from alray.config.sections.optimizer import OPTIMIZERS, OptimizerSection
+from alray.config.sections.optimizer import OPTIMIZERS, ForeignSection, OptimizerSection
 from alray.config.sections.own_code import OwnCode
+from alray.config.user_code import named
 from alray.core.accelerator import is_accelerator
+from alray.core.errors import SpecError
 from alray.models.delayed_weights import DelayedWeights
 
 
@@ -166,7 +168,9 @@ class ComponentOptimizer:
         """The versions of the weights, where gradients are an update late; None: there is one."""
         self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
-        self._optimizers = _build(self.parameters, recipe, self._roles)
+        made = _build(self.parameters, recipe, self._roles)
+        self._optimizers = [optimizer for optimizer, _ in made]
+        self._settings = [settings for _, settings in made]
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._numbers = [
@@ -204,7 +208,8 @@ class ComponentOptimizer:
 
     def step(self, lr: float) -> bool:
         """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first.
-        Returns whether weights were updated."""
+        Returns whether weights were updated. Raises UserCodeError if an optimizer that is not alray's raises an error.
+        """
         due, self._due = self.gather(), None
         if not self._optimizers:
             return False
@@ -221,7 +226,11 @@ class ComponentOptimizer:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["rate_factor"]
-            optimizer.step()
+            if isinstance(self._recipe.section, ForeignSection):
+                with named(self._recipe.title, "an update", key="optimizer"):
+                    optimizer.step()
+            else:
+                optimizer.step()
 
     def update_as_on(self, device: torch.device) -> None:
         """Update as an optimizer does that was made on this device.
@@ -299,8 +308,8 @@ class ComponentOptimizer:
         kept: int = copies * sum(_bytes(parameter) for parameter in self.parameters)
         with self.updating():
             values = [
-                (parameter.numel(), _bytes_kept(type(optimizer), group, parameter.dtype))
-                for optimizer in self._optimizers
+                (parameter.numel(), _bytes_kept(type(optimizer), settings, group, parameter.dtype))
+                for optimizer, settings in zip(self._optimizers, self._settings, strict=True)
                 for group in optimizer.param_groups
                 for parameter in group["params"]
             ]
@@ -341,14 +350,18 @@ def _bytes(parameter: nn.Parameter) -> int:
     return parameter.numel() * parameter.element_size()
 
 
-def _bytes_kept(kind: Any, group: dict[str, Any], dtype: torch.dtype) -> int | None:
+def _bytes_kept(kind: Any, settings: dict[str, Any], group: dict[str, Any], dtype: torch.dtype) -> int | None:
     """Bytes that an optimizer keeps for each value of a parameter of a group, found by an update of a small one; None
-    if that depends on the shape of the parameter."""
+    if that depends on the shape of the parameter.
+
+    Args:
+        settings: that it was made with. It may keep some of them outside its groups.
+    """
     with torch.device("cpu"):
         small = nn.Parameter(torch.zeros(4, 4, dtype=dtype))
         small.grad = torch.zeros_like(small)
-        settings = {key: value for key, value in group.items() if key not in ("params", "foreach")}
-        optimizer = kind([{"params": [small], **settings}], lr=group["lr"])
+        own = {key: value for key, value in group.items() if key not in ("params", "foreach")}
+        optimizer = kind([{"params": [small], **own}], lr=group["lr"], **settings)
         optimizer.step()
     kept = [each for each in optimizer.state[small].values() if isinstance(each, torch.Tensor) and each.ndim]
     if any(each.shape != small.shape for each in kept):
@@ -395,24 +408,41 @@ def recipe(section: OptimizerSection, load: Load = no_user_code) -> Recipe:
 
 def _build(
     parameters: Sequence[nn.Parameter], recipe: Recipe, roles: Mapping[nn.Parameter, Role]
-) -> list[torch.optim.Optimizer]:
-    """The optimizers of these parameters; none without parameters. Each has a group for parameters of the same rate and
-    weight decay. Raises SpecError if one does not take its settings."""
+) -> list[tuple[torch.optim.Optimizer, dict[str, Any]]]:
+    """The optimizers of these parameters, each with the settings that it was made with; none without parameters. Each
+    has a group for parameters of the same rate and weight decay. Raises SpecError if one does not take its settings, or
+    has no weight decay and the spec asks for it."""
     if not parameters:
         return []
     spec = recipe.section
-    made: list[torch.optim.Optimizer] = []
+    made: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = []
     for each in recipe.choose(spec, parameters, roles):
-        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        groups: dict[tuple[float, float | None], list[nn.Parameter]] = {}
         for parameter in each.parameters:
             factor = each.rate_factor * spec.rate_factors.get(roles.get(parameter, Role()).part, 1.0)
-            decay = spec.weight_decay if spec.decays(parameter.ndim) else 0.0
+            decay: float | None = spec.weight_decay if spec.decays(parameter.ndim) else 0.0
             groups.setdefault((factor, decay), []).append(parameter)
         described = [
-            {"params": those, "rate_factor": factor, "weight_decay": decay} for (factor, decay), those in groups.items()
+            {"params": those, "rate_factor": factor, **({} if decay is None else {"weight_decay": decay})}
+            for (factor, decay), those in groups.items()
         ]
         if described:
             called = "it is called as Class(groups, lr=lr, **fields) with the further keys of the section `optimizer`"
             with making(recipe.title, called, key="optimizer"):
-                made.append(_without_compiler(each.kind)(described, lr=spec.lr, **each.settings))
+                optimizer = _without_compiler(each.kind)(described, lr=spec.lr, **each.settings)
+            _require_decay(optimizer, recipe)
+            made.append((optimizer, each.settings))
     return made
+
+
+def _require_decay(optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
+    """Raise SpecError if the spec asks for a weight decay that the optimizer does not know: it would be ignored."""
+    spec = recipe.section
+    leaves_out = not spec.decays(0)
+    if (spec.weight_decay or leaves_out) and "weight_decay" not in optimizer.defaults:
+        raise SpecError(
+            f"{recipe.title} has no weight decay",
+            key="optimizer.weight_decay" if spec.weight_decay else "optimizer.decay",
+            hint="leave this key out; a class has one if `weight_decay` is among the defaults that it gives "
+            "torch.optim.Optimizer",
+        )

@@ -28,6 +28,8 @@ optimizer: {kind: sgd, lr: 0.1, momentum: 0.5}
 pipeline: {schedule: single, costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost]}
 run: {steps: 14, precision: float64, checkpoint: {every: 3 steps, keep: 50}}
 """
+EACH = "{average_every: 1 steps}"
+MEAN = "{average_every: 1 steps, outer: {lr: 1.0, momentum: 0.0}}"
 PLAIN = "{average_every: 4 steps, outer: {}}"
 TURNS = "{average_every: 5 steps, outer: {lr: 0.8, momentum: 0.6}, fragments: 2}"
 LATE = "{average_every: 4 steps, outer: {}, fragments: 3, delay: 2, keep: 0.3}"
@@ -133,3 +135,15 @@ def test_other_partitions_and_other_replicas(seldom: Workshop) -> None:
     seldom.run(*overrides, "run.steps=5", name="part")
     run = seldom.resume("run.steps=14", "replicas.count=3", name="part", allow_change=True)
     assert run.error is None and run.summary.steps == 14
+
+
+def test_replicas_that_meet_after_each_mini_batch_average_weights(seldom: Workshop) -> None:
+    """By Adam that is not the mean of the gradients; an outer optimizer of rate 1 without momentum is the mean."""
+    adam = "optimizer={kind: adam, lr: 0.01}"
+    found, mean, gradients = (
+        weights(seldom.run(adam, *replicas(2, synchronise), name=f"run-{number}"))
+        for number, synchronise in enumerate((EACH, MEAN, "every_step"))
+    )
+    torch.testing.assert_close(found, mean, rtol=1e-10, atol=1e-10)
+    apart = zip(chain(*found), chain(*gradients), strict=True)
+    assert max(float((one - other).abs().max()) for one, other in apart) > 1e-4

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from alray.core.errors import SpecError
+from alray.core.errors import SpecError, UserCodeError
 from alray.core.run_folder.records import StepRecord, read
 
 from .conftest import Workshop
@@ -21,8 +23,9 @@ import torch
 class Signs(torch.optim.Optimizer):
     """Momentum, and then steps of one length. It keeps what it needs in its state."""
 
-    def __init__(self, params, lr, weight_decay=0.0, momentum=0.5):
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+    def __init__(self, params, lr, momentum):
+        self.momentum = momentum
+        super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -31,7 +34,7 @@ class Signs(torch.optim.Optimizer):
                 if weights.grad is None:
                     continue
                 kept = self.state[weights].setdefault("kept", torch.zeros_like(weights))
-                kept.mul_(group["momentum"]).add_(weights.grad)
+                kept.mul_(self.momentum).add_(weights.grad)
                 weights.sub_(group["lr"] * kept.sign())
 
 
@@ -45,6 +48,22 @@ class Root:
 
 class Nothing:
     pass
+
+
+class Late(torch.optim.SGD):
+    updates = 0
+
+    def step(self, closure=None):
+        self.updates += 1
+        if self.updates == 4:
+            raise ValueError("the fourth")
+        super().step(closure)
+
+
+def falling(at, by):
+    if at.begun == 5:
+        raise KeyError("five")
+    return None if by is None else at.full - by * at.begun
 '''
 OWN = ("optimizer={kind: 'python:updates.Signs', lr: 1.0e-3, momentum: 0.8}",)
 FALLING = ("lr_schedule={kind: 'python:updates.Root', over: 5}",)
@@ -87,10 +106,52 @@ def test_the_rates_are_those_of_the_class(own: Workshop) -> None:
         ("optimizer={kind: torch, name: LBFGS, lr: 1}", "`LBFGS` cannot update: TypeError"),
         ("optimizer={kind: torch, name: SparseAdam, lr: 1}", "`SparseAdam` cannot update: RuntimeError"),
         ("optimizer={kind: torch, name: Rprop, lr: 1, weight_decay: 0.1}", "`Rprop` has no weight decay"),
+        ("optimizer={kind: 'python:updates.Signs', lr: 1, momentum: 0, weight_decay: 0.1}", "has no weight decay"),
+        ("optimizer={kind: 'python:updates.Signs', lr: 1, momentum: 0, decay: weights}", "has no weight decay"),
         ("lr_schedule={kind: 'python:updates.Root'}", "cannot be made: TypeError"),
+        ("lr_schedule={kind: 'python:updates.Nothing'}", "cannot be called"),
     ],
 )
 def test_what_is_wrong_is_told_before_the_run(own: Workshop, keys: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         own.run(keys)
     assert not Path(own.folder / "run" / "summary.json").exists()
+
+
+@pytest.mark.few
+@pytest.mark.parametrize(
+    ("keys", "key", "said"),
+    [
+        ("by: 1.0", "lr_schedule", r"rate `python:updates.falling` returned -0.9\d* at mini-batch 2"),
+        ("by: 0.0", "lr_schedule.kind", "rate `python:updates.falling` raised KeyError in mini-batch 6: 'five'"),
+        ("by: null", "lr_schedule", "rate `python:updates.falling` returned None at mini-batch 1"),
+        ("by: .5, more: 1", "lr_schedule.kind", "rate `python:updates.falling` raised TypeError in mini-batch 1"),
+    ],
+)
+def test_a_rate_that_is_none_is_told_with_its_key_and_its_mini_batch(
+    own: Workshop, keys: str, key: str, said: str
+) -> None:
+    run = partial(own.run, f"lr_schedule={{kind: 'python:updates.falling', {keys}}}", "optimizer.lr=0.01")
+    if "mini-batch 1" in said:
+        with pytest.raises(UserCodeError, match=said) as raised:
+            run()
+        error = raised.value
+    else:
+        error = run().error
+    (problem,) = error.problems
+    assert problem.key == key and re.search(said, problem.message)
+
+
+@pytest.mark.parametrize("costs", [(), ("pipeline.costs=null",)], ids=["in the run", "in the probe"])
+def test_an_optimizer_that_raises_is_named(own: Workshop, costs: tuple[str, ...]) -> None:
+    keys = ("optimizer={kind: 'python:updates.Late', lr: 0.1}", *costs)
+    said = "optimizer `python:updates.Late` raised ValueError in an update: the fourth"
+    if costs:
+        with pytest.raises(UserCodeError) as raised:
+            own.run(*keys)
+        error = raised.value
+    else:
+        error = own.run(*keys).error
+    (problem,) = error.problems
+    assert (problem.message, problem.key) == (said, "optimizer") and problem.file.endswith("updates.py")
+    assert "block" not in problem.hint

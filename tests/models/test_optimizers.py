@@ -220,6 +220,21 @@ def test_weight_decay_of_weights_leaves_biases_and_norms_alone(kind, torchs):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=0)
 
 
+@pytest.mark.parametrize(("values", "of_weights"), [({}, 0.01), ({"weight_decay": 0.3}, 0.3), ({"weight_decay": 0}, 0)])
+@pytest.mark.parametrize("decay", ["all", "weights"])
+def test_the_weight_decay_of_a_class_is_its_own_unless_the_spec_has_one(values, of_weights, decay):
+    mine = by_component("torch", name="AdamW", decay=decay, **values)
+    of_rest = of_weights if decay == "all" else 0
+    theirs = by_torch(
+        lambda those: torch.optim.AdamW(
+            [{"params": those[::2]}, {"params": those[1::2], "weight_decay": of_rest}], lr=0.1, weight_decay=of_weights
+        )
+    )
+    shapes = (MATRIX, BIAS, FILTERS, ())
+    for one, other in zip(trained(mine, *shapes), trained(theirs, *shapes), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=0)
+
+
 def test_parts_have_rates_of_their_own(make_network):
     """By plain SGD, a part moves as many times as far."""
     values = "optimizer={kind: sgd, lr: 0.1, rate_factors: {b: 10, h: 0.5}}"

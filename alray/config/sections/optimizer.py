@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from alray.config.sections.kind import Kind, PartSection
-from alray.config.sections.own_code import Name, OfPackage, OwnCode
+from alray.config.sections.own_code import FreeSection, Name, OfPackage, OwnCode
 from alray.config.sections.section import NonNegativeFloat, PositiveFloat, PositiveInt
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -87,7 +87,14 @@ class FusedSection(DecayingSection):
     false."""
 
 
-class OwnOptimizer(OwnCode, DecayingSection):
+class ForeignSection(FreeSection, DecayingSection):
+    """The keys of optimizers whose class is torch's or the user's; further ones go to its constructor."""
+
+    weight_decay: NonNegativeFloat | None = None  # type: ignore[assignment]  # alray's own kinds have a number
+    """Weight decay. null: that of the class."""
+
+
+class OwnOptimizer(OwnCode, ForeignSection):
     """An optimizer of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")

@@ -134,11 +134,6 @@ class AverageEvery(Section):
         return self
 
     @property
-    def is_every_step(self) -> bool:
-        """Whether replicas never train apart."""
-        return self.num_steps == 1 and self.outer is None
-
-    @property
     def copies(self) -> int:
         """How many further copies of the parameters a replica holds."""
         if self.outer is None:

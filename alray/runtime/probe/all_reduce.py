@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from statistics import median
 from typing import cast
@@ -18,7 +19,10 @@ import torch
 import torch.distributed as dist
 
 from alray.config.made import Load, no_user_code
+from alray.config.sections.own_code import OwnCode
 from alray.config.sections.replicas import Replicas
+from alray.config.user_code import named
+from alray.core.errors import UserCodeError
 from alray.models.component import Component
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
@@ -37,6 +41,9 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
         accumulate: mini-batches of an update. Where gradients or weights are averaged every k mini-batches, it is a
             k-th of one average.
         load: loads an all-reduce or a compression of the user's.
+
+    Raises:
+        UserCodeError: if one of them raises an error.
     """
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     if replicas.count == 1 or not parameters:
@@ -62,12 +69,31 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
                 gradients = [torch.randn(each.shape, generator=generator).to(each) for each in parameters]
                 together.wait(_TIMEOUT_S)
                 began = time.perf_counter()
-                reducer.start(gradients, 1.0 / ranks)
-                reducer.wait()
+                with _naming_own_code(replicas):
+                    reducer.start(gradients, 1.0 / ranks)
+                    reducer.wait()
                 times.append(time.perf_counter() - began)
         return times
 
     with ThreadPoolExecutor(max_workers=ranks) as threads:
-        found = [each.result() for each in [threads.submit(rank_times, rank) for rank in range(ranks)]]
-    seconds: float = median(max(times) for times in zip(*found, strict=True))
+        begun = [threads.submit(rank_times, rank) for rank in range(ranks)]
+    faults = [fault for each in begun if (fault := each.exception()) is not None]
+    if faults:  # where one rank raises an error of its own, the others lose it
+        raise min(faults, key=lambda fault: not isinstance(fault, UserCodeError))
+    seconds: float = median(max(times) for times in zip(*(each.result() for each in begun), strict=True))
     return seconds / replicas.average_interval(accumulate)
+
+
+def _naming_own_code(replicas: Replicas) -> AbstractContextManager[None]:
+    """Inside, an error of a compression or an all-reduce of the user's becomes one that names it."""
+    own = {
+        f"replicas.{key}": f"{what} `{section.kind}`"
+        for key, what, section in (
+            ("compression", "compression", replicas.compression),
+            ("all_reduce", "all-reduce", replicas.all_reduce),
+        )
+        if isinstance(section, OwnCode)
+    }
+    if not own:
+        return nullcontext()
+    return named(" or ".join(own.values()), "an average of gradients", key=next(iter(own)))

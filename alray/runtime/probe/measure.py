@@ -33,7 +33,7 @@ from alray.runtime.probe.neighbours import Neighbours, divide
 from alray.runtime.probe.other_programs import OtherPrograms
 from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 
-_TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
+_TRIED = "it was tried on the first mini-batch; correct its code, or the spec's fields for it"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _PACKINGS = 7  # times that a message is packed and unpacked

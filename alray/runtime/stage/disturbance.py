@@ -24,20 +24,30 @@ class Slowdown:
         self._spec = spec
         self._replica = replica
         self._steps_per_epoch = steps_per_epoch
+        self._drawn: tuple[int, float, float] | None = None
+        """An epoch with its factor and its seconds: to draw them takes longer, the later the epoch is."""
 
     def wait(self, step: int, computed_s: float) -> Waiting[None]:
         """After the computations of mini-batch `step`, which took `computed_s` seconds: wait for the missing time.
 
         Busy without computing; replicas that take turns continue meanwhile, as they would on separate devices.
         """
-        epoch = (step - 1) // self._steps_per_epoch
-        disturbance, seed = self._spec.replicas.disturbance, self._spec.seed
-        missing_s = (slowdown(disturbance, self._replica, epoch, seed=seed) - 1.0) * computed_s
-        missing_s += added_seconds(disturbance, self._replica, epoch, seed=seed) / self._steps_per_epoch
+        factor, added_s = self._of_epoch((step - 1) // self._steps_per_epoch)
+        missing_s = (factor - 1.0) * computed_s + added_s / self._steps_per_epoch
         until = time.perf_counter() + missing_s
         while (left_s := until - time.perf_counter()) > 0:
             yield
             time.sleep(min(left_s, _LOOK_S))
+
+    def _of_epoch(self, epoch: int) -> tuple[float, float]:
+        if self._drawn is None or self._drawn[0] != epoch:
+            disturbance, seed = self._spec.replicas.disturbance, self._spec.seed
+            self._drawn = (
+                epoch,
+                slowdown(disturbance, self._replica, epoch, seed=seed),
+                added_seconds(disturbance, self._replica, epoch, seed=seed),
+            )
+        return self._drawn[1:]
 
 
 def slowdown(disturbance: Disturbance | None, worker: int, epoch: int, *, seed: int) -> float:

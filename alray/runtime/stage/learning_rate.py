@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
+from typing import Any
 
 from alray.config.made import Load, class_of, code_of, making, no_user_code
 from alray.config.sections.duration import Duration
 from alray.config.sections.lr_schedule import RATES, LrScheduleSection
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.spec import Spec
-from alray.core.errors import PlanError
+from alray.config.user_code import named
+from alray.core.errors import PlanError, SpecError, UserCodeError
 from alray.runtime.stage.workload import DataFacts
 
 
@@ -94,12 +97,33 @@ def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
     found = code_of(RATES, section, load)
     if not isinstance(section, OwnCode):
         return partial(found, section)
+    title = f"rate `{section.kind}`"
     if isinstance(found, FunctionType):
-        return partial(found, **section.fields)
+        return partial(_rate_of_user, title, partial(found, **section.fields))
     kind = class_of(RATES, section, object, load, key="lr_schedule.kind")
-    with making(f"rate `{section.kind}`", "it is called as Class(**fields)", key="lr_schedule"):
-        made: Rate = kind(**section.fields)
-    return made
+    with making(title, "it is called as Class(**fields)", key="lr_schedule"):
+        made = kind(**section.fields)
+    if not callable(made):
+        raise SpecError(
+            f"{title} cannot be called", key="lr_schedule.kind", hint="give its class `def __call__(self, at)`"
+        )
+    return partial(_rate_of_user, title, made)
+
+
+def _rate_of_user(title: str, rate: Callable[[Moment], Any], moment: Moment) -> float:
+    """What a user's schedule returns. Raises UserCodeError if it raises anything, or returns no finite number of 0 or
+    more."""
+    at = f"mini-batch {moment.begun + 1}"
+    with named(title, at, key="lr_schedule.kind"):
+        found = rate(moment)
+    value = math.nan
+    with suppress(TypeError, ValueError):
+        value = float(found)
+    if not (math.isfinite(value) and value >= 0.0):
+        raise UserCodeError(
+            f"{title} returned {found!r} at {at}", key="lr_schedule", hint="return a finite number of 0 or more"
+        )
+    return value
 
 
 def learning_rate(
@@ -132,6 +156,7 @@ def learning_rate(
     Raises:
         PlanError: where the end of a decay is needed and the run has no number of steps, and where the rate cannot be
             scaled for want of a batch size.
+        UserCodeError: if a schedule of the user's raises an error, or returns no rate.
     """
     full = base * batch_factor(schedule, None if batch_size is None else batch_size * accumulate)
     warm_up: int = mini_batches(Duration(schedule.warmup_epochs, "epochs"))

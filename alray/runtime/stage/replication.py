@@ -177,7 +177,7 @@ class SeveralReplicas(Replication, ABC):
         self._store = store
         self._in_turns = in_turns
         synchronise = spec.replicas.synchronise
-        self._apart = None if synchronise == "every_step" or synchronise.is_every_step else synchronise
+        self._apart = None if synchronise == "every_step" else synchronise
         self.averages_weights = self._apart is not None
         self._meet_every = spec.optimizer.accumulate if self._apart is None else self._apart.most_apart
         self.balances_shares = spec.replicas.balance == "dynamic_batch_size"

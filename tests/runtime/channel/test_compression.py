@@ -12,6 +12,8 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core.errors import CheckpointError
 from alray.core.parts import names_of
+from alray.models.shape import Shape
+from alray.parts.compressions.top_k.message import TopKMessages
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import Compression, make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
@@ -95,6 +97,21 @@ def test_bytes_sent_are_fewer(on_ranks, kind):
         assert on_ranks(2, work) == [104 + 100] * 2
     else:
         assert on_ranks(2, work) == [sent[kind]] * 2
+
+
+@pytest.mark.parametrize(("fraction", "number"), [(0.07, 7), (0.55, 55), (0.071, 8), (1e-5, 1)])
+def test_top_k_sends_the_fraction_that_the_spec_writes(on_ranks, fraction, number):
+    """As floats, 0.07 * 100 is a little more than 7."""
+
+    def work(rank: int, group: Any) -> int:
+        compression = make_compression(
+            COMPRESSIONS.section("top_k", fraction=fraction), GradientLayout((torch.Size([100]),))
+        )
+        compression.reduce(torch.arange(1.0, 101.0), 1.0, over_ring(group))
+        return 100 - int(compression.state_dict()["error"].count_nonzero())
+
+    assert on_ranks(1, work) == [number]
+    assert TopKMessages(fraction=fraction).packed(Shape((100,))) == Shape((1, number * (4 + 2)), torch.uint8)
 
 
 @pytest.mark.parametrize("kind", ["powersgd", "top_k"])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from alray.core.errors import RunError
+from alray.core.errors import RunError, UserCodeError
 from alray.data.batches import TrainBatches
 from alray.models.component import Exercise, LocalComponent
 from alray.planning.prediction.costs import ComponentCosts, Costs
@@ -324,6 +324,49 @@ def test_the_gradients_of_a_measured_sum_are_not_zeros(make_workload, monkeypatc
     assert time_reduction(component, workload.spec.replicas, accumulate=1) > 0
     assert are_full and all(are_full)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+OWN_SUMS = """
+from alray.runtime.channel.compression import Compression
+from alray.parts.all_reduces.ring.algorithm import RingAllReduce
+
+
+class Halves(Compression):
+    kind = "halves"
+
+    def reduce(self, flat, weight, over):
+        if over.rank == 1:
+            raise ValueError("no half")
+        over.sum(flat)
+
+
+class Square(RingAllReduce):
+    def _sum(self, tensor):
+        raise KeyError("no ring")
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "said"),
+    [
+        (
+            "compression",
+            "Halves",
+            "compression `python:own_blocks.Halves` raised ValueError in an average of gradients",
+        ),
+        ("all_reduce", "Square", "all-reduce `python:own_blocks.Square` raised KeyError in an average of gradients"),
+    ],
+)
+def test_what_a_sum_of_the_users_raises_names_it(make_workload, monkeypatch, key, name, said):
+    """Also where one rank alone raises it, and the other waits in vain."""
+    monkeypatch.setattr("alray.runtime.probe.all_reduce._TIMEOUT_S", 1.0)
+    chosen = f"replicas={{count: 2, {key}: 'python:own_blocks.{name}'}}"
+    workload = make_workload(*BACKPROPAGATION, chosen, code=OWN_SUMS)
+    component = workload.network.component(0, CPU)
+    with pytest.raises(UserCodeError, match=said) as raised:
+        time_reduction(component, workload.spec.replicas, accumulate=1, load=workload.code)
+    (problem,) = raised.value.problems
+    assert problem.key == f"replicas.{key}" and problem.file.endswith("own_blocks.py")
 
 
 class Beside(Companions):

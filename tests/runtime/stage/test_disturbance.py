@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
-from alray.runtime.stage.disturbance import added_seconds, slowdown
+from alray.runtime.stage.disturbance import Slowdown, added_seconds, slowdown
 
 FIXED = FixedDisturbance(workers=(1, 3), factor=3.0, epochs=(2, 6))
 RANDOM = RandomDisturbance(kind="random", factor=2.5)
@@ -67,3 +69,19 @@ def test_bad_luck_begins_as_often_as_the_chance_says() -> None:
 def test_certain_bad_luck_never_ends() -> None:
     certain = RandomDisturbance(kind="random", factor=2.0, chance=1.0, least_epochs=4, most_epochs=20)
     assert set(course(certain, 0, 0, 50)) == {2.0}
+
+
+def test_a_replica_draws_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draw takes longer, the later the epoch is: 4 ms in the 200th."""
+    drawn = []
+
+    def noted(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
+        drawn.append((worker, epoch))
+        return slowdown(disturbance, worker, epoch, seed=seed)
+
+    monkeypatch.setattr("alray.runtime.stage.disturbance.slowdown", noted)
+    spec: Any = SimpleNamespace(replicas=SimpleNamespace(disturbance=RANDOM), seed=0)
+    slowed = Slowdown(spec, 1, steps_per_epoch=3)
+    for step in range(1, 8):
+        assert list(slowed.wait(step, 0.0)) == []
+    assert drawn == [(1, 0), (1, 1), (1, 2)]

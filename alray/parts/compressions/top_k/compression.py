@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
 
+from alray.parts.compressions.top_k.number import number_sent
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.compression import Compression, CompressionState, snapshot
 from alray.runtime.channel.gradient_layout import GradientLayout
@@ -32,7 +32,7 @@ class TopKCompression(Compression):
             fraction: share of the component's gradients, above 0 and at most 1. At least one element is sent.
         """
         self._error = layout.zeros()
-        self._num_sent = math.ceil(fraction * layout.num_elements)
+        self._num_sent = number_sent(fraction, layout.num_elements)
         self._index_dtype = torch.int32 if layout.num_elements <= torch.iinfo(torch.int32).max else torch.int64
 
     def reduce(self, flat: torch.Tensor, weight: float, over: AllReduce) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from alray.models.message_compression import MessageCompression, as_bytes, from_bytes
 from alray.models.shape import Shape
+from alray.parts.compressions.top_k.number import number_sent
 
 
 class TopKMessages(MessageCompression):
@@ -54,7 +55,7 @@ class TopKMessages(MessageCompression):
         return matrix.gather(-1, chosen), chosen
 
     def _sent(self, width: int) -> int:
-        return max(1, math.ceil(self._fraction * width))
+        return number_sent(self._fraction, width)
 
 
 def _rows(shape: Sequence[int]) -> tuple[int, int]:

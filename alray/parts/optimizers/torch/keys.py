@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from alray.config.sections.optimizer import DecayingSection
-from alray.config.sections.own_code import FreeSection
+from alray.config.sections.optimizer import ForeignSection
 
 
-class TorchOptimizer(FreeSection, DecayingSection):
+class TorchOptimizer(ForeignSection):
     """Any optimizer of torch.optim; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -16,16 +15,12 @@ from alray.parts.optimizers.torch.keys import TorchOptimizer
 def chosen(
     section: TorchOptimizer, parameters: Sequence[nn.Parameter], roles: Mapping[nn.Parameter, Role]
 ) -> list[Chosen]:
-    """Raises SpecError if torch has no such optimizer, or if it has no weight decay and the spec asks for it."""
+    """Raises SpecError if torch has no such optimizer."""
     kind = getattr(torch.optim, section.name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
         raise SpecError(
             f"torch.optim has no optimizer `{section.name}`",
             key="optimizer.name",
             hint="write the name of a class of torch.optim, such as NAdam",
-        )
-    if section.weight_decay and "weight_decay" not in inspect.signature(kind).parameters:
-        raise SpecError(
-            f"`{section.name}` has no weight decay", key="optimizer.weight_decay", hint="leave this key out"
         )
     return [Chosen(kind, parameters, section.fields)]
