@@ -59,6 +59,17 @@ def test_a_folder_of_json(folder: Path) -> None:
     assert source(folder, test_split=None).open("test") is None
 
 
+def test_the_label_is_no_text(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.text_columns: .*`label`"):
+        source(folder, text_columns=("text", "label"))
+
+
+@pytest.mark.parametrize("name", ["label", "label ", "label\u00a0"])
+def test_a_label_column_whose_name_looks_equal(tmp_path: Path, name: str) -> None:
+    rows = [{"text": "a", "label ": "x"}, {"text": "b", "label ": "y"}]
+    assert source(write(tmp_path / "set", {"train": rows}), label_column=name, test_split=None).classes == ("x", "y")
+
+
 def test_a_folder_of_parquet_with_class_labels(tmp_path: Path) -> None:
     import datasets
 

@@ -217,7 +217,7 @@ def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
         rows = [[float(value) for value in row] for row in zip(*columns.values(), strict=True)]
         file = write_csv(tmp_path / "t.csv", rows, tuple(columns))
 
-    def of(task: Any, *names: str) -> Dataset:
+    def of(task: Any, *names: str | int) -> Dataset:
         keys = {"label_columns": names, "columns": ["a"], "validation_fraction": 0.0}
         section = spec.Table(source="table", train=file, batch_size=2, **keys)
         return open_data(section, seed=0, load=no_code, task=task)
@@ -230,6 +230,8 @@ def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
     assert ages.in_units(standardised).flatten().tolist() == pytest.approx([10.0, 30.0, 20.0])
     with pytest.raises(DataError, match="the labels are 10"):
         of(MultiLabel(kind="multi_label"), "age")
+    with pytest.raises(DataError, match=r"data\.columns: column `a`"):
+        of(Regression(kind="regression"), "age", 0)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ class Table(OwnValidationSection):
             what="numbers",
             others=self.columns,
             header=self.header,
-            label_column=self.label_column,
+            labels=self.label_columns or (() if self.label_column is None else (self.label_column,)),
             classes=self.classes,
         )
         task = spec.task.kind

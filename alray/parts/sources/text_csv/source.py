@@ -17,6 +17,7 @@ from alray.data.columns import (
     damaged_record,
     named_columns,
     plain,
+    require_apart,
     require_distinct,
     without_name,
 )
@@ -163,7 +164,9 @@ def _column_numbers(
         label = lower.index(_LABEL) if header and _LABEL in lower else 0
     if layout.text_columns is None:
         return label, tuple(number for number in range(len(names)) if number != label)
-    return label, tuple(column_number(column, names, path, "text_columns") for column in layout.text_columns)
+    texts = tuple(column_number(column, names, path, "text_columns") for column in layout.text_columns)
+    require_apart((label,), texts, names, path, "text_columns")
+    return label, texts
 
 
 def _settle_header(table: _Table, names: tuple[str, ...] | None) -> None:
