@@ -135,6 +135,30 @@ def test_a_test_file_has_its_own_order_of_columns_and_its_own_header(tmp_path: P
         assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])
 
 
+def test_a_test_file_has_the_columns_of_the_training_file(tmp_path: Path) -> None:
+    """By name, though the spec leaves the columns of text open, and by position where the test file has no names."""
+    train = write(tmp_path, "title,label,review\na,spam,b\nc,ham,d\n")
+    test = write(tmp_path, "id,review,label,title\n7,d,ham,c\n", "test.csv")
+    for layout in (TextFileLayout(label_column="label"), TextFileLayout(True), TextFileLayout(True, label_column=1)):
+        found = TextCsvSource(train=train, test=test, layout=layout)
+        assert labels_and_texts(found, "test")[1:] == ([0], ["c d"])
+    write(tmp_path, "id,label,review\n7,ham,d\n", "test.csv")
+    with pytest.raises(DataError, match=r"test\.csv:1: data\.text_columns: there is no column `title`"):
+        TextCsvSource(train=train, test=test, layout=TextFileLayout(label_column="label")).open("test")
+    train = write(tmp_path, ",text,label\n0,a,spam\n1,b,ham\n")
+    write(tmp_path, "0,c,ham\n", "test.csv")
+    assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])
+
+
+def test_a_long_document(tmp_path: Path) -> None:
+    import csv
+
+    limit, text = csv.field_size_limit(), "a " * 100_000
+    source = TextCsvSource(train=write(tmp_path, f"1,{text}\n2,b\n"), test=None)
+    assert labels_and_texts(source)[2] == [text, "b"]
+    assert csv.field_size_limit() == limit
+
+
 def test_texts_are_not_taken_for_classes(tmp_path: Path) -> None:
     """Without `label_column` the first column is read, which here holds the documents."""
     lines = "".join(f"review {number},positive\n" for number in range(60))
