@@ -20,7 +20,7 @@ from alray.data.hidden import is_hidden
 from alray.data.numeric_labels import numeric_cell, require_labels
 from alray.data.picture import Picture, PictureSet, reading_of
 from alray.data.source import Normalisation, Source, SplitName
-from alray.data.standardisation import standardisation_of, type_of
+from alray.data.standardisation import type_of
 from alray.parts.sources.image_folder.keys import ImageFolder
 
 
@@ -116,9 +116,8 @@ class FoldersWithTables(Folders):
         self._task = task
         self._type = torch.float64
         self._names: tuple[str, ...] = ()
-        _, labels = self._read("train", section.train)
-        if task.label == "numbers":
-            self.target_normalisation = standardisation_of(labels.numpy())
+        self.standardises_targets = task.label == "numbers"
+        self._read("train", section.train)
 
     @property
     def classes(self) -> tuple[str, ...]:
