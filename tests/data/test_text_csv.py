@@ -10,6 +10,7 @@ from alray.core.errors import DataError
 from alray.data.csv_file import CsvForm
 from alray.data.inputs import document
 from alray.data.text_file import read_text
+from alray.parts.sources.table.source import TableSource
 from alray.parts.sources.text_csv.source import TextCsvSource, TextFileLayout
 
 # Lines of the real files: all fields quoted (AG News), class bare (DBpedia); quotes doubled, backslashes as they are.
@@ -122,6 +123,20 @@ def test_classes_in_the_order_of_the_spec(tmp_path: Path) -> None:
     for first in (0, 1):
         numbered = write(tmp_path, f"{first},a\n{first + 1},b\n", f"{first}.csv")
         assert labels_and_texts(TextCsvSource(train=numbered, test=None, classes=names)) == (names, [0, 1], ["a", "b"])
+
+
+@pytest.mark.parametrize(("numbers", "told"), [((1, 2, 3), True), ((1, 2, 4), False), ((0, 2, 3), False)])
+def test_numbers_that_may_count_from_0_or_from_1_are_told(
+    tmp_path: Path, numbers: tuple[int, ...], told: bool
+) -> None:
+    file = write(tmp_path, "label,x\n" + "".join(f"{number},5\n" for number in numbers))
+    names = ("a", "b", "c", "d")
+    for source in (
+        TextCsvSource(train=file, test=None, classes=names),
+        TableSource(train=file, validation=None, test=None, classes=names),
+    ):
+        assert source.classes == names
+        assert ("1 is taken for `a`" in "".join(source.notes)) == told
 
 
 def test_a_test_file_has_its_own_order_of_columns_and_its_own_header(tmp_path: Path) -> None:

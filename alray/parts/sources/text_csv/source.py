@@ -88,7 +88,7 @@ class TextCsvSource(TextSource):
         _settle_header(self._table, names)
         self._numbers = class_numbers(self._table, names)
         self._train = self._set_of(self._table)
-        self.notes = self._table.notes
+        self.notes = self._table.notes + self._numbers.notes
 
     @property
     def classes(self) -> tuple[str, ...]:
