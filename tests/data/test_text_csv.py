@@ -126,9 +126,7 @@ def test_classes_in_the_order_of_the_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("numbers", "told"), [((1, 2, 3), True), ((1, 2, 4), False), ((0, 2, 3), False)])
-def test_numbers_that_may_count_from_0_or_from_1_are_told(
-    tmp_path: Path, numbers: tuple[int, ...], told: bool
-) -> None:
+def test_numbers_that_may_count_from_0_or_from_1_are_told(tmp_path: Path, numbers: tuple[int, ...], told: bool) -> None:
     file = write(tmp_path, "label,x\n" + "".join(f"{number},5\n" for number in numbers))
     names = ("a", "b", "c", "d")
     for source in (
