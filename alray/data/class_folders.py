@@ -8,6 +8,7 @@ from pathlib import Path
 
 from alray.core.errors import DataError, DataMissing, printable
 from alray.data.columns import plain
+from alray.data.hidden import is_hidden
 
 
 def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collection[str] = ()) -> list[Path]:
@@ -26,7 +27,7 @@ def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collecti
     found = sorted(
         entry
         for entry in folder.iterdir()
-        if entry.is_dir() and not entry.name.startswith(".") and entry.name not in passed_over
+        if entry.is_dir() and not is_hidden(entry, folder) and entry.name not in passed_over
     )
     if not found:
         raise DataError(

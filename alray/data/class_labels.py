@@ -40,10 +40,12 @@ class ClassNumbers:
 
     Attributes:
         first: the number in the files of the first class; None if the files have names.
+        notes: what the user should read of them, in sentences.
     """
 
     names: tuple[str, ...]
     first: int | None
+    notes: tuple[str, ...] = ()
 
     @property
     def hint(self) -> str:
@@ -87,12 +89,22 @@ def class_numbers(table: Labelled, names: tuple[str, ...] | None) -> ClassNumber
         first = 0 if 0 in numbers else 1
         if names is None:
             _require_no_gaps(table, numbers, first)
-            names = tuple(str(number) for number in range(first, max(numbers) + 1))
-        return ClassNumbers(names, first)
+            return ClassNumbers(tuple(str(number) for number in range(first, max(numbers) + 1)), first)
+        return ClassNumbers(names, first, _either_count(table, numbers, names))
     if names is None:
         _require_classes(table, len(labels))
         names = tuple(sorted(labels - {""}))
     return ClassNumbers(names, None)
+
+
+def _either_count(table: Labelled, numbers: set[int], names: tuple[str, ...]) -> tuple[str, ...]:
+    """A sentence where numbers may be counted from 0 as well as from 1, which are other names; else none."""
+    if 0 in numbers or max(numbers) >= len(names):
+        return ()
+    return (
+        f"{table.path.name}: the classes are numbers, of which neither 0 nor {len(names)} is there: 1 is taken for "
+        f"`{names[0]}`, the first of {len(names)} names; if they are counted from 0, write the names into the file",
+    )
 
 
 def _require_no_gaps(table: Labelled, numbers: set[int], first: int) -> None:

@@ -86,6 +86,23 @@ def column_number(column: Column, names: Sequence[str], path: Path, key: str) ->
     raise DataError(f"there is no column {what}", file=str(path), line=1, key=f"data.{key}", hint=hint)
 
 
+def require_apart(labels: Sequence[int], samples: Sequence[int], names: Sequence[str], path: Path, key: str) -> None:
+    """Raise DataError if a column of labels is also one of samples: a network would read the answer.
+
+    Args:
+        key: of the spec that names the columns of samples.
+    """
+    for at in samples:
+        if at in labels:
+            raise DataError(
+                f"column `{names[at]}`, number {at} counted from 0, has the label, and samples contain it too",
+                file=str(path),
+                line=1,
+                key=f"data.{key}",
+                hint=f"leave it out of data.{key}",
+            )
+
+
 def damaged_record(message: str, path: Path, line: int, *, hint: str) -> DataError:
     """The error of one record of a file."""
     return DataError(message, file=str(path), line=line, hint=hint)

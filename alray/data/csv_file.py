@@ -12,6 +12,7 @@ from alray.core.errors import DataError, DataMissing
 from alray.data.columns import damaged_record, plain
 from alray.data.text_file import decoded_lines, equal_line_ends
 
+_LONGEST_CELL = 2**31 - 1  # characters, of the smallest C long
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
@@ -53,7 +54,11 @@ def csv_records(path: Path, key: str, layout: str, form: CsvForm = COMMAS) -> It
         while True:
             line = reader.line_num + 1
             try:
-                row = next(reader)
+                before = csv.field_size_limit(_LONGEST_CELL)  # that of all readers of the process
+                try:
+                    row = next(reader)
+                finally:
+                    csv.field_size_limit(before)
             except StopIteration:
                 return
             except csv.Error as error:

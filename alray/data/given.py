@@ -293,6 +293,13 @@ def _sets(data: Any) -> dict[SplitName, Any]:
     elif isinstance(data, tuple | list) and len(data) == len(SETS):
         found = list(data)
     elif isinstance(data, tuple) and len(data) == 2 and _pair(data) is None:
+        if isinstance(data[0], list) and data[0] and not isinstance(data[0][0], tuple | list | Mapping):
+            raise DataError(
+                f"the samples are a list of `{type(data[0][0]).__name__}`",
+                key="data",
+                hint="give a tensor or an array [N, ...]; of texts, data={'source': 'text_csv', ...} makes the numbers "
+                "and the mask",
+            )
         message = "these are two sets, and nothing says whether the second one is for validation or for the test"
         raise DataError(
             message, key="data", hint="give (train, validation, test), with None for a set that is not there"
@@ -353,10 +360,15 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_in_memory(value: Any) -> bool:
-    """Whether it is a tensor, an array, a table of pandas or a list of numbers."""
+    """Whether it is a tensor, an array, a sparse matrix of SciPy, a table of pandas, or a list of numbers or of such
+    lists."""
     if isinstance(value, list):
-        return len(value) > 0 and all(isinstance(each, int | float) for each in value)
-    return isinstance(value, Tensor) or hasattr(value, "__array__")
+        number = int | float | numpy.number | numpy.bool_
+        return len(value) > 0 and (
+            all(isinstance(each, number) for each in value)
+            or all(isinstance(each, list) and _is_in_memory(each) for each in value)
+        )
+    return isinstance(value, Tensor) or hasattr(value, "__array__") or hasattr(value, "toarray")
 
 
 def _pair(given: Any) -> tuple[Tensor, Tensor] | None:
@@ -369,14 +381,39 @@ def _pair(given: Any) -> tuple[Tensor, Tensor] | None:
 
 
 def _numbers_of(values: Any, what: str) -> Tensor:
+    """The values as a tensor. Raises DataError for those that are no numbers."""
+    if hasattr(values, "toarray") or _is_sparse(values):
+        dense = "to_dense" if isinstance(values, Tensor) else "toarray"
+        raise DataError(f"the {what} are sparse", key="data", hint=f"give all values, as by {what}.{dense}()")
     try:
+        if what == "samples" and hasattr(values, "columns"):
+            values = _columns_as_numbers(values)
         given = values if isinstance(values, Tensor) else numpy.require(values, requirements=("C", "W"))
         return torch.as_tensor(given).detach().cpu()
+    except ValueError as error:
+        if not isinstance(values, list):
+            raise
+        raise DataError(
+            f"the {what} are rows of different lengths", key="data", hint="give rows of equal lengths"
+        ) from error
     except TypeError as error:  # texts, or columns of several types
         hint = "give columns of numbers alone, and of categories their numbers"
         if what == "labels":
             hint = "number the classes from 0: classes, labels = numpy.unique(labels, return_inverse=True)"
         raise DataError(f"the {what} are no numbers: {error}", key="data", hint=hint) from error
+
+
+def _is_sparse(values: Any) -> bool:
+    return isinstance(values, Tensor) and values.layout != torch.strided
+
+
+def _columns_as_numbers(table: Any) -> Any:
+    """A table of pandas with columns of flags, or of types that NumPy knows no common one of, as floating-point numbers
+    [rows, columns] if all are numbers; any other as it is."""
+    kinds = {getattr(each, "kind", "O") for each in table.dtypes}
+    if kinds <= set("biuf") and numpy.asarray(table).dtype.kind in "Ob":
+        return table.to_numpy(dtype="float64", na_value=math.nan)
+    return table
 
 
 def _label_of(train: tuple[Tensor, Tensor] | GivenSet) -> Label:
@@ -523,6 +560,10 @@ def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
             hint = "give tensors, as by torch.tensor(sample), or of a data set of Hugging Face its with_format('torch')"
         case (tuple() | list() | Mapping() as sample, _):
             held, hint = f"a pair of {_inputs(sample)} and a label", _ONE_INPUT
+        case (sample, label) if _is_sparse(sample):
+            raise DataError(
+                f"sample {index} of the {name} set is sparse", key="data", hint="give all values, as by to_dense()"
+            )
         case (sample, label):
             return sample, label
         case tuple() | list() | Mapping():

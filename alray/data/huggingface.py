@@ -55,14 +55,14 @@ class HubSets:
                 key=self._where,
                 hint="give a folder of csv, json or parquet files named after their splits, such as train.csv",
             )
-        self._label_column = plain(label_column)
+        self.label_column = plain(label_column)
         self._columns = {
             key: tuple(map(plain, each)) for key, each in {**columns, "label_column": (label_column,)}.items()
         }
         self._splits = dict(splits)
         self._sets = self._load(config)
         train = self.table("train")
-        names = getattr(train.features[label_column], "names", None)
+        names = getattr(train.features[self.label_column], "names", None)
         self._values: list[Any] = list(range(len(names))) if names else self._values_of(train)
         self.classes = tuple(names or (str(value) for value in self._values))
 
@@ -92,7 +92,7 @@ class HubSets:
         """The number of the class of each row."""
         numbers = {value: label for label, value in enumerate(self._values)}
         labels = []
-        values = self.table(split)[self._label_column][:]
+        values = self.table(split)[self.label_column][:]
         if split != "train" and set(values) <= {-1, None, ""}:
             message = f"no row of split `{self.split_name(split)}` has a label: its publisher hides them"
             hint = f"set data.{split}_split=null, or name a split with labels: {', '.join(self._sets)}"
@@ -123,12 +123,12 @@ class HubSets:
         return {name: _with_plain_names(split) for name, split in loaded.items()}
 
     def _values_of(self, train: Any) -> list[Any]:
-        values = set(map(_plain_value, train.unique(self._label_column)))
+        values = set(map(_plain_value, train.unique(self.label_column)))
         for kind in (int, str):
             if values and all(isinstance(value, kind) for value in values):
                 return sorted(values)
         raise self.wrong(
-            f"the column `{self._label_column}` does not contain classes",
+            f"the column `{self.label_column}` does not contain classes",
             key="data.label_column",
             hint="use a column with only integers or only texts, and no missing values",
         )
@@ -152,6 +152,9 @@ class HubTexts(TextSource):
     def __init__(self, sets: HubSets, text_columns: Sequence[str]) -> None:
         self._sets = sets
         self._text_columns = tuple(map(plain, text_columns))
+        if sets.label_column in self._text_columns:
+            message = f"column `{sets.label_column}` has the label, and samples contain it too"
+            raise sets.wrong(message, key="data.text_columns", hint="leave it out of data.text_columns")
 
     @property
     def classes(self) -> tuple[str, ...]:

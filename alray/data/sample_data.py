@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,10 +17,11 @@ from alray.data.division import divide, never_trained
 from alray.data.given import GivenSet
 from alray.data.hashes import hash_of_set
 from alray.data.inputs import SampleInputs
-from alray.data.picture import PictureFiles
+from alray.data.picture import PictureFiles, PictureSet
 from alray.data.python_source import ResizedSet
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
 from alray.data.split import SampleSplit, own_entry
+from alray.data.standardisation import standardisation_of
 from alray.models.task import make_task
 
 
@@ -49,8 +50,13 @@ def sample_data(
     require_images_to_augment(section, shape)
     if source.numbers is not None:
         _require_as_they_are(section)
-    normalisation = _normalisation(section, source, shape if channels is None else (channels, *shape[1:]))
-    target_normalisation = _target_normalisation(task_section, source)
+    normalisation = source.normalisation
+    if source.standardises_samples and section.normalise is None:
+        normalisation = _of_part(cast("TensorSet", train).samples, parts.train)
+    normalisation = _normalisation(section, normalisation, shape if channels is None else (channels, *shape[1:]))
+    target_normalisation = None
+    if task_section.standardises:
+        target_normalisation = _target_normalisation(source, train, parts.train)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> SampleSplit:
         return SampleSplit(
@@ -144,10 +150,21 @@ def _require_as_they_are(section: DataSection) -> None:
             )
 
 
-def _target_normalisation(section: TaskSection, source: Source) -> Normalisation | None:
-    """How the targets of a regression are standardised. Raises DataError if the source says it of other targets."""
+def _of_part(values: Tensor, part: Tensor) -> Normalisation:
+    """How these rows of [N, columns] are standardised, so that they say nothing of the others."""
+    return standardisation_of((values if len(part) == len(values) else values[part]).numpy())
+
+
+def _target_normalisation(source: Source, train: SampleSet, part: Tensor) -> Normalisation | None:
+    """How the targets of a regression are standardised. Raises DataError if the source says it of other targets.
+
+    Args:
+        part: indices of the training split into `train`.
+    """
+    if source.standardises_targets:
+        return _of_part(torch.as_tensor(cast("TensorSet | PictureSet", train).labels), part)
     found = source.target_normalisation
-    if found is None or not section.standardises:
+    if found is None:
         return None
     if not len(found.mean) == len(found.std) == len(source.classes):
         raise DataError(
@@ -159,10 +176,12 @@ def _target_normalisation(section: TaskSection, source: Source) -> Normalisation
     return found
 
 
-def _normalisation(section: DataSection, source: Source, shape: tuple[int, ...]) -> Normalisation | None:
+def _normalisation(
+    section: DataSection, of_source: Normalisation | None, shape: tuple[int, ...]
+) -> Normalisation | None:
     """How the samples are normalised: as the spec says, or else as the source does."""
     asked = section.normalise
-    found = source.normalisation if asked is None else Normalisation(asked.mean, asked.deviation)
+    found = of_source if asked is None else Normalisation(asked.mean, asked.deviation)
     if asked is None and found is not None and section.channels is not None and len(found.mean) == 1:
         found = Normalisation(found.mean * shape[0], found.std * shape[0])
     if found is not None and not (len(found.mean) == len(found.std) and shape[:1] == (len(found.mean),)):

@@ -126,6 +126,9 @@ class Source(ABC):
     normalisation: Normalisation | None = None
     #: By which targets of a regression are standardised; None: they are not.
     target_normalisation: Normalisation | None = None
+    #: Whether samples, in a `TensorSet`, and targets are standardised by those of the training split, in place of that.
+    standardises_samples: bool = False
+    standardises_targets: bool = False
     #: How many whole numbers there are, where samples are rows of them, [T] int64 from 0 on; None: samples are values.
     numbers: int | None = None
     #: What the user should read of these data before a run, in sentences.

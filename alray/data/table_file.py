@@ -22,6 +22,7 @@ from alray.data.columns import (
     damaged_record,
     named_columns,
     plain,
+    require_apart,
     require_distinct,
     without_name,
 )
@@ -87,6 +88,7 @@ class TableLayout:
             numbers = tuple(column_number(column, names, path, "columns") for column in self.columns)
         if not numbers:
             raise DataError("there is no column of numbers", file=str(path), key="data.columns", hint=_LAYOUT)
+        require_apart(label, numbers, names, path, "columns")
         return label, numbers
 
     def named(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,11 +25,12 @@ Tokenizer = Callable[[str], list[str]]
 #: The number of all words that are not in the vocabulary.
 UNKNOWN = 1
 SPECIALS = ("<pad>", "<unk>")
+_NAMES_OF_PADDING = ("<pad>", "[pad]")
+"""What tokenizers call their padding; their files do not always say which token it is."""
 
 
-@cache
 def make_tokenizer(name: str) -> Tokenizer:
-    """Return a tokenizer.
+    """Return a tokenizer. Each is made once, a file again if it changed.
 
     Args:
         name: `basic_english`, the path of a .json file, or a name on the Hugging Face hub.
@@ -36,6 +38,11 @@ def make_tokenizer(name: str) -> Tokenizer:
     Raises:
         DataError: if the tokenizer does not exist, or if it needs an extra that is not installed.
     """
+    return _tokenizer(name, _state_of(name))
+
+
+@cache
+def _tokenizer(name: str, state: object) -> Tokenizer:
     if name == "basic_english":
         return get_tokenizer("basic_english")  # type: ignore[no-any-return]  # torchtext has no types
     from alray.data.huggingface import hub_tokenizer
@@ -43,16 +50,29 @@ def make_tokenizer(name: str) -> Tokenizer:
     return hub_tokenizer(name)
 
 
-@cache
 def own_numbers(tokenizer: str, max_tokens: int) -> TokenizerNumbers:
-    """The numbers that a tokenizer of Hugging Face gives to its tokens.
+    """The numbers that a tokenizer of Hugging Face gives to its tokens. It is read once, a file again if it changed.
 
-    Raises DataError if the tokenizer does not exist, needs an extra that is not installed, or if its token 0 can occur
-    in a document, because 0 is padding here.
+    Raises DataError if the tokenizer does not exist, needs an extra that is not installed, or if its token 0 is not for
+    padding, as it is here.
     """
+    return _own_numbers(tokenizer, max_tokens, _state_of(tokenizer))
+
+
+@cache
+def _own_numbers(tokenizer: str, max_tokens: int, state: object) -> TokenizerNumbers:
     from alray.data.huggingface import load_tokenizer
 
     return TokenizerNumbers(load_tokenizer(tokenizer, key="data.text.tokenizer"), max_tokens)
+
+
+def _state_of(tokenizer: str) -> object:
+    """What is another value once a tokenizer's file has changed; None if it is no file."""
+    path = Path(tokenizer)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 class TokenizerNumbers:
@@ -63,18 +83,24 @@ class TokenizerNumbers:
         Args:
             tokenizer: a `tokenizers.Tokenizer`. It cuts off what is more than `max_tokens`, and keeps special tokens.
         """
-        tokenizer.enable_truncation(max_tokens)
-        self._tokenizer = tokenizer
         by_number = {number: token for token, number in tokenizer.get_vocab().items()}
         self.words = tuple(by_number.get(number, f"<{number}>") for number in range(max(by_number) + 1))
-        first = tokenizer.get_added_tokens_decoder().get(PADDING)
-        if first is None or not first.special:
+        special = {number: token for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        padding = {token.content for token in special.values() if token.content.lower() in _NAMES_OF_PADDING}
+        wrong = None
+        if padding and self.words[PADDING] not in padding:
+            wrong = f"the tokenizer pads with `{padding.pop()}`"
+        elif PADDING not in special or PADDING in tokenizer.encode("a").ids:
+            wrong = "which documents contain"
+        if wrong is not None:
             raise DataError(
-                f"token {PADDING} of the tokenizer is `{self.words[PADDING]}`, which documents contain; alray pads "
-                f"documents with {PADDING}",
+                f"token {PADDING} of the tokenizer is `{self.words[PADDING]}`, {wrong}; alray pads documents with "
+                f"{PADDING}",
                 key="data.text.numbering",
-                hint="use a tokenizer whose first token is for padding, or numbering: frequency",
+                hint="use a tokenizer whose first token is for padding, as those of BERT, or numbering: frequency",
             )
+        tokenizer.enable_truncation(max_tokens)
+        self._tokenizer = tokenizer
 
     def of(self, text: str) -> list[int]:
         """The numbers of a document, at least one: a document without tokens becomes token 1."""

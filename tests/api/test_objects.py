@@ -17,6 +17,7 @@ import pandas
 import pytest
 import torch
 from PIL import Image
+from scipy import sparse
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -124,11 +125,25 @@ def test_what_a_program_has_trains_to_the_same_bits() -> None:
     assert sha256(alray.train(net(), DataLoader(Points(), batch_size=7, shuffle=True), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), (X.double().numpy(), Y.numpy().astype("int16")), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), (pandas.DataFrame(X.numpy()), Y.tolist()), **TINY)) == sha256(first)
+    assert sha256(alray.train(net(), (X.tolist(), Y.tolist()), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), Dictionaries(), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), DataLoader(Named(), collate_fn=without_mask), **TINY)) == sha256(first)
     assert sha256(alray.train(net(1), (X, Y), **TINY)) != sha256(first)
     again = alray.run(SPEC, model=net(), data={"train": (X, Y)}, inline=True, progress=False)
     assert sha256(again) == sha256(first)
+
+
+def test_columns_of_flags_beside_numbers_are_numbers() -> None:
+    """As `pandas.get_dummies` makes them."""
+    frame = pandas.get_dummies(pandas.DataFrame(X.numpy()[:, :4]).assign(kind=list("ab") * 30))
+    assert {each.kind for each in frame.dtypes} == {"f", "b"}
+    numbers = torch.tensor(frame.to_numpy(dtype="float32"))
+    first = alray.train(net(), (numbers, Y), **TINY)
+    assert sha256(alray.train(net(), (frame, Y), **TINY)) == sha256(first)
+    flags = frame.loc[:, ["kind_a", "kind_b"] * 3]
+    assert sha256(alray.train(net(), (flags, Y), **TINY)) == sha256(
+        alray.train(net(), (numbers[:, 4:].repeat(1, 3), Y), **TINY)
+    )
 
 
 def test_a_run_goes_on_with_its_objects_alone() -> None:
@@ -289,6 +304,11 @@ def hooked() -> nn.Module:
             "^model.from: `forward` .* takes [^;]*; let",
         ),
         (lambda: train(net(), (X, numpy.array(["a", "b"] * 30))), "data", "labels are no numbers.*numpy.unique"),
+        (lambda: train(net(), (X.to_sparse(), Y)), "data", r"samples are sparse; .*to_dense\(\)"),
+        (lambda: train(net(), (sparse.csr_matrix(X.numpy()), Y)), "data", r"samples are sparse; .*toarray\(\)"),
+        (lambda: train(net(), [(row.to_sparse(), 1) for row in X]), "data", r"sample 0 .* is sparse; .*to_dense\(\)"),
+        (lambda: train(net(), (["good", "bad"] * 30, Y)), "data", "the samples are a list of `str`.*text_csv"),
+        (lambda: train(net(), ([[1.0, 2.0], [3.0]], [0, 1])), "data", "the samples are rows of different lengths"),
         (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of `data`, `target`; give"),
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*next_token"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),

@@ -59,6 +59,17 @@ def test_a_folder_of_json(folder: Path) -> None:
     assert source(folder, test_split=None).open("test") is None
 
 
+def test_the_label_is_no_text(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.text_columns: .*`label`"):
+        source(folder, text_columns=("text", "label"))
+
+
+@pytest.mark.parametrize("name", ["label", "label ", "label\u00a0"])
+def test_a_label_column_whose_name_looks_equal(tmp_path: Path, name: str) -> None:
+    rows = [{"text": "a", "label ": "x"}, {"text": "b", "label ": "y"}]
+    assert source(write(tmp_path / "set", {"train": rows}), label_column=name, test_split=None).classes == ("x", "y")
+
+
 def test_a_folder_of_parquet_with_class_labels(tmp_path: Path) -> None:
     import datasets
 
@@ -193,11 +204,44 @@ def test_documents_with_the_numbers_of_a_tokenizer(tmp_path: Path, folder: Path)
     samples, _ = data.train.take(range(len(data.train)))
     assert (samples[:, 0] == 1).all() and ((samples == 2).sum(1) == 1).all()  # each document with its special tokens
     assert DataForm.of(data).input.inputs().vocabulary == data.inputs.vocabulary
-    made = Tokenizer(models.WordLevel({"word": 0, "[UNK]": 1}, "[UNK]"))
-    made.save(str(file))
-    own_numbers.cache_clear()
-    with pytest.raises(DataError, match="token 0 of the tokenizer is `word`"):
-        own_numbers(str(file), 4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first", "said"),
+    [
+        (["word", "[UNK]"], "", "token 0 of the tokenizer is `word`"),
+        (
+            ["<s>", "<pad>", "</s>", "<unk>"],
+            "<s>",
+            "token 0 of the tokenizer is `<s>`, the tokenizer pads with `<pad>`",
+        ),
+        (["</s>", "<unk>"], "</s>", "token 0 of the tokenizer is `</s>`, which documents contain"),
+    ],
+    ids=["words", "RoBERTa", "no padding"],
+)
+def test_a_tokenizer_whose_token_0_is_not_for_padding(tmp_path: Path, tokens: list[str], first: str, said: str) -> None:
+    """A mask would leave out the first token of every document."""
+    from tokenizers import Tokenizer, models, processors
+
+    made = Tokenizer(models.WordLevel({token: number for number, token in enumerate(tokens)}, tokens[-1]))
+    if first:
+        made.add_special_tokens(tokens)
+        made.post_processor = processors.TemplateProcessing(single=f"{first} $A", special_tokens=[(first, 0)])
+    made.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataError, match=said):
+        own_numbers(str(tmp_path / "tokenizer.json"), 4)
+
+
+def test_a_tokenizer_that_changed_is_read_again(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    file = str(tmp_path / "tokenizer.json")
+    for words in (["a"], ["a", "b"]):
+        made = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1} | {w: 2 + n for n, w in enumerate(words)}, "[UNK]"))
+        made.add_special_tokens(["[PAD]", "[UNK]"])
+        made.save(file)
+        assert own_numbers(file, 4).words == ("[PAD]", "[UNK]", *words)
+        assert make_tokenizer(file)("b") == (["b"] if "b" in words else ["[UNK]"])
 
 
 @pytest.mark.parametrize("library", ["datasets", "tokenizers"])

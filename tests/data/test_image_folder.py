@@ -130,6 +130,14 @@ def test_a_table_of_targets(image_folder: Path) -> None:
     torch.testing.assert_close(data.in_units(batch.labels)[0], torch.tensor([40.0, 5.0], dtype=torch.float64))
 
 
+def test_targets_are_standardised_by_the_training_split(image_folder: Path) -> None:
+    folder = tabulate(image_folder, "age", {"train": [f"{step**3}" for step in range(8)]})
+    data = opened(folder, test=False, task=Regression(kind="regression"), batch_size=2, validation_fraction=0.5)
+    _, labels = data.train.take(range(4))
+    torch.testing.assert_close(labels.mean(0), torch.zeros(1), atol=1e-6, rtol=0)
+    assert labels.std(unbiased=False).item() == pytest.approx(1.0)
+
+
 def test_a_table_of_labels(image_folder: Path) -> None:
     folder = tabulate(image_folder, "warm,round", {"train": ["1,0", "0,0", "1,1"], "test": ["0,1"]})
     data = opened(folder, task=MultiLabel(kind="multi_label"), batch_size=2)

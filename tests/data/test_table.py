@@ -217,7 +217,7 @@ def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
         rows = [[float(value) for value in row] for row in zip(*columns.values(), strict=True)]
         file = write_csv(tmp_path / "t.csv", rows, tuple(columns))
 
-    def of(task: Any, *names: str) -> Dataset:
+    def of(task: Any, *names: str | int) -> Dataset:
         keys = {"label_columns": names, "columns": ["a"], "validation_fraction": 0.0}
         section = spec.Table(source="table", train=file, batch_size=2, **keys)
         return open_data(section, seed=0, load=no_code, task=task)
@@ -230,6 +230,8 @@ def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
     assert ages.in_units(standardised).flatten().tolist() == pytest.approx([10.0, 30.0, 20.0])
     with pytest.raises(DataError, match="the labels are 10"):
         of(MultiLabel(kind="multi_label"), "age")
+    with pytest.raises(DataError, match=r"data\.columns: column `a`"):
+        of(Regression(kind="regression"), "age", 0)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +270,24 @@ def test_large_targets_keep_what_they_say(tmp_path: Path) -> None:
     assert labels.dtype == torch.float32
     assert torch.allclose(labels.flatten(), (torch.arange(4.0) - 1.5) / 1.25**0.5)
     assert data.in_units(labels).flatten().tolist() == pytest.approx([y for _, y in rows], abs=1e-3)
+
+
+@pytest.mark.parametrize("keys", [{"validation_fraction": 0.5}, {"train_fraction": 0.5}], ids=" ".join)
+def test_the_training_split_alone_says_means_and_deviations(tmp_path: Path, keys: dict[str, float]) -> None:
+    """Of samples and of targets: other rows may not be known in training."""
+    rows = [(float(step**2), 10.0 * step**3) for step in range(20)]
+    section = spec.Table(
+        source="table",
+        train=write_csv(tmp_path / "a.csv", rows, ("x", "y")),
+        label_columns=("y",),
+        batch_size=2,
+        **{"validation_fraction": 0.0, **keys},
+    )
+    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"))
+    for values in data.train.take(range(len(data.train))):
+        assert len(values) == 10
+        torch.testing.assert_close(values.mean(0), torch.zeros(1), atol=1e-6, rtol=0)
+        torch.testing.assert_close(values.std(0, unbiased=False), torch.ones(1))
 
 
 def test_other_tables_keep_their_bits(tmp_path: Path) -> None:

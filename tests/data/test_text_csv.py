@@ -10,6 +10,7 @@ from alray.core.errors import DataError
 from alray.data.csv_file import CsvForm
 from alray.data.inputs import document
 from alray.data.text_file import read_text
+from alray.parts.sources.table.source import TableSource
 from alray.parts.sources.text_csv.source import TextCsvSource, TextFileLayout
 
 # Lines of the real files: all fields quoted (AG News), class bare (DBpedia); quotes doubled, backslashes as they are.
@@ -124,6 +125,18 @@ def test_classes_in_the_order_of_the_spec(tmp_path: Path) -> None:
         assert labels_and_texts(TextCsvSource(train=numbered, test=None, classes=names)) == (names, [0, 1], ["a", "b"])
 
 
+@pytest.mark.parametrize(("numbers", "told"), [((1, 2, 3), True), ((1, 2, 4), False), ((0, 2, 3), False)])
+def test_numbers_that_may_count_from_0_or_from_1_are_told(tmp_path: Path, numbers: tuple[int, ...], told: bool) -> None:
+    file = write(tmp_path, "label,x\n" + "".join(f"{number},5\n" for number in numbers))
+    names = ("a", "b", "c", "d")
+    for source in (
+        TextCsvSource(train=file, test=None, classes=names),
+        TableSource(train=file, validation=None, test=None, classes=names),
+    ):
+        assert source.classes == names
+        assert ("1 is taken for `a`" in "".join(source.notes)) == told
+
+
 def test_a_test_file_has_its_own_order_of_columns_and_its_own_header(tmp_path: Path) -> None:
     train = write(tmp_path, REVIEWS)
     test = write(tmp_path, "sentiment,stars,review\nbad,1,dull\n", "test.csv")
@@ -133,6 +146,30 @@ def test_a_test_file_has_its_own_order_of_columns_and_its_own_header(tmp_path: P
     for content in ("text,label\nc,ham\n", "c,ham\n"):
         test = write(tmp_path, content, "test.csv")
         assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])
+
+
+def test_a_test_file_has_the_columns_of_the_training_file(tmp_path: Path) -> None:
+    """By name, though the spec leaves the columns of text open, and by position where the test file has no names."""
+    train = write(tmp_path, "title,label,review\na,spam,b\nc,ham,d\n")
+    test = write(tmp_path, "id,review,label,title\n7,d,ham,c\n", "test.csv")
+    for layout in (TextFileLayout(label_column="label"), TextFileLayout(True), TextFileLayout(True, label_column=1)):
+        found = TextCsvSource(train=train, test=test, layout=layout)
+        assert labels_and_texts(found, "test")[1:] == ([0], ["c d"])
+    write(tmp_path, "id,label,review\n7,ham,d\n", "test.csv")
+    with pytest.raises(DataError, match=r"test\.csv:1: data\.text_columns: there is no column `title`"):
+        TextCsvSource(train=train, test=test, layout=TextFileLayout(label_column="label")).open("test")
+    train = write(tmp_path, ",text,label\n0,a,spam\n1,b,ham\n")
+    write(tmp_path, "0,c,ham\n", "test.csv")
+    assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])
+
+
+def test_a_long_document(tmp_path: Path) -> None:
+    import csv
+
+    limit, text = csv.field_size_limit(), "a " * 100_000
+    source = TextCsvSource(train=write(tmp_path, f"1,{text}\n2,b\n"), test=None)
+    assert labels_and_texts(source)[2] == [text, "b"]
+    assert csv.field_size_limit() == limit
 
 
 def test_texts_are_not_taken_for_classes(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def root(tmp_path: Path) -> Path:
     for wnid in wnids:
         for index in range(2):
             picture(folder / "train" / wnid / "images" / f"{wnid}_{index}.JPEG")
+        (folder / "train" / wnid / "images" / f"._{wnid}_0.JPEG").write_text("of macOS")
         (folder / "train" / wnid / f"{wnid}_boxes.txt").write_text("n02_0.JPEG\t0\t0\t63\t63\n")
     for index in range(3):
         picture(folder / "val" / "images" / f"val_{index}.JPEG", gray=index == 1)

@@ -27,6 +27,9 @@ def folder(tmp_path: Path) -> Path:
         place.mkdir(exist_ok=True)
         (place / f"{number:02}.txt").write_text(document, encoding="utf-8")
     (tmp_path / "left_out.md").write_text("not a document")
+    for hidden in (".ipynb_checkpoints/00-checkpoint.txt", "more/.git/07.txt", "._00.txt"):
+        (tmp_path / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / hidden).write_text("a copy")
     return tmp_path
 
 

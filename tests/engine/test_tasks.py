@@ -281,6 +281,8 @@ def test_targets_may_stay_as_they_are(table) -> None:
         ("run.stop_at.metric", ["run.stop_at={metric: validation_accuracy, above: 0.5}"]),
         ("run.stop_at.above", ["task={kind: multi_label}", "run.stop_at={above: 1.5}"]),
         ("data.label_columns", ["task={kind: classification}", "data={source: table, train: a.csv, label_columns: x}"]),
+        ("data.columns", ["data={source: table, train: a.csv, label_columns: [x, y], columns: [z, y]}"]),
+        ("data.header", ["data={source: table, train: a.csv, label_columns: x, header: false}"]),
     ],
 )
 def test_what_does_not_suit_the_task_is_refused_at_its_key(tasks, key, overrides) -> None:

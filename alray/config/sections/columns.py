@@ -74,7 +74,7 @@ def column_faults(
     what: str,
     others: Sequence[str | int] | None,
     header: bool | Literal["auto"],
-    label_column: str | int | None,
+    labels: Sequence[str | int],
     classes: Sequence[str] | None,
 ) -> Iterator[Finding]:
     """Columns are named only where there is a header, and each has one purpose. Class names differ.
@@ -84,11 +84,14 @@ def column_faults(
         key: of the columns of samples.
         what: they hold.
         others: these columns.
+        labels: the columns of the class or of the labels.
     """
-    named = [column for column in (label_column, *(others or ())) if isinstance(column, str)]
+    named = [column for column in (*labels, *(others or ())) if isinstance(column, str)]
     if header is False and named:
         yield (*at, "header"), f"without a header there is no column `{named[0]}`", "give its number, counted from 0"
-    if others is not None and label_column in others:
-        yield (*at, key), f"the column of the class is also a column of {what}", f"leave it out of {key}"
+    # The same column by its name and by its number is found where the file is read.
+    for column in others or ():
+        if column in labels:
+            yield (*at, key), f"the column `{column}` of the label is also a column of {what}", f"leave it out of {key}"
     if classes is not None and len(set(classes)) < len(classes):
         yield (*at, "classes"), "two classes have the same name", "name every class once"

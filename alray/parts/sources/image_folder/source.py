@@ -16,10 +16,11 @@ from alray.core.errors import DataError
 from alray.data.class_folders import class_folders, class_of, require_files, require_known
 from alray.data.columns import column_number, named_columns, require_distinct, without_name
 from alray.data.csv_file import CsvForm, csv_table, of_width
+from alray.data.hidden import is_hidden
 from alray.data.numeric_labels import numeric_cell, require_labels
 from alray.data.picture import Picture, PictureSet, reading_of
 from alray.data.source import Normalisation, Source, SplitName
-from alray.data.standardisation import standardisation_of, type_of
+from alray.data.standardisation import type_of
 from alray.parts.sources.image_folder.keys import ImageFolder
 
 
@@ -88,17 +89,12 @@ def _subfolders(folder: Path, key: str) -> list[Path]:
     return class_folders(folder, key, holding="pictures")
 
 
-def _is_hidden(path: Path) -> bool:
-    """Whether a file is hidden, or is in a hidden folder, as copies that Jupyter makes."""
-    return any(part.startswith(".") for part in path.parts)
-
-
 def _pictures(subfolder: Path, key: str) -> list[Path]:
     endings = Image.registered_extensions()
     found = [
         path
         for path in subfolder.rglob("*")
-        if path.suffix.lower() in endings and not _is_hidden(path.relative_to(subfolder)) and path.is_file()
+        if path.suffix.lower() in endings and not is_hidden(path, subfolder) and path.is_file()
     ]
     return require_files(found, subfolder, key, holding="pictures")
 
@@ -120,9 +116,8 @@ class FoldersWithTables(Folders):
         self._task = task
         self._type = torch.float64
         self._names: tuple[str, ...] = ()
-        _, labels = self._read("train", section.train)
-        if task.label == "numbers":
-            self.target_normalisation = standardisation_of(labels.numpy())
+        self.standardises_targets = task.label == "numbers"
+        self._read("train", section.train)
 
     @property
     def classes(self) -> tuple[str, ...]:

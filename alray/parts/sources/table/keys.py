@@ -34,7 +34,7 @@ class Table(OwnValidationSection):
 
     A file that ends with `.parquet` is Parquet, any other CSV. Classes are numbers from 0 or 1 without gaps, or names.
     A file `classes.txt` next to the training file may give the names of the classes, one on each line. Every column is
-    normalised by its mean and its standard deviation in the training file, and so are the targets of a regression.
+    normalised by its mean and its standard deviation in the training split, and so are the targets of a regression.
     """
 
     implementation = "source:opened"
@@ -96,7 +96,7 @@ class Table(OwnValidationSection):
             what="numbers",
             others=self.columns,
             header=self.header,
-            label_column=self.label_column,
+            labels=self.label_columns or (() if self.label_column is None else (self.label_column,)),
             classes=self.classes,
         )
         task = spec.task.kind

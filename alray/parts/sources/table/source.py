@@ -16,7 +16,7 @@ from alray.data.class_labels import class_numbers, known_classes, labels_of
 from alray.data.csv_file import CsvForm
 from alray.data.numeric_labels import require_labels
 from alray.data.source import Source, SplitName, TensorSet
-from alray.data.standardisation import standardisation_of, type_of
+from alray.data.standardisation import type_of
 from alray.data.table_file import RowReader, Rows, TableLayout, read_rows
 from alray.parts.sources.table.keys import Table
 
@@ -25,9 +25,11 @@ class TableSource(Source):
     """A file for training, and optionally files for validation and for the test, with the same columns.
 
     A file that ends with `.parquet` is Parquet, any other CSV. Classes are as in `TextCsv`. Every column is normalised
-    by its mean and its standard deviation in the training file, and so are the targets of a regression. Where float32
+    by its mean and its standard deviation in the training split, and so are the targets of a regression. Where float32
     would round away what a column says, they are kept in float64 until then (`type_of`).
     """
+
+    standardises_samples = True
 
     def __init__(
         self,
@@ -46,12 +48,10 @@ class TableSource(Source):
         names = known_classes(train, classes)
         self._train = read_rows(train, "data.train", self._layout)
         self._numbers = class_numbers(self._train, names) if self._layout.targets is None else None
-        self.notes = self._train.notes
+        self.notes = self._train.notes + (() if self._numbers is None else self._numbers.notes)
         self._type, self._target_type = type_of(self._train.samples), type_of(self._train.numeric_labels)
-        self.normalisation = standardisation_of(self._samples_of(self._train))
         self.rows = RowReader.of(self._train, self._layout.form, wide=self._type is numpy.float64)
-        if self._task.label == "numbers":
-            self.target_normalisation = standardisation_of(self._labels_of(self._train))
+        self.standardises_targets = self._task.label == "numbers"
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from alray.config.sections.data import TestFraction, TokenSection
 from alray.config.sections.kind import Finding
@@ -34,7 +35,7 @@ class TokenText(TokenSection):
     folder: InputFolder | None = None
     """A folder whose files are the documents, with those of its subfolders. null: `file` or `docstrings`."""
     pattern: Annotated[str, Field(min_length=1)] = "*.txt"
-    """Names of the files in `folder`, such as `*.py`. Default: *.txt."""
+    """Names of the files in `folder`, such as `*.py`. Hidden files are left out. Default: *.txt."""
     docstrings: bool = False
     """Whether the documents are the docstrings of the installed standard library, NumPy, SciPy and scikit-learn.
     Default: false."""
@@ -43,6 +44,16 @@ class TokenText(TokenSection):
     test_fraction: TestFraction = 0.1
     """Share in 0..1 of the documents that is the test set: a random part that does not depend on the seed. Default:
     0.1."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_of_names(cls, value: str) -> str:
+        parts = PurePosixPath(value).parts
+        if value.startswith("/") or ".." in parts:
+            raise refusal(f"the pattern {value} leaves the folder", "write one of names in it, such as books/*.txt")
+        if any("**" in part and part != "**" for part in parts):
+            raise refusal(f"`**` in {value} is a part of a name", "write **/*.txt: `**` alone stands for folders")
+        return value
 
     @model_validator(mode="after")
     def _has_one_text(self) -> Self:

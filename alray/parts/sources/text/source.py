@@ -7,6 +7,7 @@ from pathlib import Path
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError, DataMissing
 from alray.data.docstrings import DocstringSource
+from alray.data.hidden import is_hidden
 from alray.data.redivided import Divided, redivided
 from alray.data.source import TextSet, TextSource
 from alray.data.text_file import read_text
@@ -51,7 +52,7 @@ class TokenTextSource(Divided):
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    found = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    found = sorted({path for path in folder.rglob(pattern) if not is_hidden(path, folder) and path.is_file()})
     if not found:
         raise DataError(
             f"no file here is called {pattern}", file=str(folder), key="data.pattern", hint="name files that are there"

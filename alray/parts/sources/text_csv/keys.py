@@ -59,6 +59,6 @@ class TextCsv(TextSection):
             what="text",
             others=self.text_columns,
             header=self.header,
-            label_column=self.label_column,
+            labels=() if self.label_column is None else (self.label_column,),
             classes=self.classes,
         )

@@ -17,6 +17,7 @@ from alray.data.columns import (
     damaged_record,
     named_columns,
     plain,
+    require_apart,
     require_distinct,
     without_name,
 )
@@ -51,11 +52,13 @@ class _Table(Labelled):
     """The documents of one file.
 
     Attributes:
+        chosen: the numbers of the columns of text.
         header: whether the first line names the columns; None: not known yet.
         notes: what the user should read of the file, in sentences.
     """
 
     texts: list[str]
+    chosen: tuple[int, ...]
     header: bool | None
     notes: tuple[str, ...] = ()
 
@@ -85,7 +88,7 @@ class TextCsvSource(TextSource):
         _settle_header(self._table, names)
         self._numbers = class_numbers(self._table, names)
         self._train = self._set_of(self._table)
-        self.notes = self._table.notes
+        self.notes = self._table.notes + self._numbers.notes
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -107,14 +110,21 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
     """Read a file.
 
     Args:
-        train: the training file, whose columns a test file has.
+        train: the training file, whose columns a test file has: by name, if both have names.
     """
     names, records = csv_table(path, key, _LAYOUT, layout.form)
     header = _header_from(names, layout, train)
-    label, texts = _column_numbers(names, layout, header, path, train)
+    by_position = train is not None and not (header and train.header)
+    if train is None:
+        label, texts = _column_numbers(names, layout, header, path)
+    elif by_position:
+        label, texts = train.label, train.chosen
+    else:
+        label = column_number(train.columns[train.label], names, path, "label_column")
+        texts = tuple(column_number(train.columns[at], names, path, "text_columns") for at in train.chosen)
     notes: tuple[str, ...] = ()
     if header:
-        if layout.text_columns is None:
+        if train is None and layout.text_columns is None:
             notes = without_name(names, [label], path, "text_columns")
             texts = tuple(at for at in named_columns(names) if at in texts)
         require_distinct(names, (label, *texts), path)
@@ -123,8 +133,8 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
             f"{path.name}: the first line, {','.join(names)}, is taken for the numbers of the columns; data.header "
             "says otherwise",
         )
-    wide = len(train.columns) if train is not None and not layout.by_name else len(names)
-    table = _Table(path, names, label, [], [], [], header, notes)
+    wide = len(train.columns if by_position and train is not None else names)
+    table = _Table(path, names, label, [], [], [], texts, header, notes)
     for line, row in of_width(records, wide, path, _LAYOUT):
         if wide < 2:
             raise damaged_record("expected at least 2 columns, got 1", path, line, hint=_LAYOUT)
@@ -150,20 +160,19 @@ def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table |
 
 
 def _column_numbers(
-    names: tuple[str, ...], layout: TextFileLayout, header: bool | None, path: Path, train: _Table | None
+    names: tuple[str, ...], layout: TextFileLayout, header: bool | None, path: Path
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the numbers of the column of classes and of the columns of text."""
-
+    """Return the numbers of the column of classes and of the columns of text of a training file."""
     if layout.label_column is not None:
         label = column_number(layout.label_column, names, path, "label_column")
-    elif train is not None and not layout.by_name:
-        label = train.label
     else:
         lower = [name.lower() for name in names]
         label = lower.index(_LABEL) if header and _LABEL in lower else 0
     if layout.text_columns is None:
         return label, tuple(number for number in range(len(names)) if number != label)
-    return label, tuple(column_number(column, names, path, "text_columns") for column in layout.text_columns)
+    texts = tuple(column_number(column, names, path, "text_columns") for column in layout.text_columns)
+    require_apart((label,), texts, names, path, "text_columns")
+    return label, texts
 
 
 def _settle_header(table: _Table, names: tuple[str, ...] | None) -> None:

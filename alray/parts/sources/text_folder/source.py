@@ -6,6 +6,7 @@ from pathlib import Path
 
 from alray.config.sections.task import TaskSection
 from alray.data.class_folders import class_folders, class_of, require_files, require_known
+from alray.data.hidden import is_hidden
 from alray.data.redivided import redivided
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import read_text
@@ -38,7 +39,7 @@ class TextFolderSource(TextSource):
         labels: list[int] = []
         for subfolder in _subfolders(folder, key):
             label = require_known(subfolder, self._classes, key)
-            found = [path for path in subfolder.glob("*.txt") if not path.name.startswith(".")]
+            found = [path for path in subfolder.glob("*.txt") if not is_hidden(path, subfolder)]
             for path in require_files(found, subfolder, key, holding="documents (*.txt)"):
                 texts.append(read_text(path))
                 labels.append(label)

@@ -9,6 +9,7 @@ from pathlib import Path
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError, DataMissing
 from alray.data.class_folders import require_files
+from alray.data.hidden import is_hidden
 from alray.data.picture import Picture, PictureSet
 from alray.data.source import Normalisation, Source, SplitName
 from alray.data.text_file import read_text
@@ -58,7 +59,8 @@ class TinyImagenetSource(Source):
         labels: list[int] = []
         for label, wnid in enumerate(self._wnids):
             folder = self._root / "train" / wnid / "images"
-            found = require_files(list(folder.glob("*.JPEG")), folder, "data.root", holding="pictures (*.JPEG)")
+            pictures = [path for path in folder.glob("*.JPEG") if not is_hidden(path, folder)]
+            found = require_files(pictures, folder, "data.root", holding="pictures (*.JPEG)")
             paths.extend(found)
             labels.extend([label] * len(found))
         return paths, labels
