@@ -153,6 +153,7 @@ class Network:
             messages,
             training,
             inference,
+            row_dimensions=self.method.row_dimensions,
             after=after,
             seed=self.spec.seed,
             load=self.load,
