@@ -86,7 +86,7 @@ class LearningTask(ABC):
     """Of a task of the user: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
     spec asks for."""
     gives_shares = False
-    """Whether scores of classes or labels are their shares (`MethodSection.gives_shares`); `learning_of` sets it."""
+    """Whether scores of classes or labels are their shares (`Method.gives_shares`); the network sets it."""
     by_position: ClassVar[bool] = False
     """Whether each position of a sequence has a label, so that the readout gives scores for each position."""
 
@@ -206,7 +206,13 @@ class LearningTask(ABC):
     def shares(self, scores: Tensor) -> Tensor:
         """What a prediction says of each class, [..., width] float64 in 0..1: the softmax of the scores. Where the
         method gives shares, it is the scores, limited to 0..1, over their sum; all are 0 where no score is above 0.
-        Targets have no shares."""
+
+        Args:
+            scores: [..., width].
+
+        Raises:
+            RequestError: the targets of a regression have no shares.
+        """
         if not self.gives_shares:
             return torch.softmax(scores.double(), -1)
         shares = scores.double().clamp(0, 1)

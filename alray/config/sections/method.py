@@ -58,11 +58,6 @@ class MethodSection(PartSection):
         return 1
 
     @property
-    def gives_shares(self) -> bool:
-        """Whether the scores of classes or labels are their shares, because they were fitted to 0 and 1."""
-        return False
-
-    @property
     def has_one_loss(self) -> bool:
         """Whether only the last component has a loss, so that others may pass on several tensors."""
         return False

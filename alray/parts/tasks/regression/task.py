@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from alray.config.sections.task import TaskSection
+from alray.core.errors import RequestError
 from alray.models.task import Tally, VectorTask, WholeTally
 from alray.parts.tasks.regression.keys import Regression
 
@@ -50,6 +51,9 @@ class RegressionTask(VectorTask):
     @property
     def wants(self) -> str:
         return "give a finite number" if self.width == 1 else f"give {self.width} finite numbers"
+
+    def shares(self, scores: Tensor) -> Tensor:
+        raise RequestError("the network predicts numbers, and these have no shares")
 
     def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> ValuesPrediction:
         return ValuesPrediction(given, dict(zip(names, map(float, scores), strict=True)), depth)
