@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from alray.config.known_code import refused
 from alray.config.loading.own_files import own_files
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
@@ -38,7 +37,14 @@ class ExportedRoute:
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:
-            raise refused("code next to weights", sorted(map(str, own_files(references, folder))), str(file))
+            files = [str(each.relative_to(folder)) for each in sorted(own_files(references, folder))]
+            raise RequestError(
+                f"code of a user does not run unless it is allowed: {', '.join(references)}"
+                + (f", in {', '.join(files)}" if files else ""),
+                file=str(file),
+                key="--allow-code",
+                hint="put the modules next to the file, read them, and pass --allow-code",
+            )
         network = self.header.network(UserCode(folder, allow_elsewhere=allow_code, is_copy=True))
         self.learning: LearningTask = network.method.task.learning
         depth = self.header.depth
