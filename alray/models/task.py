@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -75,6 +77,24 @@ class Prediction(Protocol):
     def depth(self) -> int: ...
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ValuesPrediction:
+    """The prediction of numbers for one input: the value of each target, by its name."""
+
+    input: str
+    values: dict[str, float]
+    depth: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {_digits(value)}" for name, value in self.values.items())
+
+
+def _digits(value: float) -> str:
+    """A value in as many digits as tell it from its neighbours in float32; in ten, if it has more than float32."""
+    rounded = numpy.float32(value)
+    return repr(float(str(rounded))) if float(rounded) == value else f"{value:.10g}"
 
 
 class LearningTask(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -12,20 +11,8 @@ from torch.nn import functional
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import RequestError
-from alray.models.task import Tally, VectorTask, WholeTally
+from alray.models.task import Tally, ValuesPrediction, VectorTask, WholeTally
 from alray.parts.tasks.regression.keys import Regression
-
-
-@dataclass(frozen=True)
-class ValuesPrediction:
-    """The prediction for one input: the value of each target, by its name."""
-
-    input: str
-    values: dict[str, float]
-    depth: int
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value:.6g}" for name, value in self.values.items())
 
 
 class RegressionTask(VectorTask):
