@@ -117,7 +117,7 @@ class OwnMethod(OwnCode, MethodSection):
 
     kind: Annotated[Name, OfPackage("alray.methods")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
-    `alray.models.method.Method`."""
+    `alray.Method`."""
 
 
 METHODS = Kind("methods", MethodSection, OwnMethod, default=DEFAULT)
