@@ -20,12 +20,21 @@ from alray.core.errors import AlrayError as AlrayError
 from alray.data.python_source import OwnSource
 from alray.models.block import Block as Block
 from alray.models.component import LocalComponent as LocalComponent
+from alray.models.component import read
+from alray.models.encoder import pass_on as pass_on
 from alray.models.method import Method as Method
+from alray.models.readout import classifier as classifier
 from alray.models.task import LearningTask
+from alray.models.task import ValuesPrediction as ValuesPrediction
+from alray.models.task import VectorTask as VectorTask
+from alray.models.task import WholeTally as WholeTally
+from alray.report.trackers.tracker import TrackedPoint as TrackedPoint
+from alray.report.trackers.tracker import TrackedRun as TrackedRun
 from alray.report.trackers.tracker import Tracker as Tracker
 
 # Type checkers take a name that an import changes for private.
 Source = OwnSource
 Task = LearningTask
+read_scores = read
 
 __version__: str

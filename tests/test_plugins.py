@@ -29,6 +29,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def alray(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command where the packages are installed."""
+    return python(folder, "import sys; from alray.cli.main import main; sys.exit(main())", *words)
+
+
+def python(folder: Path, program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program there."""
     of_trackers = {
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
         "MLFLOW_EXPERIMENT_NAME": "mine",
@@ -39,7 +44,6 @@ def alray(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
         "WANDB_ERROR_REPORTING": "false",
     }
     paths = os.pathsep.join([str(folder / "site"), str(ROOT)])
-    program = "import sys; from alray.cli.main import main; sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", program, *map(str, words)],
         cwd=folder,
@@ -88,6 +92,20 @@ def test_a_run_and_its_resume_are_one_run_of_mlflow(installed: Path) -> None:
     assert run.data.params["model.components.1.block"] == "mlp"
     history = client.get_metric_history(number, LOSS)
     assert {metric.step: metric.value for metric in history} == pytest.approx(losses)
+
+
+def test_a_trial_has_the_tag_of_its_study(installed: Path) -> None:
+    from mlflow import MlflowClient
+
+    program = (
+        "from alray import TrackedRun; from alray_mlflow import MlflowTracker\n"
+        "tracker = MlflowTracker(); run = TrackedRun('mine-3', '/mine-3', {}, study='mine', id=None)\n"
+        "print(tracker.start(run)); tracker.end('finished')\n"
+    )
+    done = python(installed, program)
+    assert done.returncode == 0, done.stderr
+    tags = MlflowClient(f"sqlite:///{installed}/mlflow.db").get_run(done.stdout.strip()).data.tags
+    assert (tags["alray.study"], tags["alray.run_dir"]) == ("mine", "/mine-3")
 
 
 @pytest.mark.full

@@ -29,7 +29,6 @@ class _Form(NamedTuple):
 _LOCATION = (str, Path, ObjectPath)
 _FLAG = _Form((bool,), "True or False")
 _WHOLE = _Form((Integral, NoneType), "a whole number or None")
-_NUMBER = _Form((Real, NoneType), "a number or None")
 _TEXT = _Form((str, NoneType), "a text or None")
 _VALUES = _Form(
     (Mapping, str, Sequence, NoneType), "a dict of keys and values, or texts such as 'optimizer.lr=0.1'", (str,)
@@ -51,8 +50,8 @@ _FORMS = {
     "step": _WHOLE,
     "tokens": _Form((Integral,), "a whole number"),
     "seed": _Form((Integral,), "a whole number"),
-    "temperature": _NUMBER,
-    "threshold": _NUMBER,
+    "temperature": _Form((Real,), "a number"),
+    "threshold": _Form((Real, NoneType), "a number or None"),
     **dict.fromkeys(("progress", "probe", "best", "allow_code", "allow_change"), _FLAG),
     "inline": _Form((bool, NoneType), "True or False"),
 }
@@ -92,12 +91,17 @@ def _require_not_moved(function: str, given: Mapping[str, object], known: Mappin
 
 def require_form(name: str, value: Any, form: _Form) -> None:
     """Raise RequestError if an argument does not have this form."""
-    if not isinstance(value, form.kinds):
+    if not _is_one_of(value, form.kinds):
         raise wrong_form(name, value, form.words)
     if form.items and isinstance(value, Sequence) and not isinstance(value, str):
         for item in value:
-            if not isinstance(item, form.items):
+            if not _is_one_of(item, form.items):
                 raise wrong_form(name, item, form.words)
+
+
+def _is_one_of(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether the value is of one of these types. True and False are no numbers."""
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
 def wrong_form(name: str, value: Any, words: str) -> RequestError:

@@ -36,7 +36,7 @@ def override_texts(overrides: Overrides) -> list[str]:
 def data_texts(data: Overrides) -> list[str]:
     """Where files of the data lie, as `--data` takes it."""
     if not isinstance(data, Mapping):
-        return list(data or ())
+        return override_texts(data)
     return [
         f"{key}={value}" if isinstance(value, str | Path) else override_text(key, value) for key, value in data.items()
     ]

@@ -73,12 +73,11 @@ def early_exits(network: TrainedNetwork, thresholds: Sequence[float]) -> list[Ex
 @torch.no_grad()
 def answers_of(network: TrainedNetwork, split: str) -> RouteAnswers:
     """The answers of every route to the samples of a split."""
-    learning = network.workload.network.method.task.learning
     confidences, rights = [], []
     for number, batch in enumerate(EvaluationBatches(network.workload.data, split)):
         scores = torch.stack(network.scores(batch, number)).cpu()
         predicted = scores.argmax(-1)
-        confidences.append(learning.shares(scores).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
+        confidences.append(network.learning.shares(scores).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
         rights.append(predicted == batch.labels)
     return RouteAnswers(torch.cat(confidences, 1), torch.cat(rights, 1))
 

@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from alray.config.objects import names_of
+from alray.config.sections.section import listed
 from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError
 from alray.core.storage import disk
@@ -100,6 +102,8 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
             hint="name a file on a disk, by --output",
         )
     header = header_of(network, depth)
+    if kind == "safetensors":
+        _require_no_objects(header)
     route = network.route_in_full(depth)
     whole = _whole_model(network, route, header, kind) if kind in _WRITE_WHOLE else None
     # torch checks the ending of the name, so it stays.
@@ -135,6 +139,18 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
         untrained=() if whole is None else whole.untrained,
         readouts=() if whole is None else whole.readouts,
     )
+
+
+def _require_no_objects(header: RouteHeader) -> None:
+    """Raise RequestError if the route has objects that a Python program gave: nothing could open its file."""
+    names = names_of(header.whole_spec())
+    if names:
+        raise RequestError(
+            f"a Python program gave {listed([f'object:{name}' for name in names], 'and')}, which no file has, so "
+            "nothing could open these weights",
+            key="--format",
+            hint="export torch_export or state_dict; or in Python, torch.save(run.network().state_dict(), FILE)",
+        )
 
 
 def _whole_model(network: TrainedNetwork, route: Route, header: RouteHeader, kind: Format) -> WholeModel:

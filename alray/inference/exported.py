@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from alray.config.known_code import refused
 from alray.config.loading.own_files import own_files
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
@@ -18,8 +17,8 @@ from alray.core.errors import CheckpointError, RequestError
 from alray.data.form import TextForm
 from alray.inference.route_header import HEADER, RouteHeader, parse_header
 from alray.inference.weights import Weights
-from alray.models.network import learning_of
-from alray.models.task import Prediction
+from alray.models.route import route_of
+from alray.models.task import LearningTask, Prediction
 from alray.models.token_embedding import PADDING
 
 
@@ -38,9 +37,18 @@ class ExportedRoute:
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:
-            raise refused("code next to weights", sorted(map(str, own_files(references, folder))), str(file))
-        self._load = UserCode(folder, allow_elsewhere=allow_code, is_copy=True)
-        self.route = self.header.build(self._load)
+            files = [str(each.relative_to(folder)) for each in sorted(own_files(references, folder))]
+            raise RequestError(
+                f"code of a user does not run unless it is allowed: {', '.join(references)}"
+                + (f", in {', '.join(files)}" if files else ""),
+                file=str(file),
+                key="--allow-code",
+                hint="put the modules next to the file, read them, and pass --allow-code",
+            )
+        network = self.header.network(UserCode(folder, allow_elsewhere=allow_code, is_copy=True))
+        self.learning: LearningTask = network.method.task.learning
+        depth = self.header.depth
+        self.route = route_of([network.component(index, "cpu") for index in range(depth)], depth)
         try:
             self.route.load_state_dict(weights)
         except RuntimeError as error:
@@ -60,14 +68,13 @@ class ExportedRoute:
         """
         header = self.header
         self.require_depth(depth)
-        task = learning_of(header.whole_spec(), len(header.classes), header.sample, self._load)
         predictions = []
         for given, sample in chain.from_iterable(map(header.input.inputs().read, inputs)):
             samples = sample.unsqueeze(0)
             mask = samples != PADDING if isinstance(header.input, TextForm) else None
             scores = self.route(samples, mask)[0]
             scores = scores if header.targets is None else header.targets.in_units(scores)
-            predictions.append(task.prediction(given, scores, header.classes, header.depth))
+            predictions.append(self.learning.prediction(given, scores, header.classes, header.depth))
         return predictions
 
     def require_depth(self, depth: int | None) -> int:

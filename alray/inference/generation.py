@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from alray.data.inputs import Inputs, TokenInputs
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.models.route import Route
+from alray.models.task import LearningTask
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,14 @@ def generate(
         temperature: by which scores are divided before the softmax, of which the next token is drawn; 0 takes the one
             with the highest score.
         depth: of the route, None: the deepest.
-        threshold: each token comes from the first depth whose most probable token has at least this probability, before
-            the temperature; else from `depth`. None: all tokens come from `depth`.
+        threshold: in 0..1; each token comes from the first depth whose most probable token has at least this
+            probability, before the temperature; else from `depth`. None: all tokens come from `depth`.
 
     Raises:
-        RequestError: if the network is no language model, or an exported route is asked for another depth.
+        RequestError: if a number is out of its bounds, the network is no language model, or an exported route is asked
+            for another depth.
     """
+    _require_bounds(tokens, temperature, threshold)
     given, device = _inputs(network)
     depth = network.require_depth(depth)
     if isinstance(network, ExportedRoute):
@@ -86,18 +90,31 @@ def generate(
     left_s: list[list[float]] = [[] for _ in routes]
     for _ in range(tokens):
         begun_s = time.perf_counter()
-        number, scores = _sure(routes, text[-given.context :].unsqueeze(0).to(device), threshold)
+        number, scores = _sure(routes, text[-given.context :].unsqueeze(0).to(device), network.learning, threshold)
         left_s[number].append(time.perf_counter() - begun_s)
         if temperature == 0:
             following = scores.argmax().unsqueeze(0)
         else:
-            following = torch.multinomial(torch.softmax(scores / temperature, 0), 1, generator=drawn)
+            below = scores - scores.max()  # so that a tiny temperature gives no infinity above
+            following = torch.multinomial(torch.softmax(below / temperature, 0), 1, generator=drawn)
         text = torch.cat([text, following])
     exits = tuple(
         ExitTokens(each, len(those), sum(those) / len(those) if those else None)
         for each, those in zip(depths, left_s, strict=True)
     )
     return Generated(prompt, given.tokens.text(text[len(text) - tokens :].tolist()), tokens, depth, exits)
+
+
+def _require_bounds(tokens: int, temperature: float, threshold: float | None) -> None:
+    """Raise RequestError if one of them is out of its bounds."""
+    wrong = (
+        ("tokens", tokens, "a whole number of at least 1", tokens >= 1),
+        ("temperature", temperature, "a number of at least 0", temperature >= 0 and math.isfinite(temperature)),
+        ("threshold", threshold, "a number in 0..1", threshold is None or 0 <= threshold <= 1),
+    )
+    for name, value, wanted, fits in wrong:
+        if not fits:
+            raise RequestError(f"this is {value}", key=f"--{name}", hint=f"give {wanted}")
 
 
 def _inputs(network: TrainedNetwork | ExportedRoute) -> tuple[TokenInputs, torch.device]:
@@ -116,7 +133,9 @@ def _inputs(network: TrainedNetwork | ExportedRoute) -> tuple[TokenInputs, torch
     )
 
 
-def _sure(routes: Sequence[Route], window: Tensor, threshold: float | None) -> tuple[int, Tensor]:
+def _sure(
+    routes: Sequence[Route], window: Tensor, learning: LearningTask, threshold: float | None
+) -> tuple[int, Tensor]:
     """The number of the first route that is sure of the next token, else of the last one, and its scores [tokens].
 
     The encoders run once.
@@ -125,6 +144,6 @@ def _sure(routes: Sequence[Route], window: Tensor, threshold: float | None) -> t
     for number, route in enumerate(routes):
         tensors, done = route.up(tensors, done), len(route.f)
         scores = route.scores(tensors)[0, -1].double().cpu()
-        if threshold is not None and float(torch.softmax(scores, 0).max()) >= threshold:
+        if threshold is not None and float(learning.shares(scores).max()) >= threshold:
             return number, scores
     return len(routes) - 1, scores

@@ -29,7 +29,7 @@ from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.weights import LAST, RequestedWeights, find_weights
 from alray.models.precision import restore
 from alray.models.route import Route, route_of
-from alray.models.task import Prediction
+from alray.models.task import LearningTask, Prediction
 from alray.runtime.device import devices
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.assignment import start_from
@@ -121,6 +121,11 @@ class TrainedNetwork:
             self._load(run_dir, newer, requested)
 
     @property
+    def learning(self) -> LearningTask:
+        """What the network learnt."""
+        return self.workload.network.method.task.learning
+
+    @property
     def depths(self) -> tuple[int, ...]:
         """Depths of the routes, shallowest first."""
         return self.workload.network.depths
@@ -160,7 +165,6 @@ class TrainedNetwork:
         or the path of a file that holds one. A language model gives the next token after its end.
         """
         depth, data = self.require_depth(depth), self.workload.data
-        learning = self.workload.network.method.task.learning
         predictions = []
         for number, (given, sample) in enumerate(chain.from_iterable(map(self.inputs.read, inputs))):
             samples = sample.unsqueeze(0)
@@ -169,7 +173,7 @@ class TrainedNetwork:
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
             if self.form.targets is not None:
                 scores = self.form.targets.in_units(scores)
-            predictions.append(learning.prediction(given, scores, data.classes, depth))
+            predictions.append(self.learning.prediction(given, scores, data.classes, depth))
         return predictions
 
     @cached_property

@@ -11,6 +11,7 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import RouteHeader, header_of
 from alray.models.encoder import Tensors
 from alray.models.route import Route
+from alray.models.task import LearningTask
 from alray.models.token_embedding import PADDING
 
 
@@ -19,10 +20,10 @@ class PlainNetwork(Route):
 
     `network(samples)` gives `[N, classes]`, scores before the softmax or the sigmoid, or with AL's `first_label_loss:
     mse` shares of about 0 to 1; of a regression the targets `[N, targets]` in their units, float64; of a language model
-    `[N, T, tokens]`. It is an `nn.Module` in evaluation mode on the CPU: it moves to any device, has gradients, and can
-    be copied and pickled. It computes in the precision of the run, float32 unless `run.precision` says otherwise. The
-    names of its weights are those of `alray export --format safetensors`. A process that unpickles it needs alray, and
-    the modules of a user's classes.
+    `[N, T, tokens]`. `shares` makes of scores what a prediction shows. It is an `nn.Module` in evaluation mode on the
+    CPU: it moves to any device, has gradients, and can be copied and pickled. It computes in the precision of the run,
+    float32 unless `run.precision` says otherwise. The names of its weights are those of `alray export --format
+    safetensors`. A process that unpickles it needs alray, and the modules of a user's classes.
 
     Attributes:
         input: how an input becomes a sample. Of pictures and rows of numbers, `input.prepare(raw)` takes
@@ -34,7 +35,7 @@ class PlainNetwork(Route):
         header: all of this as an exported file has it, and what the network is made of.
     """
 
-    def __init__(self, route: Route, header: RouteHeader) -> None:
+    def __init__(self, route: Route, header: RouteHeader, learning: LearningTask) -> None:
         """It holds the modules of the route, not copies of them."""
         super().__init__(
             list(route.f),
@@ -46,6 +47,7 @@ class PlainNetwork(Route):
             boundaries=list(route.boundaries),
         )
         self.header = header
+        self._learning = learning
 
     @property
     def input(self) -> SampleForm | TextForm | TokenForm:
@@ -77,6 +79,18 @@ class PlainNetwork(Route):
         )
         return scores.double() * std + mean
 
+    def shares(self, scores: torch.Tensor) -> torch.Tensor:
+        """What a prediction says of each class, label or token, float64 in 0..1: the softmax of the scores, of labels
+        the sigmoid; where the method fits scores to 0 and 1, the scores limited to 0..1, of classes over their sum.
+
+        Args:
+            scores: as the network gives them.
+
+        Raises:
+            RequestError: the targets of a regression have no shares.
+        """
+        return self._learning.shares(scores)
+
     def activations(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> list[torch.Tensor]:
         """What each component of the route passes on, in order; the arguments as for `forward`.
 
@@ -103,4 +117,5 @@ class PlainNetwork(Route):
 def plain_network(network: TrainedNetwork, depth: int | None = None) -> PlainNetwork:
     """A copy of the route of this depth (None: the deepest), on the CPU. Raises RequestError if there is none."""
     depth = network.require_depth(depth)
-    return PlainNetwork(copy.deepcopy(network.route(depth)).to("cpu"), header_of(network, depth))
+    route = copy.deepcopy(network.route(depth)).to("cpu")
+    return PlainNetwork(route, header_of(network, depth), network.learning)

@@ -14,7 +14,6 @@ from alray.core.storage.json_file import first_fault
 from alray.data.form import DataForm
 from alray.inference.network import TrainedNetwork
 from alray.models.network import Network
-from alray.models.route import Route, route_of
 
 HEADER = "alray"
 """Key of the header, as JSON, in a file's metadata."""
@@ -41,13 +40,13 @@ class RouteHeader(DataForm):
             raise ValueError(f"a route of depth {self.depth} has {self.depth} components, not {components}")
         return spec
 
-    def build(self, load: Callable[[str], Any]) -> Route:
-        """The route on the CPU in float32, with its weights still to be loaded. Raises SpecError.
+    def network(self, load: Callable[[str], Any]) -> Network:
+        """The blueprint of the network up to this depth. Raises SpecError.
 
         Args:
             load: turns a reference `python:package.module.Class` into that class.
         """
-        network = Network(
+        return Network(
             self.whole_spec(),
             sample=self.sample,
             classes=len(self.classes),
@@ -55,7 +54,6 @@ class RouteHeader(DataForm):
             trained=True,
             components=self.components,
         )
-        return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
 
 
 def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:

@@ -38,18 +38,21 @@ class Passing:
         shapes: Mapping[str, Shape],
         in_inference: Mapping[str, Shape],
         *,
+        row_dimensions: int,
         seed: int,
     ) -> None:
         """
         Args:
             shapes: of one sample of what passes in training, by name.
             in_inference: the same in inference.
+            row_dimensions: as `Method.row_dimensions`.
             seed: of random numbers.
         """
         self._compression = compression
         floats = [name for name, shape in shapes.items() if shape.dtype.is_floating_point]
         self._names = floats if compression.changes else []
         self._shapes = {True: shapes, False: in_inference}
+        self._row_dimensions = row_dimensions
         self._seed = seed
         self.saved_bytes = 0
         """How many bytes fewer the packed tensors had so far than the tensors themselves."""
@@ -61,9 +64,12 @@ class Passing:
 
     def packed(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         """Shapes of one sample as it is packed, by name."""
-        return {
-            name: self._compression.packed(shape) if name in self._names else shape for name, shape in shapes.items()
-        }
+        return {name: self._packed(name, shape) if name in self._names else shape for name, shape in shapes.items()}
+
+    def _packed(self, name: str, shape: Shape) -> Shape:
+        rows, row = self._split(name, shape)
+        packed = self._compression.packed(row)
+        return Shape((*rows, *packed), packed.dtype)
 
     def pack(self, tensors: Tensors, purpose: Purpose | None) -> Tensors:
         """The tensors as they are sent.
@@ -74,7 +80,8 @@ class Passing:
         packed = dict(tensors)
         for name in self._compressed(tensors):
             values = _given(name, tensors)
-            packed[name] = self._compression.pack(values, self._generator(name, values, purpose))
+            rows = self._compression.pack(self._rows(name, values), self._generator(name, values, purpose))
+            packed[name] = self._samples(name, rows, values)
             self.saved_bytes += values.nbytes - packed[name].nbytes
         return packed
 
@@ -82,10 +89,11 @@ class Passing:
         """What `pack` was given, but for what is lost, row-major."""
         tensors = dict(packed)
         for name in self._compressed(packed):
-            shape = self._shapes[training][name]
+            _, row = self._split(name, self._shapes[training][name])
             if name == "s" and "mask" in packed:  # a mini-batch of texts is as wide as its longest one
-                shape = shape.of_length(packed["mask"].shape[1])
-            tensors[name] = self._compression.unpack(packed[name], shape)
+                row = row.of_length(packed["mask"].shape[1])
+            rows = self._compression.unpack(self._rows(name, packed[name]), row)
+            tensors[name] = self._samples(name, rows, packed[name])
         return tensors
 
     def rounded(self, tensors: Tensors, purpose: Purpose | None) -> Tensors:
@@ -93,8 +101,26 @@ class Passing:
         found = dict(tensors)
         for name in self._compressed(tensors):
             values = _given(name, tensors)
-            found[name] = self._compression.rounded(values, self._generator(name, values, purpose))
+            rows = self._compression.rounded(self._rows(name, values), self._generator(name, values, purpose))
+            found[name] = self._samples(name, rows, values)
         return found
+
+    def _split(self, name: str, shape: Shape) -> tuple[tuple[int, ...], Shape]:
+        """The numbers of rows of a sample, and the shape of a row, which is compressed as a sample is."""
+        dimensions = self._dimensions(name)
+        return shape[:dimensions], Shape(shape[dimensions:], shape.dtype)
+
+    def _rows(self, name: str, samples: torch.Tensor) -> torch.Tensor:
+        """The rows of all samples, `[N * R, ...]` of `[N, R, ...]`."""
+        return samples.flatten(0, self._dimensions(name))
+
+    def _samples(self, name: str, rows: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """`[N, R, ...]` of `[N * R, ...]`, with the N and R of `like`."""
+        dimensions = self._dimensions(name)
+        return rows.unflatten(0, like.shape[: 1 + dimensions]) if dimensions else rows
+
+    def _dimensions(self, name: str) -> int:
+        return self._row_dimensions if name == "s" else 0
 
     def _compressed(self, tensors: Tensors) -> list[str]:
         return [name for name in self._names if name in tensors]
@@ -128,6 +154,7 @@ class Boundary:
         shapes: Mapping[str, Shape],
         in_inference: Mapping[str, Shape],
         *,
+        row_dimensions: int,
         after: int,
         seed: int,
         load: Load,
@@ -136,6 +163,7 @@ class Boundary:
         """
         Args:
             shapes, in_inference: of one sample of what goes up with the samples, in training and in inference.
+            row_dimensions: as `Method.row_dimensions`.
             channels_last: whether maps are `[H, W, C]`.
             after: the index of the lower component.
             seed: of the run.
@@ -144,7 +172,8 @@ class Boundary:
         def passing(section: CompressionSection, key: str) -> Passing:
             compression = make_message_compression(section, load, key=f"pipeline.messages.{key}")
             compression.channels_last = channels_last
-            return Passing(compression, shapes, in_inference, seed=derive_seed(seed, "messages", key, after))
+            drawn_from = derive_seed(seed, "messages", key, after)
+            return Passing(compression, shapes, in_inference, row_dimensions=row_dimensions, seed=drawn_from)
 
         self.up = passing(messages.compression, "compression")
         self.down = passing(messages.of_gradients, "gradients")

@@ -56,6 +56,12 @@ class Method(ABC):
     """Whether every component learns from local losses, so that no gradient travels between components."""
     encoders_take_samples: ClassVar[bool] = False
     """Whether every encoder takes the samples themselves, not what the encoder below gives."""
+    row_dimensions: ClassVar[int] = 0
+    """How many of the first dimensions of `s`, as `goes_up` gives it, count rows of a sample. `pipeline.messages`
+    compresses each row as it does a sample."""
+    gives_shares: bool = False
+    """Whether the scores of classes or labels are their shares, because they were fitted to 0 and 1 by a squared error.
+    False: a prediction takes the softmax of the scores, or the sigmoid."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)
     """Of your own method: the kinds of task that it can learn. One that takes its loss from `task.learning` can
     learn any."""

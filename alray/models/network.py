@@ -89,7 +89,7 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
-            learning=learning_of(spec, classes, sample, load),
+            learning=_learning(spec, classes, sample, load),
             num_components=components or len(self),
             dtype=self.dtype,
             optimizer=recipe(spec.optimizer, load),
@@ -100,6 +100,7 @@ class Network:
         self.tokens = sample.tokens
         """How many tokens there are; None where the samples are no windows of tokens."""
         self.method = make_method(spec.method, task, load, of_task=spec.task)
+        task.learning.gives_shares = self.method.gives_shares
         self.blocks = list(encoders) or self._inspect_all(sample)
         """The facts about each block of the model."""
         self.encoders = [facts_of_group([self.blocks[index] for index in group]) for group in self._groups]
@@ -153,6 +154,7 @@ class Network:
             messages,
             training,
             inference,
+            row_dimensions=self.method.row_dimensions,
             after=after,
             seed=self.spec.seed,
             load=self.load,
@@ -477,18 +479,13 @@ class Network:
         )
 
 
-def learning_of(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
-    """The task, with labels as they are in training, and scores as the method gives them.
-
-    Args:
-        classes, sample, load: as for `Network`.
-    """
+def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
+    """The task, with labels as they are in training."""
     task = make_task(spec.task, classes, sample, load)
     if spec.data.mix is not None:
         task = task.of_mixed_samples()
     elif spec.task.weights_of_classes is not None:
         task = task.of_weighted_samples()
-    task.gives_shares = spec.method.gives_shares
     return task
 
 

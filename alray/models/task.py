@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -77,6 +79,24 @@ class Prediction(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class ValuesPrediction:
+    """The prediction of numbers for one input: the value of each target, by its name."""
+
+    input: str
+    values: dict[str, float]
+    depth: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {_digits(value)}" for name, value in self.values.items())
+
+
+def _digits(value: float) -> str:
+    """A value in as many digits as tell it from its neighbours in float32; in ten, if it has more than float32."""
+    rounded = numpy.float32(value)
+    return repr(float(str(rounded))) if float(rounded) == value else f"{value:.10g}"
+
+
 class LearningTask(ABC):
     """What a network learns. A method asks it for the loss; the data, for the form of its labels."""
 
@@ -86,7 +106,7 @@ class LearningTask(ABC):
     """Of a task of the user: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
     spec asks for."""
     gives_shares = False
-    """Whether scores of classes or labels are their shares (`MethodSection.gives_shares`); `learning_of` sets it."""
+    """Whether scores of classes or labels are their shares (`Method.gives_shares`); the network sets it."""
     by_position: ClassVar[bool] = False
     """Whether each position of a sequence has a label, so that the readout gives scores for each position."""
 
@@ -206,7 +226,13 @@ class LearningTask(ABC):
     def shares(self, scores: Tensor) -> Tensor:
         """What a prediction says of each class, [..., width] float64 in 0..1: the softmax of the scores. Where the
         method gives shares, it is the scores, limited to 0..1, over their sum; all are 0 where no score is above 0.
-        Targets have no shares."""
+
+        Args:
+            scores: [..., width].
+
+        Raises:
+            RequestError: the targets of a regression have no shares.
+        """
         if not self.gives_shares:
             return torch.softmax(scores.double(), -1)
         shares = scores.double().clamp(0, 1)

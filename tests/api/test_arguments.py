@@ -42,6 +42,10 @@ class Net:
         (lambda: alray.reproduce(3), "run"),
         (lambda: alray.compare(3), "runs"),
         (lambda: alray.compare([Net()]), "runs"),
+        (lambda: alray.Run("x").trained(step=True), "step"),
+        (lambda: alray.Run("x").predict("x.png", depth=True), "depth"),
+        (lambda: alray.Run("x").generate("def", tokens=True), "tokens"),
+        (lambda: alray.Run("x").generate("def", temperature=None), "temperature"),
     ],
 )
 def test_another_type_is_refused_with_the_accepted_forms(call: Callable[[], object], key: str) -> None:

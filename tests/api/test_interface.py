@@ -31,6 +31,7 @@ def test_the_stub_has_the_types_of_every_name() -> None:
 def test_every_name_is_there_and_says_what_it_does() -> None:
     assert set(alray.__all__) <= set(dir(alray))
     assert {"Block", "LocalComponent", "Method", "Source", "Task", "Tracker"} <= set(alray.__all__)
+    assert {"VectorTask", "WholeTally", "classifier", "pass_on", "read_scores"} <= set(alray.__all__)
     assert all(getattr(alray, name).__doc__ for name in alray.__all__ if name != "__version__")
 
 
@@ -38,8 +39,9 @@ def test_every_name_is_there_and_says_what_it_does() -> None:
 def test_names_are_loaded_without_torch_ray_and_pandas() -> None:
     program = (
         "import sys, alray\n"
-        "bases = {'Block', 'LocalComponent', 'Method', 'Source', 'Task'}\n"
-        "for name in {*alray.__all__} - bases: getattr(alray, name)\n"
+        "of_methods = {'Block', 'LocalComponent', 'Method', 'classifier', 'pass_on', 'read_scores'}\n"
+        "of_tasks = {'Source', 'Task', 'ValuesPrediction', 'VectorTask', 'WholeTally'}\n"
+        "for name in {*alray.__all__} - of_methods - of_tasks: getattr(alray, name)\n"
         "print(sorted({'torch', 'ray', 'pandas', 'altair'} & set(sys.modules)))\n"
         # A folder of the package has the name of a function, and Python sets that name to a module.
         "import alray.runtime.options as options\n"

@@ -187,6 +187,14 @@ def test_a_run_is_evaluated_and_reproduced_with_its_objects() -> None:
             alray.reproduce("run", progress=False, **wrong)
 
 
+def test_what_no_file_has_is_exported_in_formats_that_can_be_opened() -> None:
+    run = alray.train(net(), (X, Y), output="run", **TINY)
+    with pytest.raises(RequestError, match=r"`object:model`, .*nothing could open these.*state_dict") as caught:
+        run.export("safetensors")
+    assert caught.value.problems[0].key == "--format" and not Path("run/export").exists()
+    assert Path(run.export("state_dict").file).is_file()
+
+
 def test_what_has_a_file_is_named_in_the_spec(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the run goes on without its program."""
     monkeypatch.syspath_prepend(folder)

@@ -7,6 +7,8 @@ import csv
 import io
 import pickle
 import random
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from safetensors.torch import load_file
 import alray
 from alray.core.errors import RequestError, SpecError
 from alray.data.batches import EvaluationBatches
+from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 
 from ..pairwise import first_alone
 
+OWN_CLASSES = Path(__file__).parents[2] / "docs" / "own_classes.md"
 _COST = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
 MAPS = {
     "data": {"source": "synthetic", "shape": [2, 8, 8], "classes": 4, "samples": 60, "batch_size": 8},
@@ -182,6 +186,67 @@ def test_a_network_predicts_what_an_evaluation_measures(
                 assert all(torch.equal(other(batch.samples), scores) for other in (again, emptied))
             tally.take(data.task.measured(scores, batch.labels), data.in_units(batch.labels))
         assert tally.value() == wanted
+
+
+OF_CLASSES = {
+    "data": {"source": "table", "train": "classes.csv", "label_column": "k", "batch_size": 8},
+    "model": ROWS["model"],
+}
+OF_LABELS = {
+    "data": {"source": "table", "train": "labels.csv", "label_columns": ["k", "l"], "batch_size": 8},
+    "task": {"kind": "multi_label"},
+    "model": ROWS["model"],
+}
+FITTED = {**AL, "first_label_loss": "mse"}
+
+
+def fractions(scores: torch.Tensor) -> torch.Tensor:
+    limited = scores.double().clamp(0, 1)
+    return limited / limited.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("case", "method", "shares"),
+    [
+        (OF_CLASSES, {"kind": "python:one_hot.OneHot", "pool": 4}, fractions),
+        (OF_CLASSES, FITTED, fractions),
+        (OF_CLASSES, "decoupled_greedy", lambda scores: scores.double().softmax(1)),
+        (OF_LABELS, FITTED, lambda scores: scores.double().clamp(0, 1)),
+        (OF_LABELS, AL, lambda scores: scores.double().sigmoid()),
+    ],
+    ids=["own", "mse of classes", "softmax", "mse of labels", "sigmoid"],
+)
+def test_shares_are_what_predictions_show(
+    beside_data: None, case: dict[str, Any], method: Any, shares: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    (text,) = re.findall(r"`one_hot\.py`:\n\n```python\n(.*?)```", OWN_CLASSES.read_text(encoding="utf-8"), re.DOTALL)
+    Path("one_hot.py").write_text(text)
+    drawn = random.Random(1)
+    rows = [[drawn.gauss(0, 1), drawn.gauss(0, 1), drawn.randrange(2), drawn.randrange(2)] for _ in range(40)]
+    for name, columns in (("classes.csv", "abk"), ("labels.csv", "abkl")):
+        with Path(name).open("w", newline="") as file:
+            csv.writer(file).writerows([columns, *(row[: len(columns)] for row in rows)])
+    run = trained(case, method)
+    network, file = run.network(), case["data"]["train"]
+    samples = network.input.prepare(torch.tensor([row[:2] for row in rows], dtype=torch.float64))
+    with torch.no_grad():
+        scores = network(samples)
+    torch.testing.assert_close(network.shares(scores), shares(scores))
+    exported = ExportedRoute(Path(run.export("safetensors", output="route.safetensors").file), allow_code=True)
+    again = pickle.loads(pickle.dumps(network)).shares(scores)
+    for predictions in (run.predict(file), exported.predict([file], None)):
+        for given, of_network in zip(predictions, again.tolist(), strict=True):
+            assert (
+                list(given.scores.values()) == pytest.approx(of_network, abs=1e-5)
+                if case is OF_LABELS
+                else given.score == pytest.approx(max(of_network), abs=1e-5)
+            )
+
+
+def test_targets_have_no_shares(beside_data: None) -> None:
+    network = trained(ROWS, AL).network()
+    with pytest.raises(RequestError, match="no shares"):
+        network.shares(network(torch.zeros(2, 2)))
 
 
 def test_raw_rows_are_prepared_as_in_training_and_a_file_has_the_weights(beside_data: None) -> None:

@@ -305,4 +305,4 @@ def test_requests_that_are_wrong(
     assert "header" in problem("predict", file, picture)["message"]
     weights.pop("h.0.0.weight")
     save_file(weights, file, metadata={HEADER: header})
-    assert "weights" in problem("predict", file, picture)["message"]
+    assert "weights do not fit" in problem("predict", file, picture, "--allow-code")["message"]

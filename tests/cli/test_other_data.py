@@ -118,6 +118,8 @@ def test_a_key_that_is_no_place(alray: Callable[..., Any], here: Path) -> None:
     assert "batch_size" in said.errors and said.errors.endswith("train, test\n")
     said = alray("evaluate", "run", "--data", "train")
     assert said.errors.startswith("--data: `train` does not have the form KEY=PATH; ")
+    for place in ("train=train.csv", ["train=train.csv"]):
+        assert load_run("run").trained(data=place).predict("word1 word2")
 
 
 @pytest.mark.full

@@ -462,6 +462,32 @@ def test_the_seed_decides_what_is_drawn(folder, whole) -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokens", 0),
+        ("tokens", -3),
+        ("temperature", -1.0),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("threshold", 7),
+        ("threshold", math.nan),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(folder, whole, key, value) -> None:
+    asked = {"tokens": 3, "temperature": 1.0, "depth": None, "seed": 0} | {key: value}
+    with pytest.raises(RequestError, match=f"^--{key}: this is {value}"):
+        generate(TrainedNetwork(folder / "dgl", allow_code=False), "re", **asked)
+
+
+def test_a_tiny_temperature_takes_the_most_probable_token(folder, whole) -> None:
+    trained = TrainedNetwork(folder / "dgl", allow_code=False)
+    coldest, cold = (
+        generate(trained, "re", tokens=8, temperature=each, depth=None, seed=0).text for each in (0.0, 1e-320)
+    )
+    assert cold == coldest
+
+
 def test_a_token_leaves_at_the_first_depth_that_is_sure(folder, whole) -> None:
     """Sure at once: the text of depth 1. Never sure: that of the deepest route. In between, each token is that of one
     depth, which is sure of it."""

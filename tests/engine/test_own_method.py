@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ class Hinted(OneHot):
 class HintedComponent(OneHotComponent):
     def local_losses(self, encoded, incoming):
         losses, passed_on = super().local_losses(encoded, incoming)
-        scores = read(self.head, encoded)
+        scores = read_scores(self.head, encoded)
         hint = incoming.get("a_hint_of_scores")
         if hint is not None:
             losses["hinted"] = functional.mse_loss(scores, hint)
@@ -79,6 +80,11 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
     ]
     trained = TrainedNetwork(folder, allow_code=True)
     exported = export_route(trained, 2, "safetensors", folder / "code" / "route.safetensors")
+    with pytest.raises(RequestError, match=r"python:one_hot.OneHot, in one_hot.py; put the modules next to the file"):
+        ExportedRoute(Path(exported.file), allow_code=False)
+    elsewhere = shutil.copy(exported.file, own.folder / "alone.safetensors")
+    with pytest.raises(RequestError, match=r"python:one_hot.OneHot; put the modules next to the file"):
+        ExportedRoute(Path(elsewhere), allow_code=False)
     loaded = ExportedRoute(Path(exported.file), allow_code=True)
     assert list(loaded.route.state_dict()) == list(trained.route(2).state_dict())
 

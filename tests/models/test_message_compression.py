@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -87,6 +88,56 @@ def test_maps_whose_channels_come_last_have_the_scales_of_other_maps(
     packed = passing.pack({"s": maps.movedim(1, 3).contiguous()}, None)
     assert tuple(packed["s"].shape[1:]) == passing.packed({"s": Shape((5, 7, 3), maps.dtype)})["s"]
     assert torch.equal(passing.unpack(packed, training=True)["s"], found)
+
+
+OWN = """
+from tests.models.test_message_compression import Whole, Moved
+"""
+
+
+class Whole(MessageCompression):
+    """Of the user's: values in parts of the largest one of a sample, which takes a further byte."""
+
+    def packed(self, shape: Shape) -> Shape:
+        return Shape((shape.elements, 2), shape.dtype)
+
+    def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        flat = values.flatten(1)
+        largest = flat.abs().amax(1, keepdim=True)
+        return torch.stack([(flat / largest * 4).round(), largest.expand_as(flat)], -1)
+
+    def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:
+        return (packed[..., 0] / 4 * packed[..., 1]).unflatten(1, tuple(shape))
+
+
+@pytest.mark.parametrize(("kind", "keys"), [*ALL, ("int4", {"scale": "token"}), ("python:own_blocks.Whole", {})])
+@pytest.mark.parametrize("maps", ["linear", "vgg", "channels_last"])
+@pytest.mark.parametrize("prediction", ["goodness", "activities"])
+def test_rows_with_right_and_wrong_labels_are_packed_as_samples(
+    make_network: Callable[..., Network], kind: str, keys: dict[str, object], maps: str, prediction: str
+) -> None:
+    """A row of Forward-Forward is packed as a sample of other methods is, and takes its bytes."""
+    block = {
+        "linear": "{block: mlp, widths: [5]}",
+        "vgg": "{block: vgg, channels: [5]}",
+        "channels_last": "{block: 'python:own_blocks.Moved'}",
+    }[maps]
+    messages = json.dumps({"compression": {"kind": kind, **keys}})
+    common = [f"model.components=[{block}, {{block: mlp, widths: [4]}}]", f"pipeline.messages={messages}"]
+    rows_of = make_network(f"method={{kind: forward_forward, prediction: {prediction}}}", *common, code=OWN)
+    one_of = make_network("method=decoupled_greedy", *common, code=OWN)
+    passing, alone = (network.boundary(0).up for network in (rows_of, one_of))
+    for training in (True, False):
+        edges = [network.edge if training else network.inference_edge for network in (rows_of, one_of)]
+        whole, sample = (edge(0)["s"] for edge in edges)
+        assert whole[1:] == sample and whole.dtype == sample.dtype
+        values = torch.randn(3, whole[0], *rows_of.encoders[0].output)
+        rounded = passing.rounded({"s": values}, None)["s"]
+        each = [alone.rounded({"s": values[:, row]}, None)["s"] for row in range(whole[0])]
+        assert torch.equal(rounded, torch.stack(each, 1))
+        packed = passing.pack({"s": values}, None)
+        assert packed["s"].shape[1:] == whole
+        assert torch.equal(passing.unpack(packed, training=training)["s"], rounded)
 
 
 def test_rounding_at_random_loses_nothing_on_average() -> None:

@@ -58,11 +58,6 @@ class MethodSection(PartSection):
         return 1
 
     @property
-    def gives_shares(self) -> bool:
-        """Whether the scores of classes or labels are their shares, because they were fitted to 0 and 1."""
-        return False
-
-    @property
     def has_one_loss(self) -> bool:
         """Whether only the last component has a loss, so that others may pass on several tensors."""
         return False
@@ -122,7 +117,7 @@ class OwnMethod(OwnCode, MethodSection):
 
     kind: Annotated[Name, OfPackage("alray.methods")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
-    `alray.models.method.Method`."""
+    `alray.Method`."""
 
 
 METHODS = Kind("methods", MethodSection, OwnMethod, default=DEFAULT)

@@ -63,7 +63,7 @@ class OwnTask(OwnCode, TaskSection):
 
     kind: Annotated[Name, OfPackage("alray.tasks")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
-    `alray.models.task.LearningTask`."""
+    `alray.Task`."""
     metric: MetricName
     """Metric of evaluations, one of those in the class's `metrics`. `score` and `cost` are metrics that it defines: the
     highest score is the best, and the lowest cost."""

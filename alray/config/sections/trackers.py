@@ -24,8 +24,8 @@ class OwnTracker(OwnCode, TrackerSection):
     model_config = ConfigDict(extra="allow")
 
     kind: Annotated[Name, OfPackage("alray.trackers")]
-    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives
-    from `alray.report.trackers.tracker.Tracker`."""
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
+    `alray.Tracker`."""
 
 
 TRACKERS = Kind("trackers", TrackerSection, OwnTracker)

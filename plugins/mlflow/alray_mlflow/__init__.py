@@ -28,7 +28,7 @@ class MlflowTracker(Tracker):
         from mlflow.exceptions import MlflowException
 
         self.faults = (MlflowException, *MlflowTracker.faults)
-        tags = {"alray.run_dir": run.run_dir, **({"alray.studies": run.study} if run.study is not None else {})}
+        tags = {"alray.run_dir": run.run_dir, **({"alray.study": run.study} if run.study is not None else {})}
         begun = mlflow.start_run(run_id=run.id, run_name=run.name, tags=tags)
         self._client = mlflow.MlflowClient()
         self._id = str(begun.info.run_id)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.models.network import learning_of
-from alray.models.shape import Shape
+from alray.models.network import Network
 from alray.models.task import make_task
 from alray.parts.tasks.classification.keys import Classification
 
@@ -37,10 +36,12 @@ def test_a_metric(metric: Any) -> None:
 
 
 @pytest.mark.parametrize("mixed", [(), ("data.mix={mixup: 0.2}",)])
-def test_scores_that_were_fitted_to_0_and_1_are_shares(load_small: Callable[..., Any], mixed: tuple[str, ...]) -> None:
+def test_scores_that_were_fitted_to_0_and_1_are_shares(
+    make_network: Callable[..., Network], mixed: tuple[str, ...]
+) -> None:
     def answer(scores: torch.Tensor, loss: str) -> Any:
-        spec = load_small(f"method={{kind: associated_learning, first_label_loss: {loss}}}", *mixed).spec
-        return learning_of(spec, 3, Shape((4,)), lambda name: name).prediction("x", scores, "abc", 1)
+        network = make_network(f"method={{kind: associated_learning, first_label_loss: {loss}}}", *mixed, classes=3)
+        return network.method.task.learning.prediction("x", scores, "abc", 1)
 
     assert answer(torch.tensor([0.0, 1.0, 0.0]), "mse").score == 1.0
     assert answer(torch.tensor([-0.1, 0.6, 0.2]), "mse").score == pytest.approx(0.75)

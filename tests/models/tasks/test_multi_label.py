@@ -7,16 +7,14 @@ from typing import Any
 
 import torch
 
-from alray.models.network import learning_of
-from alray.models.shape import Shape
+from alray.models.network import Network
 
 
-def test_scores_that_were_fitted_to_0_and_1_are_shares(load_small: Callable[..., Any]) -> None:
+def test_scores_that_were_fitted_to_0_and_1_are_shares(make_network: Callable[..., Network]) -> None:
     def answer(loss: str) -> Any:
         method = f"method={{kind: associated_learning, first_label_loss: {loss}}}"
-        spec = load_small("task={kind: multi_label}", method).spec
-        scores = torch.tensor([0.25, 0.5, 1.5, -0.5])
-        return learning_of(spec, 4, Shape((4,)), lambda name: name).prediction("x", scores, "abcd", 1)
+        network = make_network("task={kind: multi_label}", method)
+        return network.method.task.learning.prediction("x", torch.tensor([0.25, 0.5, 1.5, -0.5]), "abcd", 1)
 
     assert answer("mse").labels == ["b", "c"]
     assert answer("mse").scores == {"a": 0.25, "b": 0.5, "c": 1.0, "d": 0.0}

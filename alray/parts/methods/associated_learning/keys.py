@@ -62,10 +62,6 @@ class AssociatedLearning(MethodSection):
     """Tokens, drawn for each mini-batch, from which the first component's autoencoder loss is estimated. It saves time
     where the vocabulary is large. Only for `task: next_token`. null: all tokens."""
 
-    @property
-    def gives_shares(self) -> bool:
-        return self.first_label_loss == "mse"
-
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         yield from self._of_first_loss(spec, at)
         if self.sampled_tokens is None:

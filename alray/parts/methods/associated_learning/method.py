@@ -47,6 +47,7 @@ class AssociatedMethod(Method):
         self.first_decoder_activation = first_decoder_activation
         self.bridge = bridge
         self.first_label_loss = first_label_loss
+        self.gives_shares = first_label_loss == "mse"
         self.label_smoothing = label_smoothing
         self.sampled_tokens = sampled_tokens
 

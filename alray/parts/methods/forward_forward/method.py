@@ -62,6 +62,8 @@ class ForwardForwardMethod(Method):
     arXiv 2212.13345; SymBa: arXiv 2303.08418.
     """
 
+    row_dimensions = 1
+
     def __init__(self, task: Task, *, loss: str, alpha: float, peer_normalisation: float, prediction: str) -> None:
         super().__init__(task)
         self.loss = loss

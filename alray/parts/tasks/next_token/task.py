@@ -96,7 +96,7 @@ class NextTokenTask(LearningTask):
         return f"give the number of a token, from 0 to {self.width - 1}, for each of {self.label_shape[0]} positions"
 
     def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> TokenPrediction:
-        shares = torch.softmax(scores[-1].double(), 0)
+        shares = self.shares(scores[-1])
         best = int(shares.argmax())
         return TokenPrediction(given, names[best], best, float(shares[best]), depth)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -11,20 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from alray.config.sections.task import TaskSection
-from alray.models.task import Tally, VectorTask, WholeTally
+from alray.core.errors import RequestError
+from alray.models.task import Tally, ValuesPrediction, VectorTask, WholeTally
 from alray.parts.tasks.regression.keys import Regression
-
-
-@dataclass(frozen=True)
-class ValuesPrediction:
-    """The prediction for one input: the value of each target, by its name."""
-
-    input: str
-    values: dict[str, float]
-    depth: int
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value:.6g}" for name, value in self.values.items())
 
 
 class RegressionTask(VectorTask):
@@ -50,6 +38,9 @@ class RegressionTask(VectorTask):
     @property
     def wants(self) -> str:
         return "give a finite number" if self.width == 1 else f"give {self.width} finite numbers"
+
+    def shares(self, scores: Tensor) -> Tensor:
+        raise RequestError("the network predicts numbers, and these have no shares")
 
     def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> ValuesPrediction:
         return ValuesPrediction(given, dict(zip(names, map(float, scores), strict=True)), depth)
