@@ -35,6 +35,42 @@ class Signs(torch.optim.Optimizer):
                 weights.sub_(group["lr"] * kept.sign())
 
 
+class Ramped(torch.optim.Optimizer):
+    """Steps that grow with the number of updates, which it keeps in its groups."""
+
+    def __init__(self, params, lr, weight_decay=0.0, over=10):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "over": over, "updates": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["updates"] += 1
+            group["longest"] = max([group.get("longest", torch.zeros(())), *map(torch.norm, group["params"])])
+            for weights in group["params"]:
+                if weights.grad is not None:
+                    shorter = min(1.0, group["updates"] / group["over"]) / (1 + group["longest"])
+                    weights.sub_(group["lr"] * shorter * weights.grad)
+
+
+class Besides(Ramped):
+    """The same number in an attribute, which its state has next to that of torch."""
+
+    updates = 0
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["updates"] = self.updates
+        super().step()
+        self.updates += 1
+
+    def state_dict(self):
+        return super().state_dict() | {"updates": self.updates}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.updates = state_dict["updates"]
+
+
 class Root:
     def __init__(self, over):
         self.over = over
@@ -47,6 +83,8 @@ class Nothing:
     pass
 '''
 OWN = ("optimizer={kind: 'python:updates.Signs', lr: 1.0e-3, momentum: 0.8}",)
+IN_ITS_GROUPS = ("optimizer={kind: 'python:updates.Ramped', lr: 1.0e-1, rate_factors: {f: 0.5}}",)
+BESIDES = ("optimizer={kind: 'python:updates.Besides', lr: 1.0e-1}",)
 FALLING = ("lr_schedule={kind: 'python:updates.Root', over: 5}",)
 OF_TORCH = ("optimizer={kind: torch, name: NAdam, lr: 2.0e-3, momentum_decay: 0.01}",)
 STATE_FROM_THE_BEGINNING = ("optimizer={kind: torch, name: Adagrad, lr: 1.0e-2}",)
@@ -59,7 +97,11 @@ def own(workshop: Workshop) -> Workshop:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("keys", [OWN, OF_TORCH, STATE_FROM_THE_BEGINNING], ids=["own", "torch", "adagrad"])
+@pytest.mark.parametrize(
+    "keys",
+    [OWN, OF_TORCH, STATE_FROM_THE_BEGINNING, IN_ITS_GROUPS, BESIDES],
+    ids=["own", "torch", "adagrad", "groups", "besides"],
+)
 def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
     length = ("run.epochs=null", "run.steps=12")
     one = own.run(*keys, *length, "pipeline.stages=1", name="one")
