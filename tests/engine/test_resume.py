@@ -9,6 +9,8 @@ import pytest
 
 from alray.core.errors import CheckpointError, SpecError
 from alray.core.run_folder.records import effective, read
+from alray.report.compare import ComparedRun
+from alray.studies.listing import rows_in
 
 from .conftest import Asked, Watching
 from .test_same_bits import CYCLIC, PARTITIONS, cyclic, same
@@ -192,6 +194,43 @@ def test_mathematics_is_left_alone(workshop) -> None:
     assert message.startswith(f"{workshop.folder / 'run'}: ") and "--allow-change" in message
     assert "`data.batch_size` from 16 to 8" in message and "`optimizer.lr` from 0.003 to 0.1" in message
     assert "pipeline.stages" not in message
+
+
+class Killed(BaseException):
+    """As a kill would, this ends a run in the middle."""
+
+
+class KillingOncePlanned(Watching):
+    def planned(self, plan) -> None:
+        raise Killed
+
+
+def test_a_resume_that_ends_before_it_trains_changes_nothing(workshop) -> None:
+    workshop.run("run.epochs=1")
+    hidden = (".run", ".lock")  # whose the folder is
+    files = [path for path in (workshop.folder / "run").rglob("*") if path.is_file() and path.name not in hidden]
+    before = {path: path.read_bytes() for path in files}
+    changes = ("optimizer.lr=0.1", "run.epochs=2", "pipeline.stages=3")
+    with pytest.raises(Killed):
+        workshop.resume(*changes, watching=KillingOncePlanned(), allow_change=True)
+    assert {path: path.read_bytes() for path in files} == before
+    assert workshop.resume(*changes, allow_change=True).summary.status == "finished"
+    assert b"lr: 0.1" in (workshop.folder / "run" / "spec.yaml").read_bytes()
+
+
+def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(workshop, reference) -> None:
+    def kill(statuses) -> None:
+        if statuses[0].step > 10:
+            raise Killed
+
+    workshop.run("run.epochs=1")
+    run_dir = workshop.folder / "run"
+    with pytest.raises(Killed):
+        workshop.resume("run.epochs=3", watching=Watching(on_statuses=kill))
+    assert ComparedRun(run_dir).status == "unfinished"
+    (row,) = rows_in([run_dir])
+    assert row.state != "finished" and row.test is None
+    same(workshop.resume(), reference)
 
 
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "run.epochs=2")
