@@ -136,7 +136,7 @@ class Resumed:
     def require_whole_checkpoint(self) -> None:
         """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged.
 
-        The stages would find it too, but by then the resume has changed `spec.yaml`, and a failed one `summary.json`.
+        The stages would find it too, but by then the resume has changed `spec.yaml`, and deleted `summary.json`.
         """
         manifest = latest_manifest(self.run_dir)
         if manifest is None:
@@ -246,9 +246,16 @@ class Resumed:
         """
         if self.manifest is None:
             return []
+        paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
+        changes = [
+            f"{change}, unless only its files have moved"
+            if key.startswith("data.") and key.split(".")[1] in paths
+            else change
+            for key, change in _changes_of_keys(self.before, self.spec).items()
+        ]
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
-            for change in _changes_of_pipeline(self.before, self.spec)
+            for change in (*changes, *_changes_of_pipeline(self.before, self.spec))
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
             notes.append(
@@ -331,15 +338,7 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Loade
 
 def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     """Raise SpecError if the two specs do not compute the same."""
-    changes = [
-        _change(key, old, new)
-        for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
-        if not _free(key, after)
-    ]
-    if isinstance(before.replicas.synchronise, AverageEvery):
-        count = _change("replicas.count", before.replicas.count, after.replicas.count)
-        why = "each replica has its own weights; another number of them begins with the mean"
-        changes = [f"{change} ({why})" if change == count else change for change in changes]
+    changes = list(_changes_of_keys(before, after).values())
     keep = "leave them as they were"
     of_pipeline = _changes_of_pipeline(before, after)
     if of_pipeline:
@@ -350,6 +349,19 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
         if _arguments(before) != _arguments(after):
             hint += ", which changes no weight where only the files of your class have moved"
         raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
+
+
+def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
+    """The changes, by key, that a resume is not free to make. Those of `pipeline` are apart."""
+    changes = {
+        key: _change(key, old, new)
+        for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
+        if not _free(key, after)
+    }
+    if "replicas.count" in changes and isinstance(before.replicas.synchronise, AverageEvery):
+        why = "each replica has its own weights; another number of them begins with the mean"
+        changes["replicas.count"] += f" ({why})"
+    return changes
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:

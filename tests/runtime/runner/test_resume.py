@@ -155,6 +155,10 @@ def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
     assert "device was here, is there" in elsewhere
     (otherwise,) = notes(run_dir, "pipeline.micro_batches=8", partition=(2, 2), on_cpu=True)
     assert "`pipeline.micro_batches` from 4 to 8" in otherwise
+    changes = ("optimizer.lr=0.5", "seed=7", "name=other", "run.max_failures=9")
+    other_rate, other_seed = sorted(notes(run_dir, *changes, partition=(2, 2), on_cpu=True))
+    assert "will not be those of an unbroken run" in other_rate and "`optimizer.lr` from" in other_rate
+    assert "`seed` from" in other_seed
 
 
 def test_a_damaged_summary_is_named(tmp_path) -> None:
