@@ -16,7 +16,7 @@ from alray.config.loading.step_ranges import require_steps
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.core.run_folder.records import model_of, write_json
-from alray.core.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
+from alray.core.run_folder.store import make_run_dir, remove_partial, require_new, require_run_dir, writing_to
 from alray.core.storage.location import Location, remove_file
 from alray.core.storage.lock import locked
 from alray.report.trackers.follow import watched
@@ -196,6 +196,7 @@ def _run(
     if resumed is None:
         describe()
     engine.mark_run_dir(run_dir)
+    remove_partial(run_dir)
     resumed = resumed and resumed.at_last()
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     observer.doing("measuring the components")

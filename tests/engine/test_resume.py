@@ -270,6 +270,17 @@ def test_the_checkpoint_before_a_damaged_one(workshop, reference) -> None:
     same(workshop.resume("run.epochs=3"), reference)
 
 
+def test_what_a_killed_process_had_half_written_goes(workshop) -> None:
+    workshop.run("run.epochs=1")
+    run_dir = workshop.folder / "run"
+    left = [run_dir / "plan.json.77.partial", run_dir / "checkpoints/step-00000007/component-00.safetensors.77.partial"]
+    others = [run_dir / "report.html.77.partial", run_dir / "checkpoints/mine.partial"]
+    for file in (*left, *others):
+        file.write_bytes(b"half")
+    assert workshop.resume("run.epochs=2").summary.status == "finished"
+    assert [file.exists() for file in (*left, *others)] == [False, False, True, True]
+
+
 @pytest.mark.full
 def test_a_checkpoint_without_its_manifest_does_not_exist(workshop, reference) -> None:
     workshop.run("run.epochs=2")
