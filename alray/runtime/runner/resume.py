@@ -57,6 +57,8 @@ _FREE = (
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
 """Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
 resume may change too."""
+_IN_ANY_ORDER = 2
+"""Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
@@ -276,6 +278,14 @@ class Resumed:
         ]
         if changed:
             notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
+        replicas = self.spec.replicas
+        if replicas.engine == "ray_train" and (
+            plan.replicas > _IN_ANY_ORDER or replicas.compression.kind == "powersgd"
+        ):
+            notes.append(
+                "the weights may not be bit-equal to those of an unbroken run: with `ray_train`, torch's DDP adds up "
+                "gradients in other buckets after a start, and its PowerSGD begins anew"
+            )
         layout = _layout(self.before, self.manifest["partition"])
         new_layout = _layout(self.spec, plan.partition)
         if not self.spec.method.local_losses and layout != new_layout and not on_cpu:
