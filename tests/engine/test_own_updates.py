@@ -15,6 +15,7 @@ from .test_same_bits import same
 UPDATES = '''
 """An optimizer and a rate."""
 
+import numpy
 import torch
 
 
@@ -71,6 +72,13 @@ class Besides(Ramped):
         self.updates = state_dict["updates"]
 
 
+class Numpy(Ramped):
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            group["updates"] = numpy.float64(group["updates"])
+
+
 class Root:
     def __init__(self, over):
         self.over = over
@@ -109,6 +117,12 @@ def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tup
     same(own.run(*keys, *length, "pipeline.stages=3", name="three"), one)
     own.run(*keys, "run.epochs=null", "run.steps=7", "pipeline.stages=2", name="stopped")
     same(own.resume("run.steps=12", name="stopped"), one)
+
+
+def test_what_no_resume_could_read_ends_the_run_at_its_first_checkpoint(own: Workshop) -> None:
+    run = own.run("optimizer={kind: 'python:updates.Numpy', lr: 1.0e-1}")
+    assert run.summary.status == "failed"
+    assert "the optimizer of component 0 keeps what no resume could read: numpy." in str(run.error)
 
 
 def test_the_rates_are_those_of_the_class(own: Workshop) -> None:
