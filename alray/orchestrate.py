@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from alray.config.loading.inputs import load_with_inputs, packages_of
@@ -15,8 +16,8 @@ from alray.config.loading.step_ranges import require_steps
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.core.run_folder.records import model_of, write_json
-from alray.core.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
-from alray.core.storage.location import Location
+from alray.core.run_folder.store import make_run_dir, remove_partial, require_new, require_run_dir, writing_to
+from alray.core.storage.location import Location, remove_file
 from alray.core.storage.lock import locked
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
@@ -191,14 +192,18 @@ def _run(
         "engine": engine.name,
         "brought_by": packages_of(spec),
     }
-    describe_run(run_dir, workload, surroundings, options.command)
+    describe = partial(describe_run, run_dir, workload, surroundings, options.command)
+    if resumed is None:
+        describe()
     engine.mark_run_dir(run_dir)
+    remove_partial(run_dir)
     resumed = resumed and resumed.at_last()
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     observer.doing("measuring the components")
     costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=engine.wait_until_ready, study=options.study)
     plan = planner.plan(costs, one_process=inline, note=observer.note)
-    write_json(run_dir / "plan.json", plan.as_json())
+    if resumed is None:
+        write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
@@ -210,6 +215,9 @@ def _run(
         observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)
+        if resumed is not None:  # until here the run is as it was, whatever went wrong
+            describe()
+            remove_file(run_dir / "summary.json")
         recorder.began(plan, start, again=start.step > 0 or spent_s > 0)
         driver = Driver(
             run_dir,

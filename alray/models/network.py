@@ -28,7 +28,7 @@ from alray.models.encoder import Encoder, EncoderFacts, Tensors, module_draws, r
 from alray.models.encoder_group import EncoderGroup, facts_of_group
 from alray.models.method import Method, Task, make_method
 from alray.models.optimizers import recipe
-from alray.models.own_state import Owners, require_untouched_buffers
+from alray.models.own_state import Owners, require_tensors, require_untouched_buffers
 from alray.models.precision import LOWERED, lower
 from alray.models.shape import Shape
 from alray.models.task import LearningTask, make_task
@@ -367,6 +367,7 @@ class Network:
         elif isinstance(self.spec.task, OwnCode):
             component.own_losses = ("task", self.spec.task.kind)
         if own_method:
+            require_tensors(component, f"component {index}", "method")
             self._owners.claim(index, component)
         self._prepare(component, torch.device(device))
         messages = self.spec.pipeline.messages
@@ -432,6 +433,7 @@ class Network:
         name, key, own = self._chain.name(index), self._chain.key(index), self._chain.is_own(index)
         with put_back(), torch.device("meta"):
             block = self._seeded(index, "f", lambda: self._build_block(index, input)).to(dtype=self.dtype).train()
+            require_tensors(block, f"block `{name}`", key)
             incoming = _incoming(input, along, 2, "meta")
             before = incoming["s"]._version
             with _fitting(name, input, key, _FITS_ITS_INPUT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +60,10 @@ class Recipe:
     def title(self) -> str:
         """Of the optimizer, in errors."""
         return f"optimizer `{getattr(self.section, 'name', self.section.kind)}`"
+
+
+_OF_ALRAY = frozenset({"params", "lr", "foreach"})
+"""Values of a group that alray sets in the course of a run; every other one may change only in the optimizer."""
 
 
 class Accumulation:
@@ -168,9 +173,11 @@ class ComponentOptimizer:
         """The versions of the weights, where gradients are an update late; None: there is one."""
         self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
-        made = _build(self.parameters, recipe, self._roles)
-        self._optimizers = [optimizer for optimizer, _ in made]
-        self._settings = [settings for _, settings in made]
+        built = _build(self.parameters, recipe, self._roles)
+        self._optimizers = [optimizer for optimizer, _ in built]
+        self._settings = [settings for _, settings in built]
+        self._made = [[copy.deepcopy(_own_values(group)) for group in each.param_groups] for each in self._optimizers]
+        """The values of each group before the first update."""
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._numbers = [
@@ -252,31 +259,42 @@ class ComponentOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind; empty without parameters. Parameters are numbered in their order
-        in the component, however they are grouped."""
+        in the component, however they are grouped.
+
+        `made` has for each group the values that the optimizer has changed in it, as they were when it was made;
+        `besides` has for each of torch's optimizers what its class adds to torch's state. Either is left out where it
+        has nothing.
+        """
         if not self._optimizers:
             return {}
         state: dict[int, Any] = {}
-        groups = []
-        for optimizer, numbers in zip(self._optimizers, self._numbers, strict=True):
+        groups, made, besides = [], [], []
+        for optimizer, numbers, new in zip(self._optimizers, self._numbers, self._made, strict=True):
             held = optimizer.state_dict()
             in_order = [number for group in numbers for number in group]
             state |= {in_order[index]: value for index, value in held["state"].items()}
             groups += [{**group, "params": its} for group, its in zip(held["param_groups"], numbers, strict=True)]
+            made += [_changed(before, group) for before, group in zip(new, held["param_groups"], strict=True)]
+            besides.append({key: value for key, value in held.items() if key not in ("state", "param_groups")})
         waiting = self.accumulation.state_dict()
         return {
             "kind": self.kind,
             "state": dict(sorted(state.items())),
             "param_groups": groups,
+            **({"made": made} if any(made) else {}),
+            **({"besides": besides} if any(besides) else {}),
             **({"accumulation": waiting} if waiting else {}),
             **({"delayed": self.delayed.state_dict()} if self.delayed is not None else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave: moments, step counts, gradients that wait for their update, and versions of
-        the weights besides the newest, which the parameters have already.
+        """Take over what `state_dict` gave: moments, step counts, values of groups that the optimizer has changed,
+        gradients that wait for their update, and versions of the weights besides the newest, which the parameters have
+        already.
 
         Rate, decay and other settings stay those of the spec, which a resume may have changed; `foreach` stays that of
-        this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters.
+        this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters or groups of
+        them.
         """
         if not self._optimizers:
             return
@@ -285,14 +303,22 @@ class ComponentOptimizer:
         saved = sum(len(group["params"]) for group in state["param_groups"])
         if saved != len(self.parameters):
             raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")
-        for optimizer, numbers in zip(self._optimizers, self._numbers, strict=True):
+        made = state.get("made") or [{} for _ in state["param_groups"]]
+        besides = state.get("besides") or [{} for _ in self._optimizers]
+        # If a resume groups parameters otherwise, a group continues as that of its first parameter.
+        changed = {
+            number: (before, group)
+            for before, group in zip(made, state["param_groups"], strict=True)
+            for number in group["params"]
+        }
+        for optimizer, numbers, new, further in zip(self._optimizers, self._numbers, self._made, besides, strict=True):
             own = {number for group in numbers for number in group}
             groups = [
-                {**group, "params": its}
-                for group, its in zip(optimizer.state_dict()["param_groups"], numbers, strict=True)
+                {**group, **_taken_over(now, *changed[its[0]], self.parameters[its[0]].device), "params": its}
+                for group, its, now in zip(optimizer.state_dict()["param_groups"], numbers, new, strict=True)
             ]
             of_own = {number: value for number, value in state["state"].items() if number in own}
-            optimizer.load_state_dict({"state": of_own, "param_groups": groups})
+            optimizer.load_state_dict({"state": of_own, "param_groups": groups, **further})
         self.accumulation.load_state_dict(state.get("accumulation", {}))
         if self.delayed is not None:
             self.delayed.load_state_dict(state.get("delayed", {}))
@@ -344,6 +370,43 @@ class ComponentOptimizer:
                 for optimizer in self._optimizers
             }
         )
+
+
+def _own_values(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a group that alray does not set while it trains."""
+    return {key: value for key, value in group.items() if key not in _OF_ALRAY}
+
+
+def _changed(made: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with which a group was made that are others now; None for one that has been added."""
+    return {key: made.get(key) for key, value in _own_values(group).items() if not _equal(made.get(key), value)}
+
+
+def _taken_over(
+    now: Mapping[str, Any], made: Mapping[str, Any], saved: Mapping[str, Any], device: torch.device
+) -> dict[str, Any]:
+    """The values of a saved group that its optimizer had changed, without those that the spec now makes otherwise.
+
+    Args:
+        now: the values with which the group is made now.
+        made: the changed values as they were made then.
+        device: of tensors among them.
+    """
+    kept = {key: saved[key] for key, before in made.items() if _equal(before, now.get(key))}
+    return {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in kept.items()}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two values of a group are the same, with tensors in them compared as a whole."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one.cpu(), other.cpu())
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return False
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)
 
 
 def _bytes(parameter: nn.Parameter) -> int:

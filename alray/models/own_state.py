@@ -36,6 +36,23 @@ class Owners:
                 )
 
 
+def require_tensors(module: nn.Module, what: str, key: str) -> None:
+    """Raise SpecError if the state of a module has anything besides tensors, as `get_extra_state` may give it.
+
+    Args:
+        what: the module, as the message names it.
+        key: of the spec that it belongs to.
+    """
+    for name, value in module.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise SpecError(
+                f"the state of {what} has `{name.removeprefix('f.body.')}`, a {type(value).__name__} and no tensor: no "
+                "checkpoint would hold it",
+                key=key,
+                hint="let `get_extra_state` give a tensor, or keep the value in a buffer",
+            )
+
+
 def unsaved_buffers(module: nn.Module) -> dict[str, torch.Tensor]:
     """The buffers that were registered with `persistent=False`, by name: no checkpoint holds them."""
     return {

@@ -233,17 +233,17 @@ def _text(value: Any) -> str | None:
 def _state(folder: Location, ended: ListedState | None) -> ListedState:
     """
     Args:
-        ended: the status of the summary. A run that was resumed has one of its earlier end.
+        ended: the status of the summary; None: there is none.
     """
-    if ended is None and never_began(folder):
+    if ended is not None:
+        return ended
+    if never_began(folder):
         return "failed"
     records = folder / "records.jsonl"
     if not isinstance(folder, Path) or not isinstance(records, Path) or not records.is_file():
-        return ended or "unfinished"
+        return "unfinished"
     written_s = records.stat().st_mtime
-    if ended is not None and written_s <= (folder / "summary.json").stat().st_mtime:
-        return ended
-    return "running" if time.time() - written_s < longest_silence_s(read_plan(folder)) else (ended or "killed")
+    return "running" if time.time() - written_s < longest_silence_s(read_plan(folder)) else "killed"
 
 
 def _date(folder: Location) -> str | None:

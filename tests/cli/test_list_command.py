@@ -90,11 +90,6 @@ def test_filters_and_orders(alray: Callable[..., Any], folder: Path, words: list
     assert list(states(alray("list", *words, "--json"))) == names
 
 
-def test_a_resumed_run_goes_on_though_it_has_a_summary(alray: Callable[..., Any], folder: Path) -> None:
-    os.utime(folder / "finished" / "records.jsonl", (time.time() + 1, time.time() + 1))
-    assert states(alray("list", "--json"))["finished"] == "running"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

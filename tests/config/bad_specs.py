@@ -123,7 +123,7 @@ BAD_SPECS = (
     bad("5 model.components[0].activation", first="{block: linear, width: 3, activation: swish}"),
     # Replicas.
     bad("11 replicas.count", replicas="{count: 0}"),
-    bad("11 replicas.all_reduce", replicas="{all_reduce: rings}"),
+    bad("11 replicas.all_reduce.kind", replicas="{all_reduce: rings}"),
     bad("11 replicas.compression.kind", replicas="{compression: fp17}"),
     bad("11 replicas.compression", replicas="{compression: 7}"),
     bad("11 replicas.compression.rank", replicas="{compression: {kind: powersgd, rank: 0}}"),

@@ -17,6 +17,7 @@ from .test_same_bits import same
 UPDATES = '''
 """An optimizer and a rate."""
 
+import numpy
 import torch
 
 
@@ -36,6 +37,49 @@ class Signs(torch.optim.Optimizer):
                 kept = self.state[weights].setdefault("kept", torch.zeros_like(weights))
                 kept.mul_(self.momentum).add_(weights.grad)
                 weights.sub_(group["lr"] * kept.sign())
+
+
+class Ramped(torch.optim.Optimizer):
+    """Steps that grow with the number of updates, which it keeps in its groups."""
+
+    def __init__(self, params, lr, weight_decay=0.0, over=10):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "over": over, "updates": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["updates"] += 1
+            group["longest"] = max([group.get("longest", torch.zeros(())), *map(torch.norm, group["params"])])
+            for weights in group["params"]:
+                if weights.grad is not None:
+                    shorter = min(1.0, group["updates"] / group["over"]) / (1 + group["longest"])
+                    weights.sub_(group["lr"] * shorter * weights.grad)
+
+
+class Besides(Ramped):
+    """The same number in an attribute, which its state has next to that of torch."""
+
+    updates = 0
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["updates"] = self.updates
+        super().step()
+        self.updates += 1
+
+    def state_dict(self):
+        return super().state_dict() | {"updates": self.updates}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.updates = state_dict["updates"]
+
+
+class Numpy(Ramped):
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            group["updates"] = numpy.float64(group["updates"])
 
 
 class Root:
@@ -66,6 +110,8 @@ def falling(at, by):
     return None if by is None else at.full - by * at.begun
 '''
 OWN = ("optimizer={kind: 'python:updates.Signs', lr: 1.0e-3, momentum: 0.8}",)
+IN_ITS_GROUPS = ("optimizer={kind: 'python:updates.Ramped', lr: 1.0e-1, rate_factors: {f: 0.5}}",)
+BESIDES = ("optimizer={kind: 'python:updates.Besides', lr: 1.0e-1}",)
 FALLING = ("lr_schedule={kind: 'python:updates.Root', over: 5}",)
 OF_TORCH = ("optimizer={kind: torch, name: NAdam, lr: 2.0e-3, momentum_decay: 0.01}",)
 STATE_FROM_THE_BEGINNING = ("optimizer={kind: torch, name: Adagrad, lr: 1.0e-2}",)
@@ -78,7 +124,11 @@ def own(workshop: Workshop) -> Workshop:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("keys", [OWN, OF_TORCH, STATE_FROM_THE_BEGINNING], ids=["own", "torch", "adagrad"])
+@pytest.mark.parametrize(
+    "keys",
+    [OWN, OF_TORCH, STATE_FROM_THE_BEGINNING, IN_ITS_GROUPS, BESIDES],
+    ids=["own", "torch", "adagrad", "groups", "besides"],
+)
 def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
     length = ("run.epochs=null", "run.steps=12")
     one = own.run(*keys, *length, "pipeline.stages=1", name="one")
@@ -86,6 +136,12 @@ def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tup
     same(own.run(*keys, *length, "pipeline.stages=3", name="three"), one)
     own.run(*keys, "run.epochs=null", "run.steps=7", "pipeline.stages=2", name="stopped")
     same(own.resume("run.steps=12", name="stopped"), one)
+
+
+def test_what_no_resume_could_read_ends_the_run_at_its_first_checkpoint(own: Workshop) -> None:
+    run = own.run("optimizer={kind: 'python:updates.Numpy', lr: 1.0e-1}")
+    assert run.summary.status == "failed"
+    assert "the optimizer of component 0 keeps what no resume could read: numpy." in str(run.error)
 
 
 def test_the_rates_are_those_of_the_class(own: Workshop) -> None:

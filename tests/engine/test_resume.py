@@ -9,6 +9,8 @@ import pytest
 
 from alray.core.errors import CheckpointError, SpecError
 from alray.core.run_folder.records import effective, read
+from alray.report.compare import ComparedRun
+from alray.studies.listing import rows_in
 
 from .conftest import Asked, Watching
 from .test_same_bits import CYCLIC, PARTITIONS, cyclic, same
@@ -194,6 +196,43 @@ def test_mathematics_is_left_alone(workshop) -> None:
     assert "pipeline.stages" not in message
 
 
+class Killed(BaseException):
+    """As a kill would, this ends a run in the middle."""
+
+
+class KillingOncePlanned(Watching):
+    def planned(self, plan) -> None:
+        raise Killed
+
+
+def test_a_resume_that_ends_before_it_trains_changes_nothing(workshop) -> None:
+    workshop.run("run.epochs=1")
+    hidden = (".run", ".lock")  # whose the folder is
+    files = [path for path in (workshop.folder / "run").rglob("*") if path.is_file() and path.name not in hidden]
+    before = {path: path.read_bytes() for path in files}
+    changes = ("optimizer.lr=0.1", "run.epochs=2", "pipeline.stages=3")
+    with pytest.raises(Killed):
+        workshop.resume(*changes, watching=KillingOncePlanned(), allow_change=True)
+    assert {path: path.read_bytes() for path in files} == before
+    assert workshop.resume(*changes, allow_change=True).summary.status == "finished"
+    assert b"lr: 0.1" in (workshop.folder / "run" / "spec.yaml").read_bytes()
+
+
+def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(workshop, reference) -> None:
+    def kill(statuses) -> None:
+        if statuses[0].step > 10:
+            raise Killed
+
+    workshop.run("run.epochs=1")
+    run_dir = workshop.folder / "run"
+    with pytest.raises(Killed):
+        workshop.resume("run.epochs=3", watching=Watching(on_statuses=kill))
+    assert ComparedRun(run_dir).status == "unfinished"
+    (row,) = rows_in([run_dir])
+    assert row.state != "finished" and row.test is None
+    same(workshop.resume(), reference)
+
+
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "run.epochs=2")
 """The tiny network draws random numbers and normalises batches: other micro-batches would train other weights."""
 
@@ -229,6 +268,17 @@ def test_the_checkpoint_before_a_damaged_one(workshop, reference) -> None:
     workshop.run("run.epochs=2")
     shutil.rmtree(workshop.folder / "run/checkpoints/step-00000014")
     same(workshop.resume("run.epochs=3"), reference)
+
+
+def test_what_a_killed_process_had_half_written_goes(workshop) -> None:
+    workshop.run("run.epochs=1")
+    run_dir = workshop.folder / "run"
+    left = [run_dir / "plan.json.77.partial", run_dir / "checkpoints/step-00000007/component-00.safetensors.77.partial"]
+    others = [run_dir / "report.html.77.partial", run_dir / "checkpoints/mine.partial"]
+    for file in (*left, *others):
+        file.write_bytes(b"half")
+    assert workshop.resume("run.epochs=2").summary.status == "finished"
+    assert [file.exists() for file in (*left, *others)] == [False, False, True, True]
 
 
 @pytest.mark.full

@@ -343,3 +343,38 @@ def test_label_lr_is_the_rate_of_the_label_chain_alone(make_network):
     component.update_step(0.1, 0.0)
     assert all(torch.equal(component.weights()[name], value) for name, value in labels.items())
     assert not torch.equal(component.weights()["f.0.weight"], before["f.0.weight"])
+
+
+class Ramped(torch.optim.Optimizer):
+    """Its steps grow with the number of updates, and its momentum falls; it keeps both in its groups."""
+
+    def __init__(self, params: Any, lr: float, weight_decay: float = 0.0, over: int = 10, momentum: float = 0.8):
+        defaults = {"lr": lr, "weight_decay": weight_decay, "over": over, "momentum": momentum, "updates": 0}
+        super().__init__(params, defaults)
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["updates"] += 1
+            group["momentum"] *= 0.5
+            group["seen"] = group.get("seen", torch.zeros(())) + 1
+
+
+def test_what_an_optimizer_changes_in_its_groups_goes_on_and_the_spec_sets_the_rest():
+    def ramped(**values: Any) -> ComponentOptimizer:
+        section = TypeAdapter[Optimizer](Optimizer).validate_python({"kind": "python:own.Ramped", "lr": 1.0, **values})
+        parameters = [parameter(0.0, gradient=(1.0,)), parameter(0.0, gradient=(1.0,))]
+        roles = {each: Role(part) for each, part in zip(parameters, ("f", "g"), strict=True)}
+        return ComponentOptimizer(parameters, recipe(section, lambda reference: Ramped), roles)
+
+    def groups(optimizer: ComponentOptimizer) -> list[tuple[Any, ...]]:
+        held = optimizer.state_dict()["param_groups"]
+        return [tuple(group.get(key) for key in ("updates", "seen", "over", "momentum")) for group in held]
+
+    before, same, other = ramped(), ramped(), ramped(over=20, momentum=0.4, rate_factors={"g": 0.5})
+    for _ in range(3):
+        before.step(1.0)
+    state = copy.deepcopy(before.state_dict())
+    for continued in (same, other):
+        continued.load_state_dict(state)
+    assert groups(same) == groups(before) == [(3, 3, 10, 0.1)]
+    assert groups(other) == [(3, 3, 20, 0.4)] * 2  # of the new spec, which the optimizer had not changed or begins anew

@@ -134,6 +134,63 @@ def test_a_module_without_state_may_be_shared(make_network):
     assert [network.component(index, "cpu").index for index in (0, 1, 0)] == [0, 1, 0]
 
 
+EXTRA = """\
+import torch
+from torch import nn
+
+
+class Counting(nn.Module):
+    calls = {"forward": 0}
+
+    def get_extra_state(self):
+        return self.calls
+
+    def set_extra_state(self, state):
+        self.calls = state
+
+    def forward(self, s, mask=None):
+        return s
+
+
+class Block(nn.Sequential):
+    def __init__(self, input):
+        super().__init__(Counting(), nn.Conv2d(input[0], 4, 1))
+
+    def forward(self, s, mask=None):
+        return super().forward(s)
+
+
+class Tensor(Block):
+    def __init__(self, input):
+        super().__init__(input)
+        self[0].calls = torch.zeros(3)
+
+
+class Model(nn.Sequential):
+    def __init__(self):
+        super().__init__(Counting(), nn.Conv2d(2, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 4))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ("model.components=[{block: vgg, channels: [4]}, {block: 'python:own_blocks.Block'}]", "model.components[1]"),
+        ("model={from: 'python:own_blocks.Model', components: 1}", "model.from"),
+    ],
+)
+def test_a_state_that_is_no_tensor_is_refused(make_network, model, key):
+    with pytest.raises(SpecError, match=r"has `0._extra_state`, a dict and no tensor") as caught:
+        make_network(model, code=EXTRA)
+    (problem,) = caught.value.problems
+    assert problem.key == key
+
+
+def test_a_state_of_a_tensor_is_saved(make_network):
+    network = make_network(ONE % "Tensor", code=EXTRA)
+    assert network.component(1, "cpu").weights()["f.0._extra_state"].shape == (3,)
+
+
 METHOD = """\
 from alray.models.component import LocalComponent
 from alray.models.method import Method
@@ -175,3 +232,19 @@ def test_a_method_whose_components_share_a_part(make_network):
     network.component(0, "cpu")
     with pytest.raises(SpecError, match=r"components 0 and 1 share the module `head"):
         network.component(1, "cpu")
+
+
+COUNTED_METHOD = """
+
+class Counted(OneHead):
+    def component(self, index, f, facts, make):
+        component = super().component(index, f, facts, make)
+        component.counting = Counting()
+        return component
+"""
+
+
+def test_a_method_whose_component_has_a_state_that_is_no_tensor(make_network):
+    network = make_network("method={kind: 'python:own_blocks.Counted'}", code=EXTRA + METHOD + COUNTED_METHOD)
+    with pytest.raises(SpecError, match=r"component 0 has `counting._extra_state`, a dict and no tensor"):
+        network.component(0, "cpu")

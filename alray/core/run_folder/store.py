@@ -243,6 +243,19 @@ def mark(run_dir: Location, token: str) -> None:
     replace_file(run_dir / _MARK, token)
 
 
+def remove_partial(run_dir: Location) -> None:
+    """Delete what killed processes had half written of checkpoints and of the files of the run.
+
+    Whoever calls it holds the lock and has marked the folder. Files of a report stay, which is written without the
+    lock. Object storage has no half-written files.
+    """
+    if isinstance(run_dir, Path):
+        own = [f"{name}.*{disk.PARTIAL}" for name in (*_BEFORE_RECORDS, "summary.json", "trackers.json")]
+        for pattern in (*own, f"checkpoints/step-*/*{disk.PARTIAL}"):
+            for file in run_dir.glob(pattern):
+                disk.remove_file(file)
+
+
 def is_marked(run_dir: Location, token: str) -> bool:
     """Whether this node sees the run folder that was marked with the token."""
     file = run_dir / _MARK

@@ -17,7 +17,7 @@ from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.graph import Graph
 from alray.runtime.options import Options
 from alray.runtime.runner.policy import NextStep, judge
-from alray.runtime.runner.recorder import Recorder
+from alray.runtime.runner.recorder import Recorder, ReplicasDiffer
 from alray.runtime.stage.assignment import Assignment, Start
 from alray.runtime.stage.telemetry import StageStatus
 from alray.runtime.stage.workload import Workload
@@ -175,8 +175,11 @@ class Driver:
                 except StageError as error:
                     return NextStep("failed", None, error, again=True), step
                 require_not_deleted(self.run_dir)
-                for status in statuses:
-                    self.recorder.take(status.reports, replica=status.replica)
+                try:
+                    for status in statuses:
+                        self.recorder.take(status.reports, replica=status.replica)
+                except ReplicasDiffer as error:
+                    return NextStep("failed", None, error), step
                 step = max(step, min(status.step for status in statuses))
                 self.observer.statuses(statuses)
                 if any(status.error is not None for status in statuses) and lost_at is None:

@@ -29,6 +29,10 @@ from alray.runtime.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.runtime.stage.workload import DataFacts, Workload
 
 
+class ReplicasDiffer(RunError):
+    """The replicas do not hold the same parameters."""
+
+
 @contextmanager
 def recording(
     run_dir: Location,
@@ -141,7 +145,10 @@ class Recorder:
             observe(record)
 
     def take(self, reports: Sequence[Telemetry], *, replica: int) -> None:
-        """Record what a stage reported."""
+        """Record what a stage reported.
+
+        Raises ReplicasDiffer if a checkpoint shows that, and RunError if another process continues this run.
+        """
         for report in reports:
             if isinstance(report, Losses):
                 self._take_losses(report, replica)
@@ -176,7 +183,7 @@ class Recorder:
     def _take_part(self, report: CheckpointPart) -> None:
         """Complete a checkpoint once every stage of every replica has written its part.
 
-        Raises RunError if the replicas do not hold the same parameters, or if another process continues this run.
+        Raises ReplicasDiffer, and RunError if another process continues this run.
         """
         assert self._plan is not None
         checkpoint = (report.step, report.final)
@@ -234,7 +241,7 @@ def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None
     for part in parts:
         for index, sha256 in part.parameters:
             if found.setdefault(index, sha256) != sha256:
-                raise RunError(
+                raise ReplicasDiffer(
                     f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
                     hint="a block may change its parameters only through gradients; if yours do, report this as a bug",
                 )

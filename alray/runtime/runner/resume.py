@@ -57,6 +57,8 @@ _FREE = (
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
 """Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
 resume may change too."""
+_IN_ANY_ORDER = 2
+"""Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
@@ -136,7 +138,7 @@ class Resumed:
     def require_whole_checkpoint(self) -> None:
         """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged.
 
-        The stages would find it too, but by then the resume has changed `spec.yaml`, and a failed one `summary.json`.
+        The stages would find it too, but by then the resume has changed `spec.yaml`, and deleted `summary.json`.
         """
         manifest = latest_manifest(self.run_dir)
         if manifest is None:
@@ -246,9 +248,16 @@ class Resumed:
         """
         if self.manifest is None:
             return []
+        paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
+        changes = [
+            f"{change}, unless only its files have moved"
+            if key.startswith("data.") and key.split(".")[1] in paths
+            else change
+            for key, change in _changes_of_keys(self.before, self.spec).items()
+        ]
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
-            for change in _changes_of_pipeline(self.before, self.spec)
+            for change in (*changes, *_changes_of_pipeline(self.before, self.spec))
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
             notes.append(
@@ -269,6 +278,14 @@ class Resumed:
         ]
         if changed:
             notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
+        replicas = self.spec.replicas
+        if replicas.engine == "ray_train" and (
+            plan.replicas > _IN_ANY_ORDER or replicas.compression.kind == "powersgd"
+        ):
+            notes.append(
+                "the weights may not be bit-equal to those of an unbroken run: with `ray_train`, torch's DDP adds up "
+                "gradients in other buckets after a start, and its PowerSGD begins anew"
+            )
         layout = _layout(self.before, self.manifest["partition"])
         new_layout = _layout(self.spec, plan.partition)
         if not self.spec.method.local_losses and layout != new_layout and not on_cpu:
@@ -331,15 +348,7 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Loade
 
 def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     """Raise SpecError if the two specs do not compute the same."""
-    changes = [
-        _change(key, old, new)
-        for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
-        if not _free(key, after)
-    ]
-    if isinstance(before.replicas.synchronise, AverageEvery):
-        count = _change("replicas.count", before.replicas.count, after.replicas.count)
-        why = "each replica has its own weights; another number of them begins with the mean"
-        changes = [f"{change} ({why})" if change == count else change for change in changes]
+    changes = list(_changes_of_keys(before, after).values())
     keep = "leave them as they were"
     of_pipeline = _changes_of_pipeline(before, after)
     if of_pipeline:
@@ -350,6 +359,19 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
         if _arguments(before) != _arguments(after):
             hint += ", which changes no weight where only the files of your class have moved"
         raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
+
+
+def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
+    """The changes, by key, that a resume is not free to make. Those of `pipeline` are apart."""
+    changes = {
+        key: _change(key, old, new)
+        for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
+        if not _free(key, after)
+    }
+    if "replicas.count" in changes and isinstance(before.replicas.synchronise, AverageEvery):
+        why = "each replica has its own weights; another number of them begins with the mean"
+        changes["replicas.count"] += f" ({why})"
+    return changes
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:

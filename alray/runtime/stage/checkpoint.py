@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
-from alray.core.errors import CheckpointError
+from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.store import ComponentFile
 from alray.core.storage import disk
 from alray.core.storage.location import Location, publish, require_file
@@ -31,6 +32,9 @@ _TRAINED = "weights of training"
 average."""
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""
+
+
+_FOREIGN = re.compile(r"Unsupported global: GLOBAL (\S+)")
 
 
 def weights_file(index: int) -> str:
@@ -86,8 +90,33 @@ def _copied(value: Any) -> Any:
     return value
 
 
+def _without_tensors(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_tensors(entry) for key, entry in value.items() if not isinstance(entry, torch.Tensor)}
+    if isinstance(value, list):
+        return [_without_tensors(entry) for entry in value if not isinstance(entry, torch.Tensor)]
+    return value
+
+
+def _require_readable(snapshot: Snapshot) -> None:
+    """Raise RunError if an optimizer keeps an object that `read_state` could not read, for it runs no code."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(_without_tensors(snapshot.optimizers), buffer)
+        torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    except (pickle.PickleError, AttributeError, TypeError) as error:
+        found = _FOREIGN.search(str(error))
+        raise RunError(
+            f"the optimizer of component {snapshot.index} keeps what no resume could read: "
+            f"{found[1] if found else str(error).splitlines()[0]}",
+            hint="keep numbers, texts and tensors in its `param_groups` and its state; `float(x)` makes a number of "
+            "one of NumPy",
+        ) from error
+
+
 def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile, ...]:
-    """Write both files of a component by `write_file`."""
+    """Write both files of a component by `write_file`. Raises RunError if an optimizer keeps what could not be read."""
+    _require_readable(snapshot)
     buffer = io.BytesIO()
     torch.save(snapshot.optimizers | ({_TRAINED: snapshot.trained} if snapshot.trained else {}), buffer)
     # The order of names is stored next to the weights, because the hash of a network follows it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -232,6 +232,20 @@ def test_what_would_fail_again_is_not_tried(tmp_path) -> None:
     outcome, starts, _ = drive(tmp_path, {4: NonFiniteLoss("component 1: the associated loss is nan")})
     assert (outcome.status, starts) == ("failed", [0])
     assert latest_manifest(tmp_path)["step"] == 3, "the last good checkpoint is kept"
+
+
+def test_replicas_that_part_end_the_run_as_failed(tmp_path, monkeypatch) -> None:
+    part = FakeGraph._part
+
+    def parting(graph, stage, final):
+        return replace(part(graph, stage, final), parameters=((0, str(stage if graph.step > 3 else 0)),))
+
+    monkeypatch.setattr(FakeGraph, "_part", parting)
+    outcome, starts, _ = drive(tmp_path)
+    assert (outcome.status, outcome.step, starts) == ("failed", 3, [0])
+    assert "the replicas of component 0 do not hold the same parameters after mini-batch 6" in str(outcome.error)
+    told = [record.event for record in read(tmp_path / "records.jsonl") if record.kind == "event"]
+    assert told == ["failure", "failed"]
 
 
 def test_a_failure_that_cannot_be_written_is_still_the_one_that_is_told(tmp_path, monkeypatch) -> None:

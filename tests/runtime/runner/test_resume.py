@@ -135,13 +135,17 @@ def test_only_schedules_that_cut_mini_batches_are_kept(tmp_path) -> None:
     assert kept("method=associated_learning", *ON_TWO) == ("auto", None)
 
 
-def notes(run_dir: Path, *overrides: str, partition: tuple[int, ...], on_cpu: bool, device: str = "here") -> list[str]:
-    """What a resume of a run of two stages says of its weights."""
+def notes(
+    run_dir: Path, *overrides: str, partition: tuple[int, ...], on_cpu: bool, device: str = "here", replicas: int = 1
+) -> list[str]:
+    """What a resume of a run says of its weights."""
     here = {"device": "here", "torch": "2", "brought_by": {}}
     (run_dir / "checkpoints/step-00000001").mkdir(parents=True, exist_ok=True)
     write_manifest(run_dir, step=1, epoch=0.2, samples=16, partition=(2, 2), files=(), environment=here)
     resumed = Resumed.open(run_dir, list(overrides), allow_change=True)
-    return resumed.notes(SimpleNamespace(partition=partition), {**here, "device": device}, on_cpu=on_cpu)
+    return resumed.notes(
+        SimpleNamespace(partition=partition, replicas=replicas), {**here, "device": device}, on_cpu=on_cpu
+    )
 
 
 def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
@@ -155,6 +159,21 @@ def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
     assert "device was here, is there" in elsewhere
     (otherwise,) = notes(run_dir, "pipeline.micro_batches=8", partition=(2, 2), on_cpu=True)
     assert "`pipeline.micro_batches` from 4 to 8" in otherwise
+    changes = ("optimizer.lr=0.5", "seed=7", "name=other", "run.max_failures=9")
+    other_rate, other_seed = sorted(notes(run_dir, *changes, partition=(2, 2), on_cpu=True))
+    assert "will not be those of an unbroken run" in other_rate and "`optimizer.lr` from" in other_rate
+    assert "`seed` from" in other_seed
+
+
+@pytest.mark.parametrize(
+    ("count", "compression", "noted"),
+    [(2, "none", False), (4, "none", True), (2, "{kind: powersgd, start_iteration: 2}", True)],
+)
+def test_ddp_goes_on_otherwise_with_many_replicas_and_with_powersgd(tmp_path, count, compression, noted) -> None:
+    replicas = f"replicas={{count: {count}, engine: ray_train, compression: {compression}}}"
+    run_dir = started(tmp_path, replicas, "pipeline.stages=1")
+    told = notes(run_dir, partition=(4,), on_cpu=True, replicas=count)
+    assert ["torch's DDP" in note for note in told] == [True] * noted
 
 
 def test_a_damaged_summary_is_named(tmp_path) -> None:
