@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from alray.config.known_code import sha256
+from alray.config.known_code import CODE, CodeRecord, changed_files, named, sha256
 from alray.config.loading.inputs import load_own_spec
 from alray.config.loading.load import dump_spec
+from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
 from alray.config.study.load import LoadedStudy, dump_study, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
@@ -74,9 +77,25 @@ class StudyFolder:
         """Keep what `grown` returned. The text of the study comes first: a study whose text alone has grown is one that
         grows at its next resume."""
         begun = self.begun
-        if (now := _begun(grown, begun.objects)) != begun:
+        now = _begun(grown, begun.objects)
+        if begun.code is not None:
+            now = now.model_copy(update={"code": {**(now.code or {}), **begun.code}})
+        if now != begun:
             replace_file(self.path / STUDY, dump_study(grown.study))
             write_json(self.path / TRIALS, now.model_dump(mode="json"))
+
+    def require_same_code(self, loaded: LoadedStudy) -> None:
+        """Raise RequestError, which names the files, if code of the user that the study began with has changed: its
+        trials would not have one network."""
+        root = code_root(loaded)
+        if changed := changed_files(CodeRecord(root=str(root), files=self.begun.code or {})):
+            copies = (self.trial_dir(each.number) / CODE for each in self.begun.trials)
+            copy = next((f" ({folder} has them)" for folder in copies if folder.is_dir()), "")
+            raise RequestError(
+                f"the code is no longer that which the study began with: {named(changed)}",
+                file=str(root),
+                hint=f"restore these files{copy}, or begin a new study",
+            )
 
     def require_same_objects(self, given: Objects) -> None:
         """Raise RequestError unless these are the objects with which the study began.
@@ -276,6 +295,18 @@ def _identities(objects: Objects) -> dict[str, str | None]:
     return found
 
 
+def code_root(loaded: LoadedStudy) -> Path:
+    """The folder that the modules of the user's classes lie in."""
+    return loaded.study.base.parent.resolve()
+
+
+def code_of(loaded: LoadedStudy) -> set[Path]:
+    """The files of the user's code that trials may load."""
+    specs = (*loaded.specs, *loaded.ends.values())
+    references = {reference for spec in specs for _, reference, _ in marked(spec, OwnClass)}
+    return own_files(references, code_root(loaded))
+
+
 def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
     """The points and trials of a study, in the types that JSON has.
 
@@ -297,6 +328,7 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         "points": points,
         "skipped": [{"point": dict(each.point.values), "reason": each.reason} for each in loaded.skipped],
         "trials": trials,
+        "code": CodeRecord.of(code_root(loaded), code_of(loaded)).files,
         "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.config.known_code import CodeRecord, refused, sha256
+from alray.config.loading.inputs import names_code
 from alray.config.loading.load import SpecSource
-from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects
-from alray.config.sections.grammar import marked
-from alray.config.sections.own_code import PREFIX, OwnClass
 from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, load_study
 from alray.config.study.section import Asha
@@ -35,7 +33,7 @@ from alray.runtime.local_ray.watch import told_of_loss
 from alray.runtime.options import require_launched_once
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.busy import StudyMachine, is_disturbed, taken_from
-from alray.studies.folder import STUDY, StudyFolder, require_on_disk
+from alray.studies.folder import STUDY, StudyFolder, code_of, code_root, require_on_disk
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
 from alray.studies.trial import TrialOrder, record_of
@@ -162,6 +160,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         return write_report(begun)
     if begun is not None:
         begun.require_same_objects(options.objects)
+        begun.require_same_code(loaded)
     if loaded.skipped:
         of, first = counted(len(loaded.skipped), "point"), loaded.skipped[0]
         watcher.note(f"{of} skipped, which the report lists; {first.point.label}: {first.reason}")
@@ -263,11 +262,10 @@ def _with_resume_hint(error: StageError, folder: StudyFolder) -> AlrayError:
 
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
     """The code of the user that the trials load, together with the text of the study; None if they load none."""
-    root, text = loaded.study.base.parent.resolve(), (folder.path / STUDY).read_bytes()
-    references = {reference for section in loaded.specs for _, reference, _ in marked(section, OwnClass)}
-    if not references and PREFIX.encode() not in text:  # settings that are drawn later may name classes too
+    if not any(names_code(spec) for spec in (*loaded.specs, *loaded.ends.values())):
         return None
-    return CodeRecord.of(root, own_files(references, root), study=sha256(text))
+    text = (folder.path / STUDY).read_bytes()
+    return CodeRecord.of(code_root(loaded), code_of(loaded), study=sha256(text))
 
 
 def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> bool:

@@ -69,7 +69,7 @@ def _most_held(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> int | None
 
 
 def _fillings(wanted: Sequence[Bundle], left: tuple[int, ...], free: Bundle) -> Iterator[tuple[int, ...]]:
-    """What is left of each wanted kind in each way to put bundles on a node; the last kind gets all the room there is."""
+    """What is left of each wanted kind in each way to fill a node; the last kind gets all the room there is."""
     if not left:
         yield ()
         return

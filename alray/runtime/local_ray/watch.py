@@ -1,4 +1,4 @@
-"""Whether the Ray that alray started in this process is lost: its GCS or its raylet ended, or was ended for its silence.
+"""Whether the Ray that alray started here is lost: its GCS or its raylet ended, or was ended because it is silent.
 
 Without its GCS Ray starts, ends and places nothing, and after 60 seconds Ray's C++ code ends every process that waits
 for it. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as
