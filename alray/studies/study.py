@@ -37,6 +37,7 @@ from alray.studies.folder import STUDY, StudyFolder, code_of, code_root, require
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
 from alray.studies.trial import TrialOrder, record_of
+from alray.studies.tunes_environment import tunes_environment
 
 if TYPE_CHECKING:
     from alray.studies.tuning import End
@@ -176,7 +177,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         folder = begun
         sessions = _sessions_left(loaded, begun)
         for session in sessions:  # each connects anew, and so starts a Ray and its processes anew
-            with connect(options.address, largest) as connection:
+            with tunes_environment(), connect(options.address, largest) as connection:
                 if session == sessions[0]:
                     for warning in connection.warnings:
                         watcher.note(warning)
