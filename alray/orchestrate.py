@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from alray.planning.prediction.costs import Costs
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
+    from alray.runtime.graph.graph import Graph
     from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.driver import Observer, StopRequests
     from alray.runtime.runner.resume import Resumed
@@ -179,7 +180,7 @@ def _run(
     from alray.report.summary import write_summary
     from alray.runtime.device.devices import environment
     from alray.runtime.runner.driver import Driver, assignments
-    from alray.runtime.runner.provenance import describe_run
+    from alray.runtime.runner.provenance import describe_run, describe_stages
     from alray.runtime.runner.recorder import recording
     from alray.runtime.stage.assignment import Start
 
@@ -208,8 +209,17 @@ def _run(
         observer.planned(plan)
         observer.starting(run_dir)
         observer.doing("starting the stages")
-        for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
-            observer.note(note)
+        untold = [resumed] if resumed else []
+
+        def started(graph: Graph) -> None:
+            """Describe the stages. The driver of a run on a cluster may have neither their device nor their torch."""
+            if stages := graph.environment():
+                surroundings.update(stages)  # the recorder writes them to manifests
+                describe_stages(run_dir, surroundings)
+            while untold:
+                for note in untold.pop().notes(plan, surroundings, on_cpu=spec.resources.resolved_device == "cpu"):
+                    observer.note(note)
+
         recorder.began(plan, start, again=start.step > 0 or spent_s > 0)
         driver = Driver(
             run_dir,
@@ -223,6 +233,7 @@ def _run(
             observer=observer,
             interrupts=interrupts,
             stop_after=options.stop_after,
+            started=started,
         )
         outcome = driver.run(start)
     engine.close()
