@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from alray.config.study.trials import Trial
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, CheckpointError, RequestError
 from alray.core.run_folder.records import replace_file, write_json
+from alray.core.run_folder.store import new_folder
 from alray.core.storage import disk
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import names_a_scheme
@@ -46,29 +46,35 @@ class StudyFolder:
     path: Path
 
     @classmethod
-    def make(cls, loaded: LoadedStudy, study_dir: Path | None, objects: Objects = NO_OBJECTS) -> StudyFolder:
+    def make(
+        cls,
+        loaded: LoadedStudy,
+        study_dir: Path | None,
+        objects: Objects = NO_OBJECTS,
+        lock: Callable[[Path], None] = lambda folder: None,
+    ) -> StudyFolder:
         """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty.
 
         Args:
             objects: that a Python program gave; the folder has their hashes alone.
+            lock: keeps others out of the folder, before anything is written to it.
         """
-        if study_dir is None:
-            study_dir = Path("studies") / f"{loaded.study.study}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if study_dir.exists() and not _is_free(study_dir):
-            raise RequestError(
-                "the study folder is not empty",
-                file=str(study_dir),
-                hint="choose another folder, by --output, or continue with `alray study --resume`",
-            )
+        if study_dir is not None:
+            _require_free(study_dir)
+        path = Path("studies") / loaded.study.study if study_dir is None else study_dir
         try:
-            disk.make_folders(study_dir / "trials")
+            if study_dir is None:
+                path = new_folder(path)
+            disk.make_folders(path / "trials")
         except OSError as error:
             raise RequestError(
                 f"the study folder cannot be made: {error.strerror}",
-                file=str(study_dir),
+                file=str(path),
                 hint="choose another folder, by --output",
             ) from error
-        folder = cls(study_dir.resolve())
+        folder = cls(path.resolve())
+        lock(folder.path)
+        _require_free(folder.path)  # another study may have begun here meanwhile
         write_json(folder.path / TRIALS, _begun(loaded, _identities(objects)).model_dump(mode="json"))
         replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has started
         return folder
@@ -260,6 +266,15 @@ class StudyFolder:
     def begun(self) -> Begun:
         """The points and trials of the study, from `trials.json`. Raises CheckpointError if that is damaged."""
         return read_json(self.path / TRIALS, Begun)
+
+
+def _require_free(study_dir: Path) -> None:
+    if study_dir.exists() and not _is_free(study_dir):
+        raise RequestError(
+            "the study folder is not empty",
+            file=str(study_dir),
+            hint="choose another folder, by --output, or continue with `alray study --resume`",
+        )
 
 
 def _is_free(study_dir: Path) -> bool:

@@ -229,10 +229,13 @@ def _made(
     loaded: LoadedStudy, options: StudyOptions, watcher: Watcher, specs: Sequence[Spec], stack: ExitStack
 ) -> StudyFolder:
     """The folder of a study that begins, locked until the stack ends."""
-    folder = StudyFolder.make(loaded, options.study_dir, options.objects)
+
+    def lock(folder: Path) -> None:
+        stack.enter_context(locked(folder, watcher.note, "study"))
+
+    folder = StudyFolder.make(loaded, options.study_dir, options.objects, lock)
     if (record := _code_of(loaded, folder)) is not None:
         record.remember(watcher.note)
-    stack.enter_context(locked(folder.path, watcher.note, "study"))
     try:
         _require_shared(folder, loaded.study.base, specs)
     except PlanError:

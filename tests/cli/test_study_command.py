@@ -336,6 +336,30 @@ def test_a_target_ends_a_trial_and_divergence_is_a_result(
     assert (said.code, said.err) == (0, "")
 
 
+def test_two_studies_of_one_name_in_one_second_have_two_folders(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As two runs have."""
+    monkeypatch.setattr("time.strftime", lambda *form: "now")
+    loaded = load_study(study)
+    made = [StudyFolder.make(loaded, None).path for _ in range(3)]
+    assert [path.relative_to(Path.cwd()) for path in made] == [
+        Path("studies/scaling-now"),
+        Path("studies/scaling-now_2"),
+        Path("studies/scaling-now_3"),
+    ]
+
+
+def test_two_studies_that_begin_at_once_in_one_folder_are_told_apart(study: Path) -> None:
+    loaded = load_study(study)
+
+    def lock(folder: Path) -> None:
+        """While this study waits for the lock, another one begins."""
+        assert not (folder / "trials.json").exists()
+        StudyFolder.make(loaded, folder)
+
+    with pytest.raises(RequestError, match="the study folder is not empty"):
+        StudyFolder.make(loaded, Path("out"), lock=lock)
+
+
 def test_one_process_at_a_time_runs_a_study(study: Path, alray) -> None:
     folder = StudyFolder.make(load_study(study), Path("out"))
     with locked(folder.path, print, "study"):
