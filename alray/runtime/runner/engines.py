@@ -5,7 +5,6 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,7 +22,7 @@ from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.cluster.connect import connect
+from alray.runtime.cluster.connect import address_to_attach_to, connect, require_reachable
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
 from alray.runtime.local_ray.ray_init import import_ray
@@ -122,11 +121,15 @@ class ClusterEngine(Engine):
         self._metrics: RunMetrics | None = None
 
     def connect(self, address: str | None) -> None:
-        """Begin to connect to the cluster at this address, or to start one. Returns at once."""
+        """Begin to connect to the cluster at this address, or to start one. Returns at once.
+
+        Raises RequestError as `require_reachable`: before the data are read, which may take long.
+        """
         import_ray()  # here, because two threads that import at once may wait for each other
         import ray
 
-        self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
+        require_reachable(address)
+        self._attaches = address_to_attach_to(address) is not None or ray.is_initialized()
         self._address = address
         self._signals.enter_context(sigterm_as_sigint())
         self._connected = self._thread.submit(self._connect)
