@@ -122,7 +122,7 @@ def run_spec(
         loaded.locations.locating(),
         closing(begin_engine(loaded.spec, options, observer.note)) as engine,
     ):
-        planner = open_planner(loaded, options, observer)
+        planner = open_planner(loaded, options, observer, before_data=engine.require_not_failed)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import socket
 import time
+from concurrent.futures import wait
 from dataclasses import dataclass
 
 import psutil
@@ -22,6 +23,7 @@ from alray.runtime.cluster.room import require_room
 from alray.runtime.cluster.survey import NodeFacts, survey
 from alray.runtime.graph.processes import StageProcesses
 from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.planner.planning import Planner
 from alray.runtime.runner.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
@@ -83,6 +85,24 @@ def test_an_address_that_does_not_answer_is_told_before_the_data_are_read(worksh
             attached(workshop, address)
     with pytest.raises(RequestError, match="Connection refused"):
         attached(workshop, address)
+
+
+def test_a_cluster_that_refuses_is_told_before_the_data_are_read(workshop, cluster, monkeypatch) -> None:
+    """It refuses the token, or has another version, while torch is loaded."""
+    begin = RayEngine.connect
+
+    def begin_and_wait(self, address) -> None:
+        begin(self, address)
+        wait([self._connected])
+
+    def refuse(address: str) -> None:
+        raise RequestError("the cluster refuses this token")
+
+    monkeypatch.setattr(RayEngine, "connect", begin_and_wait)
+    monkeypatch.setattr(connect, "_require_token", refuse)
+    monkeypatch.setattr(Planner, "open", lambda *asked, **named: pytest.fail("the data are read"))
+    with pytest.raises(RequestError, match="refuses this token"):
+        attached(workshop, cluster.address)
 
 
 def test_another_cluster_than_the_one_at_hand_is_refused(workshop, cluster, local_ray) -> None:

@@ -53,6 +53,9 @@ class Engine(FindsDevices, ABC):
     def close(self) -> None:
         """End everything that still runs, and free what it took. A second call does nothing."""
 
+    def require_not_failed(self) -> None:
+        """Raise what went wrong in the background so far. Returns at once."""
+
     def wait_until_ready(self) -> None:
         """Wait until nothing that was started in the background takes processors, so that times can be measured.
 
@@ -167,6 +170,10 @@ class ClusterEngine(Engine):
         self._cluster.close()
         self._thread.shutdown()
         self._signals.close()
+
+    def require_not_failed(self) -> None:
+        if self._connected.done():
+            self._connected.result()
 
     def wait_until_ready(self) -> None:
         self._connected.result()
