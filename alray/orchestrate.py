@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from alray.planning.prediction.costs import Costs
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
+    from alray.runtime.graph.graph import Graph
     from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.driver import Observer, StopRequests
     from alray.runtime.runner.resume import Resumed
@@ -122,7 +123,7 @@ def run_spec(
         loaded.locations.locating(),
         closing(begin_engine(loaded.spec, options, observer.note)) as engine,
     ):
-        planner = open_planner(loaded, options, observer)
+        planner = open_planner(loaded, options, observer, before_data=engine.require_not_failed)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
@@ -180,7 +181,7 @@ def _run(
     from alray.report.summary import write_summary
     from alray.runtime.device.devices import environment
     from alray.runtime.runner.driver import Driver, assignments
-    from alray.runtime.runner.provenance import describe_run
+    from alray.runtime.runner.provenance import describe_run, describe_stages
     from alray.runtime.runner.recorder import recording
     from alray.runtime.stage.assignment import Start
 
@@ -213,11 +214,20 @@ def _run(
         observer.planned(plan)
         observer.starting(run_dir)
         observer.doing("starting the stages")
-        for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
-            observer.note(note)
         if resumed is not None:  # until here the run is as it was, whatever went wrong
             describe()
             remove_file(run_dir / "summary.json")
+        untold = [resumed] if resumed else []
+
+        def started(graph: Graph) -> None:
+            """Describe the stages. The driver of a run on a cluster may have neither their device nor their torch."""
+            if stages := graph.environment():
+                surroundings.update(stages)  # the recorder writes them to manifests
+                describe_stages(run_dir, surroundings)
+            while untold:
+                for note in untold.pop().notes(plan, surroundings, on_cpu=spec.resources.resolved_device == "cpu"):
+                    observer.note(note)
+
         recorder.began(plan, start, again=start.step > 0 or spent_s > 0)
         driver = Driver(
             run_dir,
@@ -231,6 +241,7 @@ def _run(
             observer=observer,
             interrupts=interrupts,
             stop_after=options.stop_after,
+            started=started,
         )
         outcome = driver.run(start)
     engine.close()

@@ -193,14 +193,17 @@ def test_a_study_goes_on_with_the_code_it_began_with(
     # A stranger's folder that names a spec with code on this machine: that of the user, or one that came along.
     shutil.copytree("begun", "theirs")
     Path("theirs/study.yaml").write_text(Path("begun/study.yaml").read_text() + "# other\n", encoding="utf-8")
-    Path("proj/mine.py").write_text(BLOCK + "# later\n", encoding="utf-8")
     Path("proj/ran").unlink(missing_ok=True)
+    code, said = alray("study", "--resume", "theirs")
+    assert code == 2 and "theirs: --allow-code: code that this study has not run here" in said
+    assert str(tmp_path / "proj/mine.py") in said and "; read these files" in said
+    Path("proj/mine.py").write_text(BLOCK + "# later\n", encoding="utf-8")
     for folder in ("theirs", "begun"):
-        code, said = alray("study", "--resume", folder)
-        assert code == 2 and f"{folder}: --allow-code: code that this study has not run here" in said
-        assert str(tmp_path / "proj/mine.py") in said and "; read these files" in said
+        code, said = alray("study", "--resume", folder, "--allow-code")
+        assert code == 2 and "the code is no longer that which the study began with: mine.py" in said
     assert len(began) == 2 and not Path("proj/ran").exists()
-    assert alray("study", "--resume", "begun", "--allow-code")[0] == INTERRUPTED and len(began) == 3
+    Path("proj/mine.py").write_text(BLOCK, encoding="utf-8")
+    assert alray("study", "--resume", "theirs", "--allow-code")[0] == INTERRUPTED and len(began) == 3
     Path("begun/trials").rename("elsewhere")
     Path("begun/trials").symlink_to(tmp_path / "elsewhere")
     code, said = alray("study", "--resume", "begun", "--allow-code")

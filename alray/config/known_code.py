@@ -106,7 +106,7 @@ def origin_of(run_dir: Location, copy: Path) -> Path:
         copy: the code of the run folder, on this machine.
     """
     files = dict(_files(copy))
-    record = _read(run_dir / RECORD)
+    record = read_record(run_dir)
     if record is None or not record.is_known:
         raise refused("code that did not run here", files, str(run_dir / CODE))
     changed = [f"{name} (changed in the run folder)" for name in _differing(copy, files, record)]
@@ -129,6 +129,13 @@ def changed_files(record: CodeRecord) -> list[str]:
     return [name for name, sha in record.files.items() if not _is(Path(record.root) / name, sha)]
 
 
+def named(files: Iterable[str]) -> str:
+    """The first of these files, and how many more there are."""
+    all_files = list(files)
+    more = f" and {len(all_files) - _MOST_NAMED:,} more" if len(all_files) > _MOST_NAMED else ""
+    return f"{', '.join(all_files[:_MOST_NAMED])}{more}"
+
+
 def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
     """The error that names code that may not run.
 
@@ -136,18 +143,17 @@ def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
         what: kind of code.
         folder: the folder that brings it.
     """
-    named = list(files)
-    more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
     return RequestError(
-        f"{what} does not run unless it is allowed: {', '.join(named[:_MOST_NAMED])}{more}",
+        f"{what} does not run unless it is allowed: {named(files)}",
         file=folder,
         key="--allow-code",
         hint="read these files; if they may run, pass --allow-code (in Python, allow_code=True)",
     )
 
 
-def _read(file: Location) -> CodeRecord | None:
-    """The record in a file; None if there is none, or something else."""
+def read_record(run_dir: Location) -> CodeRecord | None:
+    """The record in a run folder; None if there is none, or something else."""
+    file = run_dir / RECORD
     if not file.is_file() or (isinstance(file, Path) and file.stat().st_size > _LARGEST_RECORD):
         return None
     try:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from alray.config.known_code import sha256
+from alray.config.known_code import CODE, CodeRecord, changed_files, named, sha256
 from alray.config.loading.inputs import load_own_spec
 from alray.config.loading.load import dump_spec
+from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
 from alray.config.study.load import LoadedStudy, dump_study, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, CheckpointError, RequestError
 from alray.core.run_folder.records import replace_file, write_json
+from alray.core.run_folder.store import new_folder
 from alray.core.storage import disk
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import names_a_scheme
@@ -43,29 +46,35 @@ class StudyFolder:
     path: Path
 
     @classmethod
-    def make(cls, loaded: LoadedStudy, study_dir: Path | None, objects: Objects = NO_OBJECTS) -> StudyFolder:
+    def make(
+        cls,
+        loaded: LoadedStudy,
+        study_dir: Path | None,
+        objects: Objects = NO_OBJECTS,
+        lock: Callable[[Path], None] = lambda folder: None,
+    ) -> StudyFolder:
         """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty.
 
         Args:
             objects: that a Python program gave; the folder has their hashes alone.
+            lock: keeps others out of the folder, before anything is written to it.
         """
-        if study_dir is None:
-            study_dir = Path("studies") / f"{loaded.study.study}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if study_dir.exists() and not _is_free(study_dir):
-            raise RequestError(
-                "the study folder is not empty",
-                file=str(study_dir),
-                hint="choose another folder, by --output, or continue with `alray study --resume`",
-            )
+        if study_dir is not None:
+            _require_free(study_dir)
+        path = Path("studies") / loaded.study.study if study_dir is None else study_dir
         try:
-            disk.make_folders(study_dir / "trials")
+            if study_dir is None:
+                path = new_folder(path)
+            disk.make_folders(path / "trials")
         except OSError as error:
             raise RequestError(
                 f"the study folder cannot be made: {error.strerror}",
-                file=str(study_dir),
+                file=str(path),
                 hint="choose another folder, by --output",
             ) from error
-        folder = cls(study_dir.resolve())
+        folder = cls(path.resolve())
+        lock(folder.path)
+        _require_free(folder.path)  # another study may have begun here meanwhile
         write_json(folder.path / TRIALS, _begun(loaded, _identities(objects)).model_dump(mode="json"))
         replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has started
         return folder
@@ -74,9 +83,25 @@ class StudyFolder:
         """Keep what `grown` returned. The text of the study comes first: a study whose text alone has grown is one that
         grows at its next resume."""
         begun = self.begun
-        if (now := _begun(grown, begun.objects)) != begun:
+        now = _begun(grown, begun.objects)
+        if begun.code is not None:
+            now = now.model_copy(update={"code": {**(now.code or {}), **begun.code}})
+        if now != begun:
             replace_file(self.path / STUDY, dump_study(grown.study))
             write_json(self.path / TRIALS, now.model_dump(mode="json"))
+
+    def require_same_code(self, loaded: LoadedStudy) -> None:
+        """Raise RequestError, which names the files, if code of the user that the study began with has changed: its
+        trials would not have one network."""
+        root = code_root(loaded)
+        if changed := changed_files(CodeRecord(root=str(root), files=self.begun.code or {})):
+            copies = (self.trial_dir(each.number) / CODE for each in self.begun.trials)
+            copy = next((f" ({folder} has them)" for folder in copies if folder.is_dir()), "")
+            raise RequestError(
+                f"the code is no longer that which the study began with: {named(changed)}",
+                file=str(root),
+                hint=f"restore these files{copy}, or begin a new study",
+            )
 
     def require_same_objects(self, given: Objects) -> None:
         """Raise RequestError unless these are the objects with which the study began.
@@ -243,6 +268,15 @@ class StudyFolder:
         return read_json(self.path / TRIALS, Begun)
 
 
+def _require_free(study_dir: Path) -> None:
+    if study_dir.exists() and not _is_free(study_dir):
+        raise RequestError(
+            "the study folder is not empty",
+            file=str(study_dir),
+            hint="choose another folder, by --output, or continue with `alray study --resume`",
+        )
+
+
 def _is_free(study_dir: Path) -> bool:
     """Whether a study can begin in this folder: it is empty, or has what a study leaves that was killed before it had
     written its `study.yaml`."""
@@ -276,6 +310,18 @@ def _identities(objects: Objects) -> dict[str, str | None]:
     return found
 
 
+def code_root(loaded: LoadedStudy) -> Path:
+    """The folder that the modules of the user's classes lie in."""
+    return loaded.study.base.parent.resolve()
+
+
+def code_of(loaded: LoadedStudy) -> set[Path]:
+    """The files of the user's code that trials may load."""
+    specs = (*loaded.specs, *loaded.ends.values())
+    references = {reference for spec in specs for _, reference, _ in marked(spec, OwnClass)}
+    return own_files(references, code_root(loaded))
+
+
 def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
     """The points and trials of a study, in the types that JSON has.
 
@@ -297,6 +343,7 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         "points": points,
         "skipped": [{"point": dict(each.point.values), "reason": each.reason} for each in loaded.skipped],
         "trials": trials,
+        "code": CodeRecord.of(code_root(loaded), code_of(loaded)).files,
         "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))

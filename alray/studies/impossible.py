@@ -21,7 +21,7 @@ def _of_trial(record: TrialRecord) -> Iterator[str]:
     summary, times = record.summary, record.times
     if summary is None:
         return
-    label = f"trial {record.number} ({label_of(record.point)}, seed {record.seed})"
+    label = f"trial {record.number} ({label_of(record.point) or 'the base'}, seed {record.seed})"
     for doubt in summary.doubts:
         yield f"{label}: {doubt}"
     if times is None or times.training_s is None or summary.doubts:

@@ -53,6 +53,8 @@ class Begun(BaseModel):
     points: list[Point]
     skipped: list[SkippedPoint] = []
     trials: list[Trial]
+    # of the user's code: SHA-256 of each file by its path below the folder of the base; None in older folders
+    code: dict[str, str] | None = None
     objects: dict[str, str | None] = {}  # that a Python program gave: SHA-256 of each, null where nothing is compared
 
 

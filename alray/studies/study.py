@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.config.known_code import CodeRecord, refused, sha256
+from alray.config.loading.inputs import names_code
 from alray.config.loading.load import SpecSource
-from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects
-from alray.config.sections.grammar import marked
-from alray.config.sections.own_code import PREFIX, OwnClass
 from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, load_study
 from alray.config.study.section import Asha
@@ -35,10 +33,11 @@ from alray.runtime.local_ray.watch import told_of_loss
 from alray.runtime.options import require_launched_once
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.busy import StudyMachine, is_disturbed, taken_from
-from alray.studies.folder import STUDY, StudyFolder, require_on_disk
+from alray.studies.folder import STUDY, StudyFolder, code_of, code_root, require_on_disk
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
 from alray.studies.trial import TrialOrder, record_of
+from alray.studies.tunes_environment import tunes_environment
 
 if TYPE_CHECKING:
     from alray.studies.tuning import End
@@ -162,6 +161,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         return write_report(begun)
     if begun is not None:
         begun.require_same_objects(options.objects)
+        begun.require_same_code(loaded)
     if loaded.skipped:
         of, first = counted(len(loaded.skipped), "point"), loaded.skipped[0]
         watcher.note(f"{of} skipped, which the report lists; {first.point.label}: {first.reason}")
@@ -177,7 +177,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         folder = begun
         sessions = _sessions_left(loaded, begun)
         for session in sessions:  # each connects anew, and so starts a Ray and its processes anew
-            with connect(options.address, largest) as connection:
+            with tunes_environment(), connect(options.address, largest) as connection:
                 if session == sessions[0]:
                     for warning in connection.warnings:
                         watcher.note(warning)
@@ -229,10 +229,13 @@ def _made(
     loaded: LoadedStudy, options: StudyOptions, watcher: Watcher, specs: Sequence[Spec], stack: ExitStack
 ) -> StudyFolder:
     """The folder of a study that begins, locked until the stack ends."""
-    folder = StudyFolder.make(loaded, options.study_dir, options.objects)
+
+    def lock(folder: Path) -> None:
+        stack.enter_context(locked(folder, watcher.note, "study"))
+
+    folder = StudyFolder.make(loaded, options.study_dir, options.objects, lock)
     if (record := _code_of(loaded, folder)) is not None:
         record.remember(watcher.note)
-    stack.enter_context(locked(folder.path, watcher.note, "study"))
     try:
         _require_shared(folder, loaded.study.base, specs)
     except PlanError:
@@ -263,11 +266,10 @@ def _with_resume_hint(error: StageError, folder: StudyFolder) -> AlrayError:
 
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
     """The code of the user that the trials load, together with the text of the study; None if they load none."""
-    root, text = loaded.study.base.parent.resolve(), (folder.path / STUDY).read_bytes()
-    references = {reference for section in loaded.specs for _, reference, _ in marked(section, OwnClass)}
-    if not references and PREFIX.encode() not in text:  # settings that are drawn later may name classes too
+    if not any(names_code(spec) for spec in (*loaded.specs, *loaded.ends.values())):
         return None
-    return CodeRecord.of(root, own_files(references, root), study=sha256(text))
+    text = (folder.path / STUDY).read_bytes()
+    return CodeRecord.of(code_root(loaded), code_of(loaded), study=sha256(text))
 
 
 def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> bool:

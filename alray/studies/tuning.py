@@ -11,7 +11,6 @@ import importlib
 import io
 import logging
 import math
-import os
 import pickle
 import shutil
 import sys
@@ -68,13 +67,6 @@ class TrialListener:
     stop_requested: Callable[[], bool] = lambda: False
 
 
-_QUIET = {
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of trials that fail while the study stops: nobody asks for them
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-}
 _UNTOLD_S = 20.0
 """Seconds without a new trial before the study prints a note: Ray starts processes in that time."""
 
@@ -296,7 +288,8 @@ def run_trials(
     propose: Propose | None,
     listener: TrialListener,
 ) -> None:
-    """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
+    """Run the trials on the connected cluster, within `tunes_environment`. Returns when all have ended, or at the first
+    Ctrl-C.
 
     A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
     that run, where the disk is full; and CheckpointError where the record of a trial is damaged.
@@ -306,7 +299,6 @@ def run_trials(
         asha: stops bad trials of each point; None: every trial runs to its end.
         propose: gives the settings of each trial; None: they are known.
     """
-    os.environ |= _QUIET
     _load_callbacks()
     by_number = {order.trial.number: order for order, _ in orders}
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}

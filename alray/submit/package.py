@@ -79,21 +79,23 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
         study = load_study(spec_file, overrides)
         base = study.study.base.resolve()
         specs = [load_spec(base, trial.overrides) for trial in study.trials]
+        ends = [load_spec(base, overrides) for overrides in study.ends]
         command = "study"
         name = study.study.study
         files = {file, base}
     else:
         specs = [load_spec(spec_file, overrides)]
+        ends = []
         command = "run"
         name = specs[0].spec.name
         files = {file}
         base = file
-    for loaded in specs:
+    for loaded in (*specs, *ends):
         files |= {*loaded.bases, *_named(loaded, base.parent, allow_code=allow_code)}
     for path in include:
         if not path.exists():
             raise RequestError("there is no such file or folder", file=str(path), key="--include", hint="correct it")
-        files |= set(_all_files(path.resolve()))
+        files |= set(_all_files(path.parent.resolve() / path.name))
     _require_small(files)
     root = Path(os.path.commonpath([each.parent for each in files]))
     return Package(command, name, root, file, tuple(sorted(files)), tuple(loaded.spec for loaded in specs))

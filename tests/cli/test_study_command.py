@@ -241,6 +241,30 @@ def test_a_study_grows_by_trials_that_come_after_those_it_has(study: Path, kind:
             folder.grown(load_study(folder.path / "study.yaml", [shrunk]))
 
 
+def test_code_that_was_edited_since_a_study_began_is_refused(
+    alray: Callable[..., Any], study: Path, one_thread: None
+) -> None:
+    """Two seeds of a point would be two networks, also where the user allows the code. Where nothing is left to run, it
+    does no harm."""
+    own = "search: {kind: optuna, trials: 1, space: {model.components.2: {choice: [{block: 'python:mine.Own'}]}}}"
+    study.write_text(f"study: own\nbase: x.yaml\n{own}\n", encoding="utf-8")
+    text = "from torch import nn\nclass Own(nn.Flatten): ...\n"
+    Path("mine.py").write_text(text)
+    folder = StudyFolder.make(load_study(study), Path("out"))
+    Path("mine.py").write_text(text.replace("Flatten", "Tanh"))
+    refused = "the code is no longer that which the study began with: mine.py; restore these files"
+    assert refused in alray("study", "--resume", "out", "--allow-code").errors
+    assert refused in alray("study", "--resume", "out", "repeats=2", "--allow-code").errors
+    folder.write(record_of(load_study(study).trials[0], "failed", "it had no room"))
+    assert "repeats" not in alray("study", "--resume", "out", "max_concurrent=1", "--allow-code").errors
+    assert refused in alray("study", "--resume", "out", "repeats=2", "--allow-code").errors
+    Path("mine.py").write_text(text)
+    loaded = load_study(study, ["repeats=2"])
+    folder.require_same_code(loaded)
+    folder.keep(folder.grown(loaded))
+    assert folder.begun.code == {"mine.py": hashlib.sha256(text.encode()).hexdigest()}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
@@ -310,6 +334,30 @@ def test_a_target_ends_a_trial_and_divergence_is_a_result(
     assert wild.status == "diverged" and wild.reason
     said = alray("study", "--resume", "out")
     assert (said.code, said.err) == (0, "")
+
+
+def test_two_studies_of_one_name_in_one_second_have_two_folders(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As two runs have."""
+    monkeypatch.setattr("time.strftime", lambda *form: "now")
+    loaded = load_study(study)
+    made = [StudyFolder.make(loaded, None).path for _ in range(3)]
+    assert [path.relative_to(Path.cwd()) for path in made] == [
+        Path("studies/scaling-now"),
+        Path("studies/scaling-now_2"),
+        Path("studies/scaling-now_3"),
+    ]
+
+
+def test_two_studies_that_begin_at_once_in_one_folder_are_told_apart(study: Path) -> None:
+    loaded = load_study(study)
+
+    def lock(folder: Path) -> None:
+        """While this study waits for the lock, another one begins."""
+        assert not (folder / "trials.json").exists()
+        StudyFolder.make(loaded, folder)
+
+    with pytest.raises(RequestError, match="the study folder is not empty"):
+        StudyFolder.make(loaded, Path("out"), lock=lock)
 
 
 def test_one_process_at_a_time_runs_a_study(study: Path, alray) -> None:

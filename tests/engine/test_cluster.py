@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import socket
 import time
+from concurrent.futures import wait
 from dataclasses import dataclass
 
 import psutil
@@ -11,15 +13,17 @@ import pytest
 import ray
 from ray.util.placement_group import placement_group
 
+from alray import orchestrate
 from alray.core.errors import DataError, PlanError, RequestError, StageError
 from alray.orchestrate import Options, run_spec
-from alray.runtime.cluster import links
+from alray.runtime.cluster import connect, links
 from alray.runtime.cluster.nodes import living_nodes, on_node
 from alray.runtime.cluster.placement import Placement
 from alray.runtime.cluster.room import require_room
 from alray.runtime.cluster.survey import NodeFacts, survey
 from alray.runtime.graph.processes import StageProcesses
 from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.planner.planning import Planner
 from alray.runtime.runner.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
@@ -70,6 +74,53 @@ def test_no_cluster_there(workshop) -> None:
         attached(workshop, "ray://127.0.0.1:10001", name="client")
     with pytest.raises(RequestError, match="is the address of a dashboard; send the run there with `alray submit`"):
         attached(workshop, "http://127.0.0.1:8265", name="dashboard")
+
+
+def test_an_address_that_does_not_answer_is_told_before_the_data_are_read(workshop, monkeypatch) -> None:
+    monkeypatch.setattr(connect, "_ANSWERING_S", 0.2)
+    monkeypatch.setattr(orchestrate, "open_planner", lambda *asked: pytest.fail("the data are read"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RequestError, match=r"no Ray cluster answers at .*: what listens there does not answer"):
+            attached(workshop, address)
+    with pytest.raises(RequestError, match="Connection refused"):
+        attached(workshop, address)
+
+
+def test_a_cluster_that_refuses_is_told_before_the_data_are_read(workshop, cluster, monkeypatch) -> None:
+    """It refuses the token, or has another version, while torch is loaded."""
+    begin = RayEngine.connect
+
+    def begin_and_wait(self, address) -> None:
+        begin(self, address)
+        wait([self._connected])
+
+    def refuse(address: str) -> None:
+        raise RequestError("the cluster refuses this token")
+
+    monkeypatch.setattr(RayEngine, "connect", begin_and_wait)
+    monkeypatch.setattr(connect, "_require_token", refuse)
+    monkeypatch.setattr(Planner, "open", lambda *asked, **named: pytest.fail("the data are read"))
+    with pytest.raises(RequestError, match="refuses this token"):
+        attached(workshop, cluster.address)
+
+
+def test_another_cluster_than_the_one_at_hand_is_refused(workshop, cluster, local_ray) -> None:
+    """The address was set aside without a word."""
+    port = cluster.address.rpartition(":")[2]
+    with connect.connect(f"localhost:{port}", []) as connection, connect.connect("auto", []):
+        assert not connection.own
+    for other in ("127.0.0.1:1", f"192.0.2.1:{port}"):
+        with pytest.raises(RequestError, match=f"connected to the Ray at `{cluster.address}`, not to `{other}`"):
+            attached(workshop, other)
+
+
+def test_local_is_a_ray_of_our_own(monkeypatch) -> None:
+    """The one that Ray starts for this word takes connections from everywhere."""
+    for given, variable in (("local", None), ("local", "10.0.0.1:6379"), (None, "local"), (None, None)):
+        monkeypatch.setenv("RAY_ADDRESS", variable or "")
+        assert connect.address_to_attach_to(given) is None
+    assert connect.address_to_attach_to("10.0.0.2:6379") == "10.0.0.2:6379"
 
 
 @pytest.mark.full

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from alray.core.errors import CheckpointError, SpecError
-from alray.core.run_folder.records import effective, read
+from alray.core.run_folder.records import effective, read, read_environment
+from alray.core.run_folder.store import latest_manifest
 from alray.report.compare import ComparedRun
+from alray.runtime.graph.inline import InlineGraph
 from alray.studies.listing import rows_in
 
 from .conftest import Asked, Watching
@@ -249,6 +251,22 @@ def test_a_pipeline_keeps_its_micro_batches(workshop, stopping) -> None:
     with pytest.raises(SpecError, match=r"`pipeline.micro_batches` from 4 to 8 "):
         workshop.resume("pipeline.micro_batches=8", "run.epochs=3")
     assert workshop.resume("run.epochs=3").summary.status == "finished"
+
+
+def test_a_resume_compares_the_devices_of_the_stages(workshop, stopping, monkeypatch) -> None:
+    """On a cluster the driver may have no GPU: its processor was recorded, and the stages' GPUs were never compared."""
+    there = {"device": "H100", "torch": "2.0", "alray": "0.3"}
+    monkeypatch.setattr(InlineGraph, "environment", lambda graph: there)
+    workshop.run("pipeline.partition=[2,2]", asked=stopping(6))
+    manifest = latest_manifest(workshop.folder / "run")
+    for recorded in (manifest["environment"], read_environment(workshop.folder / "run")):
+        assert recorded.items() >= there.items() and recorded["engine"] == "inline"
+    there["device"] = "A100"
+    stopping(None)
+    watching = Watching()
+    workshop.resume("pipeline.partition=[1,3]", watching=watching)
+    said = [note for note in watching.notes if note.startswith("the weights will")]
+    assert said == ["the weights will not be bit-equal to those of an unbroken run: device was H100, is A100"]
 
 
 def test_a_flipped_byte(workshop) -> None:

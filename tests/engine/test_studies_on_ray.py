@@ -283,7 +283,9 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
     variants = f"{{al: {{{telling}}}, bp: {{{telling}, {naive}}}, dying: {{{dying}}}, last: {{{telling}, seed: 4}}}}"
     both = "set: {run.max_failures: 0, pipeline.stages: 2}\nmax_concurrent: 1\n"
     path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
+    before = dict(os.environ)
     done = alray.study(path, output=workshop.folder / "out", progress=False)
+    assert dict(os.environ) == before, "a Ray Tune of the user's own in this process is as before"
     assert len(done.runs) == len(done.table()) == 3
     (lost,) = StudyFolder.open(workshop.folder / "out").lost()
     assert (lost.reason or "").startswith("stage 1 died")

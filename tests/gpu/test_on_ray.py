@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+
+from alray.core.run_folder.records import read_environment
+from alray.core.run_folder.store import latest_manifest
+from alray.runtime.device import devices
 
 from ..engine.conftest import Workshop
 from ..engine.test_same_bits import same
@@ -41,6 +46,16 @@ def test_one_stage(workshop: Workshop, gpu_reference) -> None:
     same(run, gpu_reference)
     if SIMULATED:  # a real GPU has other bits
         same(run, workshop.run(*CPU, "pipeline.stages=1", name="cpu"))
+
+
+def test_a_driver_without_a_gpu_records_that_of_its_stages(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the head of a cluster. The processor of the driver was recorded, and compared at a resume."""
+    with monkeypatch.context() as on_a_head:
+        on_a_head.setattr(devices, "at_hand", lambda device: torch.device("cpu"))
+        workshop.run(*ON_GPU, "pipeline.stages=1", inline=False)
+    gpu = devices.device_name(devices.pick("auto"))
+    recorded = read_environment(workshop.folder / "run"), latest_manifest(workshop.folder / "run")["environment"]
+    assert [each["device"] for each in recorded] == [gpu, gpu]
 
 
 @pytest.mark.few

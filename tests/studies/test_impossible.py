@@ -55,9 +55,11 @@ def test_an_epoch_that_is_faster_than_its_devices_can_be() -> None:
 )
 def test_training_that_takes_less_time_than_its_stages_compute(stages: int, training_s: float, is_said: bool) -> None:
     """Ten mini-batches of 0.1 s over all stages: each computes half a second at least, if there are two."""
-    one = trial(0, {"variant": "al"}, ran={"stages": stages}, times=times(training_s, training_s, 0.1))
-    found = warnings_of(results([one]))
-    assert len(found) == is_said and all("do not rely on the times" in sentence for sentence in found)
+    for point, label in (({"variant": "al"}, "variant=al"), ({}, "the base")):
+        one = trial(0, point, ran={"stages": stages}, times=times(training_s, training_s, 0.1))
+        found = warnings_of(results([one]))
+        assert len(found) == is_said and all("do not rely on the times" in sentence for sentence in found)
+        assert all(sentence.startswith(f"trial 0 ({label}, seed ") for sentence in found)
 
 
 def test_the_doubt_of_a_trial_is_that_of_its_run() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alray.config.known_code import CodeRecord, write_record
 from alray.studies.figures import OTHER_DATA, warnings_of
 from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
@@ -292,3 +293,15 @@ def test_times_of_several_machines_or_versions_are_a_doubt_and_no_session(tmp_pa
     assert not found.one_session and accurate.doubts == []
     assert [made for made in ("Xeon", "EPYC", "torch 2.1;", "torch 2.15") if made not in str(made_with(of))] == []
     assert warnings_of(of) == [OTHER_DATA]
+
+
+def test_code_that_was_edited_between_trials_is_told(tmp_path: Path) -> None:
+    trials = [trial(number, {}, seed=number) for number in range(2)]
+    of = results(trials, tmp_path)
+    for each in trials:
+        of.trial_dir(each.number).mkdir(parents=True)
+        write_record(of.trial_dir(each.number), CodeRecord(root="/x", files={"mine.py": "1", "same.py": "2"}))
+    assert warnings_of(of) == []
+    write_record(of.trial_dir(1), CodeRecord(root="/x", files={"mine.py": "3", "same.py": "2"}))
+    (said,) = warnings_of(of)
+    assert said.startswith("The code changed while the study ran: ") and said.endswith(" (mine.py).")

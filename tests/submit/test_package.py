@@ -114,6 +114,29 @@ def test_a_study_takes_its_base_along(unpacked: Callable[[Package], tuple[Path, 
     assert len(load_study(spec).trials) == 2
 
 
+@pytest.mark.parametrize("kind", ["random", "optuna"])
+def test_a_search_takes_along_what_its_choices_name(
+    unpacked: Callable[[Package], tuple[Path, set[str]]], kind: str
+) -> None:
+    """Its trials may draw any of them, and a resume with more trials those that none has drawn so far."""
+    choice = "choice: [{block: linear, width: 3}, {block: 'python:blocks.Wide', width: 3}]"
+    search = f"search: {{kind: {kind}, trials: 1, space: {{model.components.0: {{{choice}}}, data.train: "
+    text = "study: two\nbase: mine.yaml\n" + search + "{choice: [../photos, ../other]}}}\n"
+    Path("specs/study.yaml").write_text(text, encoding="utf-8")
+    base = SPEC.replace('"python:blocks.Wide"', "linear")
+    Path("specs/mine.yaml").write_text(base, encoding="utf-8")
+    _, names = unpacked(package(Path("specs/study.yaml"), [], [], allow_code=False))
+    assert names == {"specs/study.yaml", "specs/mine.yaml", "other/3.png"} | CODE | PHOTOS
+
+
+def test_a_link_that_is_included_has_its_own_name_there(unpacked: Callable[[Package], tuple[Path, set[str]]]) -> None:
+    Path("specs/words.txt").symlink_to("../other/3.png")
+    Path("specs/more").symlink_to("../other")
+    include = [Path("specs/words.txt"), Path("specs/more")]
+    _, names = unpacked(package(Path("specs/mine.yaml"), [], include, allow_code=False))
+    assert names == {"specs/mine.yaml", "specs/words.txt", "specs/more/3.png"} | CODE | PHOTOS
+
+
 def test_an_absolute_path_is_one_of_the_cluster() -> None:
     packed = package(
         Path("specs/mine.yaml"), ["data.train=/scratch/photos"], [Path("specs/table.csv")], allow_code=False

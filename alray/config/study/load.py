@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -54,7 +54,12 @@ class Skipped:
 @dataclass(frozen=True)
 class LoadedStudy:
     """A study, its points with the spec of each, its trials in order, notes for the user, and the points that it
-    skips."""
+    skips.
+
+    Attributes:
+        ends: specs that together have every value of every choice of the search, and both ends of every range, by
+            their overrides. A trial may come to any of them, also one whose settings are drawn later.
+    """
 
     study: Study
     points: tuple[Point, ...]
@@ -62,6 +67,7 @@ class LoadedStudy:
     trials: tuple[Trial, ...]
     notes: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
+    ends: Mapping[tuple[str, ...], Spec] = field(default_factory=dict)
 
     def spec_of(self, trial: Trial) -> Spec:
         """The spec of a trial, with the values that were drawn for it."""
@@ -116,7 +122,7 @@ def load_study(
         )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
     notes, skipped = tuple(loader.notes), tuple(loader.skipped)
-    return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, notes, skipped)
+    return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, notes, skipped, loader.ends)
 
 
 def _read(source: SpecSource, overrides: Sequence[str], checks: Iterable[StudyCheck]) -> tuple[Study, SourceLocations]:
@@ -162,6 +168,7 @@ class _PointLoader:
         self._found: dict[tuple[object, ...], _Found] = {}
         self.points: list[Point] = []
         self.specs: list[Spec] = []
+        self.ends: dict[tuple[str, ...], Spec] = {}
         self.skipped: list[Skipped] = []
         self.notes: dict[str, None] = {}
         self.problems: list[Problem] = []
@@ -181,7 +188,9 @@ class _PointLoader:
                 continue
             self.specs.append(spec)
             for drawn in settings_at_the_ends(self._study.search, point) if self._study.search is not None else ():
-                self._spec(point, merged(point.settings, drawn))
+                settings = merged(point.settings, drawn)
+                if (end := self._spec(point, settings)) is not None:
+                    self.ends[tuple(setting.override for setting in settings)] = end
         if self._study.impossible == "skip":
             self._skip(impossible)
         self.problems = [self._located(found) for found in self._found.values()]

@@ -113,7 +113,8 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
             raise _not_empty(run_dir)
         return run_dir
     if run_dir is None:
-        run_dir = _new_folder(name)
+        with _making(Path("runs") / name):
+            run_dir = new_folder(Path("runs") / name)
     elif _taken(run_dir):
         raise _not_empty(run_dir)
     with _making(run_dir):
@@ -129,14 +130,14 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
     return run_dir.resolve()
 
 
-def _new_folder(name: str) -> Path:
-    """Make `runs/<name>-<time>`, or the first of `runs/<name>-<time>_2` and so on that is not there."""
-    first = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+def new_folder(path: Path) -> Path:
+    """Make `<path>-<time>`, or the first of `<path>-<time>_2` and so on that is not there. Raises OSError if it cannot
+    be made."""
+    first = path.with_name(f"{path.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     for number in itertools.count(1):
         folder = first if number == 1 else first.with_name(f"{first.name}_{number}")
-        with _making(folder):
-            if disk.make_folders(folder):
-                break
+        if disk.make_folders(folder):
+            break
     return folder
 
 

@@ -6,8 +6,10 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+
+import psutil
 
 from alray.core.errors import RequestError
 from alray.runtime.cluster.nodes import Bundle, living_nodes
@@ -16,6 +18,10 @@ from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environm
 from alray.runtime.local_ray.start import local_ray
 
 _LISTENING_S = 5.0
+_ANSWERING_S = 10.0
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""With which a connection of HTTP/2 begins, and so one of gRPC: the preface and empty settings (RFC 9113, 3.4). A
+server answers it with its own settings."""
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
@@ -33,15 +39,17 @@ def connect(
 ) -> Iterator[Connection]:
     """Connect to the cluster at `address` or RAY_ADDRESS; without either, start one on this machine for the bundles.
 
-    A cluster that was started here ends with the block.
-    Raises RequestError if no cluster answers at the address, and PlanError if the cluster can never hold the bundles.
+    A cluster that was started here ends with the block. One that this process is connected to already is taken.
+    Raises RequestError if no cluster answers at the address, or if this process is connected to another one, and
+    PlanError if the cluster can never hold the bundles.
     """
     import_ray()
     import ray
 
     from alray.core.compat import ray_worker
 
-    address = address or os.environ.get("RAY_ADDRESS") or None
+    require_reachable(address)
+    address = address_to_attach_to(address)
     with ExitStack() as stack:
         own = not ray.is_initialized() and address is None
         warnings: tuple[str, ...] = ()
@@ -56,13 +64,63 @@ def connect(
         yield Connection(own=own, warnings=warnings)
 
 
+def address_to_attach_to(address: str | None) -> str | None:
+    """This address, or RAY_ADDRESS; None where a Ray is started, also for Ray's word `local`: the one that Ray would
+    start takes connections from everywhere."""
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    return None if address == "local" else address
+
+
+def require_reachable(address: str | None) -> None:
+    """Raise RequestError, within seconds, if `connect` cannot attach to the cluster that it is to attach to.
+
+    Ray itself would try for a minute.
+    """
+    import ray
+
+    if ray.is_initialized():
+        _require_connected_to(address)
+    elif (found := address_to_attach_to(address)) is not None:
+        _require_listener(found)
+
+
+def _require_connected_to(address: str | None) -> None:
+    """Raise RequestError if the cluster that this process is connected to is not the one at this `host:port`."""
+    import ray
+
+    if address is None or ":" not in address:  # nothing, or a word that Ray knows
+        return
+    connected = ray.get_runtime_context().gcs_address
+    (host, _, port), (there, _, port_there) = address.rpartition(":"), connected.rpartition(":")
+    if port == port_there and (host == there or _numbers(host) & (_numbers(there) | _own_numbers(there))):
+        return
+    raise RequestError(
+        f"this process is connected to the Ray at `{connected}`, not to `{address}`",
+        key="--address",
+        hint="leave the address out, or call `ray.shutdown()` before",
+    )
+
+
+def _numbers(host: str) -> set[str]:
+    """The addresses of a host; none where its name is unknown."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
+
+
+def _own_numbers(host: str) -> set[str]:
+    """By which this machine may also be reached, where the host is this machine."""
+    here = {str(each.address) for of in psutil.net_if_addrs().values() for each in of}
+    return here if _numbers(host) & here else set()
+
+
 @contextmanager
 def _attached(address: str) -> Iterator[None]:
     """Attach to the cluster at this address, until the block ends."""
     import ray
 
     read_authentication_again()
-    _require_listener(address)
     _require_token(address)
     try:
         init_ray(address=address)
@@ -98,7 +156,7 @@ def _no_cluster(address: str, reason: str) -> RequestError:
 
 
 def _require_listener(address: str) -> None:
-    """Raise RequestError at once if nothing listens at `host:port`. Ray itself would try for a minute."""
+    """Raise RequestError at once if nothing listens at `host:port`, and after seconds if what listens is silent."""
     host, _, port = address.rpartition(":")
     if address.startswith(("http://", "https://")):
         raise RequestError(
@@ -116,7 +174,12 @@ def _require_listener(address: str) -> None:
     if not host or not port.isdigit():
         return  # a word that Ray knows, such as `auto`
     try:
-        socket.create_connection((host, int(port)), timeout=_LISTENING_S).close()
+        with socket.create_connection((host, int(port)), timeout=_LISTENING_S) as connection, suppress(ConnectionError):
+            connection.sendall(_GREETING)
+            connection.settimeout(_ANSWERING_S)
+            connection.recv(1)  # whatever it is: a server with TLS hangs up
+    except TimeoutError as error:
+        raise _no_cluster(address, "what listens there does not answer") from error
     except OSError as error:
         raise _no_cluster(address, str(error.strerror or error)) from error
 

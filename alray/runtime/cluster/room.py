@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from alray.core.errors import PlanError, StageError
 from alray.runtime.cluster.nodes import Bundle, ClusterNode, living_nodes
@@ -14,31 +16,75 @@ _UNTOLD_S = 5.0
 """Seconds without room before a run prints a note: what ran before it may still be ending."""
 _OWN_ROOM_S = 120.0
 """Seconds that a Ray that alray started may take to free what ended, and to start processes."""
+_MOST_WAYS = 100_000
+"""Ways to fill a node that are looked at: a second or so."""
 
 
-def require_room(
-    bundles: Sequence[Bundle], nodes: Sequence[dict[str, float]], labels: Mapping[str, str] | None = None
-) -> None:
+def require_room(bundles: Sequence[Bundle], nodes: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> None:
     """Raise PlanError if the nodes could not hold all bundles even if they were empty. A bundle lies on one node.
 
-    Bundles are placed largest first, each on the first node with room. For equal bundles this is exact.
+    Where bundles of so many kinds are asked for that the ways to place them are too many to look at, none is raised.
     """
-    free = [dict(node) for node in nodes]
-    for number, bundle in enumerate(sorted(bundles, key=lambda bundle: sorted(bundle.items()), reverse=True)):
-        for node in free:
-            if _fits(bundle, node):
-                for name, amount in bundle.items():
-                    node[name] = node.get(name, 0.0) - amount
-                break
-        else:
-            requested = " and ".join(f"{amount:g} {name}" for name, amount in bundle.items())
-            totals = ", ".join(f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in bundle)
-            raise PlanError(
-                f"{len(bundles)} stages of {requested} each can never be placed: the cluster has {totals} "
-                f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}, room for {number}",
-                key="resources.per_stage",
-                hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
-            )
+    if (held := _most_held(bundles, nodes)) is None or held == len(bundles):
+        return
+    kinds = Counter(" and ".join(f"{amount:g} {name}" for name, amount in bundle.items()) for bundle in bundles)
+    requested = f"of {next(iter(kinds))} each" if len(kinds) == 1 else f"({_listed(kinds)})"
+    names = dict.fromkeys(name for bundle in bundles for name in bundle)
+    totals = ", ".join(f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in names)
+    raise PlanError(
+        f"{len(bundles)} stages {requested} can never be placed: the cluster has {totals} "
+        f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}, room for {held}",
+        key="resources.per_stage",
+        hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
+    )
+
+
+def _listed(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} of {requested}" for requested, count in kinds.items())
+
+
+def _most_held(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> int | None:
+    """How many of the bundles have room on the nodes, in the best way to place them. None: the ways are too many.
+
+    After each node, what can be left is kept, as a number of bundles of each kind: of two, one that leaves no more of
+    any kind is enough.
+    """
+    kinds = Counter(tuple(sorted(_exact(bundle).items())) for bundle in bundles)
+    wanted = [dict(kind) for kind in kinds]
+    lefts = [tuple(kinds.values())]
+    looked_at = 0
+    for node in map(_exact, nodes):
+        found: set[tuple[int, ...]] = set()
+        for left in lefts:
+            for more in _fillings(wanted, left, node):
+                found.add(more)
+                looked_at += 1
+                if looked_at > _MOST_WAYS:
+                    return None
+        lefts = []
+        for left in sorted(found, key=sum):
+            if not any(all(map(operator.le, kept, left)) for kept in lefts):
+                lefts.append(left)
+    return len(bundles) - min(map(sum, lefts))
+
+
+def _fillings(wanted: Sequence[Bundle], left: tuple[int, ...], free: Bundle) -> Iterator[tuple[int, ...]]:
+    """What is left of each wanted kind in each way to fill a node; the last kind gets all the room there is."""
+    if not left:
+        yield ()
+        return
+    ways = [(left[0], dict(free))]
+    while ways[-1][0] and _fits(wanted[0], ways[-1][1]):
+        rest, room = ways[-1]
+        ways.append((rest - 1, {name: amount - wanted[0].get(name, 0.0) for name, amount in room.items()}))
+    for rest, room in ways if len(left) > 1 else ways[-1:]:
+        for others in _fillings(wanted[1:], left[1:], room):
+            yield (rest, *others)
+
+
+def _exact(resources: Bundle) -> Bundle:
+    """In whole ten-thousandths, as Ray counts."""
+    return {name: round(amount * 10_000) for name, amount in resources.items() if amount}
 
 
 def _fits(bundle: Bundle, free: Bundle) -> bool:

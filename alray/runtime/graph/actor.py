@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 import ray
@@ -16,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from alray.core import accelerator
+from alray.core.errors import PlanError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.appended import opened_log
 from alray.runtime.cluster.nodes import not_shared
@@ -79,7 +81,14 @@ class StageActor:
             created_s=psutil.Process().create_time(),
             sees_run_dir=is_marked(self._assignment.run_dir, self._run_token),
             gpu=None if self._assignment.device_kind == "cpu" else given_gpus()[0],
+            environment=self._environment(),
         )
+
+    def _environment(self) -> dict[str, Any] | None:
+        try:
+            return devices.environment(own_device(self._assignment))
+        except PlanError:
+            return None
 
     def host_store(self, host: str | None, whose: str) -> MeetingPoint:
         """Open a store on this host and return where others find it.

@@ -29,6 +29,10 @@ class Graph(ABC):
     def start(self, assignments: Sequence[Assignment]) -> None:
         """Start every stage. Each then runs by itself."""
 
+    def environment(self) -> dict[str, str]:
+        """`device`, `torch` and `alray` of the stages, once they have started; empty where they are in this process."""
+        return {}
+
     @abstractmethod
     def poll(self, timeout_s: float) -> list[StageStatus]:
         """The status of every stage, after at most `timeout_s` seconds. Each report is returned once.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ import psutil
 import ray
 from ray.exceptions import RayError
 
+from alray import __version__
+from alray.core.errors import PlanError
 from alray.runtime.channel.edge_kind import DeviceLocation
 from alray.runtime.cluster.placement import Placement
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
@@ -45,10 +47,32 @@ class ActorLocation:
     sees_run_dir: bool
     gpu: str | None = None
     """The GPU of the node that it computes on, by number or name; None: a processor."""
+    environment: Mapping[str, Any] | None = None
+    """What `alray.runtime.device.devices.environment` says there; None without such a device, which `start` tells."""
 
     @property
     def device_location(self) -> DeviceLocation:
         return DeviceLocation(self.node, self.gpu)
+
+
+def environment_of(locations: Sequence[ActorLocation], note: Callable[[str], None]) -> dict[str, str]:
+    """`device`, `torch` and `alray` of the processes of a run's stages: what their bits depend on.
+
+    Where they differ, all of them in one text. Several versions of torch are told to `note`.
+
+    Raises PlanError where a process has another version of alray than this one.
+    """
+    there = [(where.host, where.environment) for where in locations if where.environment is not None]
+    for host, environment in there:
+        if environment["alray"] != __version__:
+            raise PlanError(
+                f"a stage on {host} has alray {environment['alray']}, and this process alray {__version__}",
+                hint="install the same version on all nodes",
+            )
+    found = {name: sorted({of[name] for _, of in there}) for name in ("device", "torch", "alray")} if there else {}
+    if len(versions := found.get("torch", [])) > 1:
+        note(f"the stages have different versions of torch: {' and '.join(versions)}")
+    return {name: " and ".join(values) for name, values in found.items()}
 
 
 class StageProcess:

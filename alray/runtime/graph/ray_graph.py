@@ -18,7 +18,7 @@ from alray.runtime.device.out_of_memory import hint_for
 from alray.runtime.graph.actor import require_run_dir
 from alray.runtime.graph.answers import Answers
 from alray.runtime.graph.graph import Graph
-from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes
+from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes, environment_of
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
 from alray.runtime.rendezvous.store import Meeting, MeetingPoint
@@ -46,7 +46,8 @@ class RayGraph(Graph):
         Args:
             processes: returns one for each stage, replica by replica.
             run_token: content of the run folder's `.run`.
-            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended.
+            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended, and about
+                stages whose versions differ.
             keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
         """
         self._take_processes = processes
@@ -57,6 +58,7 @@ class RayGraph(Graph):
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
         self._locations: list[ActorLocation] = []
+        self._environment: dict[str, str] = {}
         self._polls: dict[Any, int] = {}
         self._answers = Answers()
 
@@ -74,7 +76,11 @@ class RayGraph(Graph):
         ]
         self._locations = self._call(become)
         self._require_shared_run_dir()
+        self._environment = environment_of(self._locations, self._note)
         self._meet()
+
+    def environment(self) -> dict[str, str]:
+        return self._environment
 
     def _meet(self) -> None:
         """Open the stores on which stages and replicas meet, and start every stage."""

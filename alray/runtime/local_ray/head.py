@@ -1,11 +1,17 @@
-"""The GCS and the raylet of the Ray that this process started: whether they run and answer, and their end."""
+"""The GCS and the raylet of the Ray that alray started in this process: whether they run and answer, and their end.
+
+A Ray that the user's program started in this process is none of alray's: here it counts as none.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 import subprocess
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import psutil
 
@@ -13,11 +19,30 @@ LEADING = ("gcs_server", "raylet")
 ANSWERING_S = 10.0
 
 
-def leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
-    """The GCS and the raylet of the Ray that this process started, with their names; none before they have started."""
+_is_ours = threading.Event()
+
+
+@contextmanager
+def ours() -> Iterator[None]:
+    """Within the block, a Ray that this process starts is alray's."""
+    _is_ours.set()
+    try:
+        yield
+    finally:
+        _is_ours.clear()
+
+
+def _node() -> Any:
+    """Ray's object of the node that alray started in this process; None before it has started and after its end."""
     from alray.core.compat import ray_worker
 
-    node = ray_worker._global_node
+    return ray_worker._global_node if _is_ours.is_set() else None
+
+
+def leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
+    """The GCS and the raylet of the Ray that alray started in this process, with their names; none before they have
+    started."""
+    node = _node()
     return [(name, info.process) for name in LEADING for info in node.all_processes.get(name, ())] if node else []
 
 
@@ -35,7 +60,7 @@ def status_of(process: psutil.Process) -> str:
 
 
 def is_stopped() -> bool:
-    """Whether somebody has stopped a leading process of the Ray that this process started (SIGSTOP)."""
+    """Whether somebody has stopped a leading process of that Ray (SIGSTOP)."""
     with suppress(psutil.NoSuchProcess):
         return any(
             status_of(psutil.Process(process.pid)) == psutil.STATUS_STOPPED for _, process in leading_processes()
@@ -44,10 +69,8 @@ def is_stopped() -> bool:
 
 
 def _gcs_address() -> tuple[str, int] | None:
-    """Where the GCS of the Ray that this process started listens; None before it has started and after its end."""
-    from alray.core.compat import ray_worker
-
-    node = ray_worker._global_node
+    """Where the GCS of that Ray listens; None before it has started and after its end."""
+    node = _node()
     if node is None or not node.all_processes.get("gcs_server"):
         return None
     host, _, port = node.gcs_address.rpartition(":")
@@ -67,7 +90,7 @@ def accepts_connections() -> bool:
 
 
 def end_leading_processes() -> bool:
-    """End both. False if this process started none."""
+    """End both. False if alray started none in this process."""
     address, leading = _gcs_address(), leading_processes()
     for _, process in leading:
         process.kill()

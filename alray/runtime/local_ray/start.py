@@ -18,7 +18,7 @@ import psutil
 from alray.core.errors import RunError
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.runtime.local_ray import reaper
-from alray.runtime.local_ray.head import LEADING, end_leading_processes, status_of
+from alray.runtime.local_ray.head import LEADING, end_leading_processes, ours, status_of
 from alray.runtime.local_ray.private import closed_to_others, private_folder
 from alray.runtime.local_ray.ray_init import import_ray, init_ray
 from alray.runtime.local_ray.watch import end_if_silent, watched
@@ -43,7 +43,7 @@ def local_ray(bundles: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, ...
 
     cores = len(os.sched_getaffinity(0))
     wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
-    with private_folder() as folder, closed_to_others():
+    with private_folder() as folder, closed_to_others(), ours():
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as they do.
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-local-ray")
         others = psutil.Process().children()

@@ -1,4 +1,4 @@
-"""Whether the Ray that this process started is lost: its GCS or its raylet ended, or was ended because it is silent.
+"""Whether the Ray that alray started here is lost: its GCS or its raylet ended, or was ended because it is silent.
 
 Without its GCS Ray starts, ends and places nothing, and after 60 seconds Ray's C++ code ends every process that waits
 for it. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as
@@ -25,11 +25,11 @@ from alray.runtime.local_ray.head import (
 _LOOKING_S = 1.0
 
 _no_more_calls = threading.Event()
-"""Set when this process calls the Ray that it started no more: it has learned of the loss, or no longer needs Ray."""
+"""Set when this process calls the Ray that alray started no more: it has learned of the loss, or needs Ray no more."""
 
 
 def is_lost() -> bool:
-    """Whether a leading process of the Ray that this process started has ended. False where it started none."""
+    """Whether a leading process of the Ray that alray started in this process has ended. False where there is none."""
     return ended_process() is not None
 
 
@@ -42,7 +42,7 @@ def require_not_lost() -> None:
 
 
 def end_if_silent() -> bool:
-    """End the Ray that this process started if a leading process is stopped, or if its GCS does not answer.
+    """End the Ray that alray started in this process if a leading process is stopped, or if its GCS does not answer.
 
     A process that is stopped, or that no message reaches, has not ended. Calls that need the GCS would wait for a
     minute, and then raise an error or end this process; without an answer of the raylet, `shutdown` waits without end.

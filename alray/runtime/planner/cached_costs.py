@@ -9,8 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from alray.config.known_code import CodeRecord
 from alray.config.loading.inputs import packages_of
+from alray.config.loading.own_files import own_files
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
 from alray.config.sections.spec import Spec
+from alray.config.user_code import UserCode
 from alray.core.run_folder.records import write_json
 from alray.core.storage.json_file import read_json
 from alray.models.encoder import EncoderFacts
@@ -22,9 +27,11 @@ from alray.runtime.probe.measure import Surroundings
 MEASURED_AGAIN = "delete this file: it is measured again"
 
 
-def cached_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Callable[[], Costs]) -> Costs:
+def cached_costs(
+    folder: Path, spec: Spec, code: UserCode, surroundings: Surroundings, measure: Callable[[], Costs]
+) -> Costs:
     """The costs of a spec's components: those that `folder` keeps, else measured now and kept there."""
-    file = folder / f"{_key(spec, surroundings)}.json"
+    file = folder / f"{_key(spec, code, surroundings)}.json"
     if file.is_file():
         return read_json(file, Costs, MEASURED_AGAIN)
     costs = measure()
@@ -33,40 +40,40 @@ def cached_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: 
     return costs
 
 
-def cached_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts, ...]:
+def cached_encoders(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> tuple[EncoderFacts, ...]:
     """The facts about a spec's encoders on such samples that `folder` holds; () if none.
 
     To find it out, torch loads its compiler, which takes a second.
     """
-    file = _encoders_file(folder, spec, sample)
+    file = _encoders_file(folder, spec, code, sample)
     if not file.is_file():
         return ()
     first, *others = read_json(file, list[dict[str, Any]], MEASURED_AGAIN)
     return (EncoderFacts.from_json(first, sample), *(EncoderFacts.from_json(each, None) for each in others))
 
 
-def cache_encoders(folder: Path, spec: Spec, encoders: Sequence[EncoderFacts]) -> None:
+def cache_encoders(folder: Path, spec: Spec, code: UserCode, encoders: Sequence[EncoderFacts]) -> None:
     """Keep in `folder` what was found of a spec's encoders, unless it is there."""
-    file = _encoders_file(folder, spec, encoders[0].input)
+    file = _encoders_file(folder, spec, code, encoders[0].input)
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         write_json(file, [facts.as_json() for facts in encoders])
 
 
-def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
+def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> Path:
     kind = "samples" if sample.dtype.is_floating_point else "words"
     if sample.tokens is not None:
         kind = f"{sample.tokens} tokens"
     elif sample.numbers is not None:
         kind = f"{sample.numbers} numbers"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
-    described += packages_of(spec).items()
+    described += [*packages_of(spec).items(), _own_code(spec, code)]
     if spec.method.encoders_take_samples:
         described.append(spec.method.kind)
     return folder / f"encoders-{_short_hash(described)}.json"
 
 
-def _key(spec: Spec, surroundings: Surroundings) -> str:
+def _key(spec: Spec, code: UserCode, surroundings: Surroundings) -> str:
     """A text that is equal for runs whose components cost the same on this machine.
 
     The optimizer's numbers, such as its rate, count only as zero or not.
@@ -80,7 +87,13 @@ def _key(spec: Spec, surroundings: Surroundings) -> str:
     around |= {"precision": spec.run.precision, "compile": spec.run.compile}
     if spec.pipeline.messages is not None:
         around["messages"] = spec.pipeline.messages.model_dump(mode="json")
-    return _short_hash([described, around, environment(surroundings.device), packages_of(spec)])
+    return _short_hash([described, around, environment(surroundings.device), packages_of(spec), _own_code(spec, code)])
+
+
+def _own_code(spec: Spec, code: UserCode) -> dict[str, str]:
+    """The hash of each file of the user's code that a spec needs."""
+    references = [reference for _, reference, _ in marked(spec, OwnClass)]
+    return CodeRecord.of(code.root, own_files(references, code.root)).files
 
 
 def _short_hash(described: Any) -> str:

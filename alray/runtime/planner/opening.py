@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from alray.config.known_code import require_no_run_folder
@@ -23,10 +24,18 @@ class Teller(Protocol):
         """Called with a line for the user."""
 
 
-def open_planner(loaded: LoadedSpec, options: Options, teller: Teller, *, without_data: bool = False) -> Planner:
+def open_planner(
+    loaded: LoadedSpec,
+    options: Options,
+    teller: Teller,
+    *,
+    without_data: bool = False,
+    before_data: Callable[[], None] = lambda: None,
+) -> Planner:
     """The planner of a spec, with its data opened.
 
     Args:
+        before_data: is called once torch is loaded, before the data are opened, which may take long.
         without_data: as for `Planner.open`.
     """
     for line in loaded.notes:
@@ -35,6 +44,7 @@ def open_planner(loaded: LoadedSpec, options: Options, teller: Teller, *, withou
     from alray.data import progress
     from alray.runtime.planner.planning import Planner
 
+    before_data()
     teller.doing("opening the data")
     if options.code is None and not options.allow_code:
         require_no_run_folder(loaded)

@@ -172,7 +172,7 @@ class Planner:
         surroundings = self.surroundings(one_process=one_process)
         if study is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
-            return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
+            return cached_costs(study / "costs", self.workload.spec, self.workload.code, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
     def costs_for_others(self, note: Note = lambda line: None) -> Costs:
@@ -517,8 +517,8 @@ def _evaluation_batches(workload: Workload) -> int:
 
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
     """The workload of a trial. The study keeps what is found of its encoders."""
-    workload = Workload.open(spec, code, known=partial(cached_encoders, study / "costs", spec))
-    cache_encoders(study / "costs", workload.spec, workload.network.blocks)
+    workload = Workload.open(spec, code, known=partial(cached_encoders, study / "costs", spec, code))
+    cache_encoders(study / "costs", workload.spec, code, workload.network.blocks)
     return workload
 
 

@@ -16,7 +16,7 @@ from alray.core.errors import PlanError, StageError
 from alray.runtime.cluster.nodes import Bundle, reason_of
 from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.graph.graph import Graph
-from alray.runtime.graph.processes import end_processes
+from alray.runtime.graph.processes import end_processes, environment_of
 from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
 from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
 from alray.runtime.stage.assignment import Assignment
@@ -58,6 +58,7 @@ class TrainGraph(Graph):
         self._fitting: Any = None
         self._pending: Any = None
         self._latest = WorkerReports()
+        self._environment: dict[str, str] = {}
         self._taken: dict[int, StageStatus] = {}
 
     def start(self, assignments: Sequence[Assignment]) -> None:
@@ -89,6 +90,10 @@ class TrainGraph(Graph):
         )
         self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
         wait_for_room(self._workers_came, self._bundles, self._labels, self._note, whose="replicas")
+        self._environment = environment_of(list(self._latest.locations.values()), self._note)
+
+    def environment(self) -> dict[str, str]:
+        return self._environment
 
     def _workers_came(self) -> bool:
         """Whether all workers have reported."""

@@ -93,6 +93,7 @@ class Driver:
         assign: makes the assignments of all stages for a plan and a start.
         replan: is called after a failure; it returns the plan for what is left of the cluster.
         stop_after: as in `Options`; the assignments say the same.
+        started: is called with each graph that has started.
     """
 
     run_dir: Location
@@ -106,6 +107,7 @@ class Driver:
     observer: Observer
     interrupts: StopRequests
     stop_after: int | None = None
+    started: Callable[[Graph], None] = lambda graph: None
 
     def run(self, start: Start) -> Outcome:
         """Run from `start` to the end.
@@ -167,6 +169,7 @@ class Driver:
             self.recorder.begin(self.plan, start.step)
             try:
                 graph.start(self.assign(self.plan, start))
+                self.started(graph)
             except AlrayError as error:
                 return NextStep("failed", None, error, again=isinstance(error, StageError)), step
             while True:

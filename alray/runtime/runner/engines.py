@@ -5,7 +5,6 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,7 +22,7 @@ from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.cluster.connect import connect
+from alray.runtime.cluster.connect import address_to_attach_to, connect, require_reachable
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
 from alray.runtime.local_ray.ray_init import import_ray
@@ -53,6 +52,9 @@ class Engine(FindsDevices, ABC):
 
     def close(self) -> None:
         """End everything that still runs, and free what it took. A second call does nothing."""
+
+    def require_not_failed(self) -> None:
+        """Raise what went wrong in the background so far. Returns at once."""
 
     def wait_until_ready(self) -> None:
         """Wait until nothing that was started in the background takes processors, so that times can be measured.
@@ -122,11 +124,15 @@ class ClusterEngine(Engine):
         self._metrics: RunMetrics | None = None
 
     def connect(self, address: str | None) -> None:
-        """Begin to connect to the cluster at this address, or to start one. Returns at once."""
+        """Begin to connect to the cluster at this address, or to start one. Returns at once.
+
+        Raises RequestError as `require_reachable`: before the data are read, which may take long.
+        """
         import_ray()  # here, because two threads that import at once may wait for each other
         import ray
 
-        self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
+        require_reachable(address)
+        self._attaches = address_to_attach_to(address) is not None or ray.is_initialized()
         self._address = address
         self._signals.enter_context(sigterm_as_sigint())
         self._connected = self._thread.submit(self._connect)
@@ -164,6 +170,10 @@ class ClusterEngine(Engine):
         self._cluster.close()
         self._thread.shutdown()
         self._signals.close()
+
+    def require_not_failed(self) -> None:
+        if self._connected.done():
+            self._connected.result()
 
     def wait_until_ready(self) -> None:
         self._connected.result()

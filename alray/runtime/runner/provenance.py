@@ -62,6 +62,11 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
     replace_file(file, text)
 
 
+def describe_stages(run_dir: Location, surroundings: dict[str, Any]) -> None:
+    """Write to `environment.json` what the stages compute on, which is known once they have started."""
+    write_json(run_dir / "environment.json", {**(read_environment(run_dir) or {}), **surroundings})
+
+
 def require_own_spec(run_dir: Location) -> None:
     """Raise SpecError if `spec.yaml` is not what alray wrote. Folders of older versions do not tell."""
     file, known = run_dir / "spec.yaml", (read_environment(run_dir) or {}).get("spec_sha256")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from alray.config.known_code import named, read_record
 from alray.report import figure
 from alray.report.environments import has_other_data
 from alray.report.figure import Exhibit, Show
@@ -45,10 +46,23 @@ def exhibits_of(results: Results) -> list[Exhibit]:
     return figure.exhibits_of(results, EXHIBITS)
 
 
+def _code_warnings(results: Results) -> Iterator[str]:
+    hashes: dict[str, set[str]] = {}
+    for trial in results.records:
+        record = read_record(results.trial_dir(trial.number))
+        for file, sha in (record.files if record is not None else {}).items():
+            hashes.setdefault(file, set()).add(sha)
+    if changed := [file for file, found in hashes.items() if len(found) > 1]:
+        yield (
+            "The code changed while the study ran: trials that should have the same network may have other ones "
+            f"({named(changed)})."
+        )
+
+
 def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]:
-    """The warnings about a study's figures: times that cannot be true, a machine that was busy, data that changed
-    between trials, best settings on the edge of what was searched, and published curves that the study asks for and
-    none of its exhibits has."""
+    """The warnings about a study's figures: times that cannot be true, a machine that was busy, data or code
+    that changed between trials, best settings on the edge of what was searched, and published curves that the study
+    asks for and none of its exhibits has."""
     search = results.study.search
     other = has_other_data((data_of(each), results.environment(each)) for each in results.records)
     drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
@@ -56,6 +70,7 @@ def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]
         *impossible_times(results),
         *busy_warnings(results.records),
         *([OTHER_DATA] if other else []),
+        *_code_warnings(results),
         *(() if search is None else (sentence for _, _, sentence in at_the_edge(search, results.rows))),
         *(
             f"published: no figure of this study measures what {source} did, so none has its curves"

@@ -35,23 +35,6 @@ def test_a_full_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         wait_for_room(lambda: False, [{"CPU": 1.0}], None, notes.append, whose="stages")
 
 
-def test_a_ray_of_our_own_without_room_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else uses it: it has missed that what ran there before has ended."""
-    clock_s, ended = 0.0, []
-
-    def look() -> bool:
-        nonlocal clock_s
-        clock_s += 60
-        return False
-
-    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: clock_s))
-    monkeypatch.setattr(room, "has_room", lambda bundles, labels: True)
-    monkeypatch.setattr(room, "end_leading_processes", lambda: ended.append(clock_s) or True)
-    with pytest.raises(StageError, match="nobody else uses it"):
-        wait_for_room(look, [{"CPU": 1.0}], None, lambda line: None, whose="replicas")
-    assert ended == [180.0]
-
-
 def test_the_process_of_a_speed_trial_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would keep its memory of the GPU, which a stage needs next."""
     asked: dict[str, Any] = {}

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +18,10 @@ import ray
 from ray.exceptions import RpcError
 
 from alray.core.errors import RunError, StageError
+from alray.runtime.cluster import room
+from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.local_ray import start
+from alray.runtime.local_ray.head import ours
 from alray.runtime.local_ray.start import local_ray, was_lost
 from alray.runtime.local_ray.watch import end_if_silent, is_lost, require_not_lost, watched
 
@@ -49,12 +52,53 @@ class _Ray:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Ray]:
-    """A Ray that this process seems to have started."""
+def users(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Ray]:
+    """A Ray that the user's program seems to have started in this process."""
     made = _Ray()
     monkeypatch.setattr(ray._private.worker, "_global_node", made.node)
     yield made
     made.close()
+
+
+@pytest.fixture
+def started(users: _Ray) -> Iterator[_Ray]:
+    """A Ray that alray seems to have started in this process."""
+    with ours():
+        yield users
+
+
+@pytest.fixture
+def an_hour(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Looks for room for an hour, a minute each, and then finds it."""
+    clock_s = 0.0
+
+    def look() -> bool:
+        nonlocal clock_s
+        clock_s += 60
+        return clock_s > 3600
+
+    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: clock_s))
+    monkeypatch.setattr(room, "has_room", lambda bundles, labels: True)
+    return look
+
+
+def test_a_ray_of_our_own_without_room_is_ended(started: _Ray, an_hour: Callable[[], bool]) -> None:
+    """Nobody else uses it: it has missed that what ran there before has ended."""
+    with pytest.raises(StageError, match="nobody else uses it"):
+        wait_for_room(an_hour, [{"CPU": 1.0}], None, lambda line: None, whose="replicas")
+    assert started.alive() == [False, False]
+
+
+def test_a_ray_of_the_users_program_is_never_ended(users: _Ray, an_hour: Callable[[], bool]) -> None:
+    """Its tasks may hold the processors for hours, and its actors live there."""
+    notes: list[str] = []
+    wait_for_room(an_hour, [{"CPU": 1.0}], None, notes.append, whose="stages")
+    assert len(notes) == 1 and "others use the cluster" in notes[0]
+    users.gcs_socket.close()
+    with watched(lambda: None, every_s=0.05, silent_s=0.2):
+        time.sleep(0.6)
+    assert not end_if_silent()
+    assert users.alive() == [True, True]
 
 
 @pytest.mark.parametrize("what", ["well", "no answer", "no connection", "stopped"])

@@ -27,7 +27,7 @@ def test_only_what_changes_the_costs_is_measured_again(make_planner: Callable[..
             measured.append(spec.data.batch_size)
             return planner.costs(probe=False)
 
-        return cached_costs(tmp_path, spec, planner.surroundings(one_process=False), measure)
+        return cached_costs(tmp_path, spec, planner.workload.code, planner.surroundings(one_process=False), measure)
 
     first = costs()
     for overrides in ([], ["seed=7"], ["optimizer.lr=0.5"], ["run.epochs=3"]):
@@ -45,6 +45,24 @@ def test_a_study_keeps_what_is_measured(
     first = make_planner().costs(probe=True, study=tmp_path)
     assert make_planner("seed=7").costs(probe=True, study=tmp_path) == first
     assert make_planner().costs(probe=True) != first, "two measurements differ"
+
+
+def test_a_module_that_was_edited_is_inspected_and_measured_again(
+    load_small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shapes of the one before would make its trial fail."""
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+    module = "from torch import nn\ndef build(input):\n    return nn.Linear(input[0], {})\n"
+
+    def widths(width: int) -> tuple[int, ...]:
+        (tmp_path / "cached_own.py").write_text(module.format(width), encoding="utf-8")
+        spec = load_small("model.components=[{block: linear, width: 5}, {block: 'python:cached_own.build'}]").spec
+        planner = Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path / "study"))
+        planner.costs(probe=True, study=tmp_path / "study")
+        return tuple(planner.workload.network.encoders[1].output)
+
+    assert [widths(16), widths(24), widths(16)] == [(16,), (24,), (16,)]
+    assert len(list((tmp_path / "study" / "costs").iterdir())) == 4
 
 
 TEXT = """\
