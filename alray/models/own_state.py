@@ -37,7 +37,8 @@ class Owners:
 
 
 def require_tensors(module: nn.Module, what: str, key: str) -> None:
-    """Raise SpecError if the state of a module has anything besides tensors, as `get_extra_state` may give it.
+    """Raise SpecError if the state of a module has anything besides tensors, as `get_extra_state` may give it, or a
+    tensor without a shape, as lazy layers have until they are called.
 
     Args:
         what: the module, as the message names it.
@@ -50,6 +51,12 @@ def require_tensors(module: nn.Module, what: str, key: str) -> None:
                 "checkpoint would hold it",
                 key=key,
                 hint="let `get_extra_state` give a tensor, or keep the value in a buffer",
+            )
+        if nn.parameter.is_lazy(value):
+            raise SpecError(
+                f"`{name.removeprefix('f.body.')}` of {what} is that of a lazy layer, and has no shape yet",
+                key=key,
+                hint="give the layer its sizes; a block is told the shape of what it takes",
             )
 
 

@@ -186,6 +186,27 @@ def test_a_state_that_is_no_tensor_is_refused(make_network, model, key):
     assert problem.key == key
 
 
+LAZY = """
+from torch import nn
+def block(given): return nn.Sequential(nn.Flatten(), nn.LazyLinear(4))
+def Model(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, 4))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ("model.components=[{block: vgg, channels: [4]}, {block: 'python:own_blocks.block'}]", "model.components[1]"),
+        ("model={from: 'python:own_blocks.Model'}", "model.from"),
+    ],
+)
+def test_a_lazy_layer_is_refused(make_network, model, key):
+    with pytest.raises(SpecError, match=r"lazy layer, and has no shape yet") as caught:
+        make_network(model, code=LAZY)
+    (problem,) = caught.value.problems
+    assert problem.key == key
+
+
 def test_a_state_of_a_tensor_is_saved(make_network):
     network = make_network(ONE % "Tensor", code=EXTRA)
     assert network.component(1, "cpu").weights()["f.0._extra_state"].shape == (3,)

@@ -23,7 +23,6 @@ from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Part
 from alray.models.imported.sources import named_weights
 from alray.models.imported.trace import first_line
-from alray.models.own_state import require_tensors
 from alray.models.shape import Shape
 
 ADDED = "alray."
@@ -59,7 +58,6 @@ class GivenModel(ABC):
         self._arguments = arguments
         self.whole = whole
         require_no_hooks(whole, "model.from")
-        require_tensors(whole, self.title, "model.from")
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)

@@ -18,6 +18,7 @@ from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
 from alray.core.errors import SpecError
 from alray.models.imported.trace import first_line
+from alray.models.own_state import require_tensors
 from alray.models.shape import Shape
 
 _CLASSES = "num_classes"
@@ -60,6 +61,7 @@ def made(
             key="model.from",
             hint="name a class of a module, or a function that returns one",
         )
+    require_tensors(model, f"`{source}`", "model.from")
     return model
 
 
