@@ -78,6 +78,24 @@ def test_parts_of_a_model_that_cannot_be_traced_are_the_whole(sample: Shape) -> 
     assert sorted(names) == sorted(model.whole.state_dict())
 
 
+class Moved(Net):
+    """Has a tensor under a name that its class has."""
+
+    offset: torch.Tensor | None = None
+
+    def __init__(self) -> None:
+        super().__init__(before=lambda net, tokens, x: x + net.offset)
+        self.offset = torch.ones(8)
+
+
+def test_a_tensor_that_is_a_plain_attribute_comes_along() -> None:
+    model = layered(Moved())
+    parts = model.cut(2, None, TOKENS)
+    model.prove(parts, TOKENS)
+    elsewhere = model.part(*parts[0]).to("meta")
+    assert elsewhere(torch.zeros(2, *TOKENS, dtype=torch.int64, device="meta")).is_meta
+
+
 def skips(net: Net, tokens: torch.Tensor, x: torch.Tensor, skipped: torch.Tensor) -> torch.Tensor:
     return x + skipped
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +470,48 @@ def test_a_plain_tensor_of_a_module_comes_along(one_thread: None) -> None:
     parts = model.cut(2, None, Shape((5,)))
     assert "shift" in dict(model.part(*parts[0]).named_buffers())
     require_the_whole(model, parts, torch.randn(6, 5))
+
+
+class Shift(nn.Module):
+    """Has tensors under names that its class has, and `forward` cannot be traced."""
+
+    table: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.arange(5.0)
+        assert self.scale.numel() == 5
+
+    @cached_property
+    def scale(self) -> torch.Tensor:
+        return torch.full((5,), 2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.ndim):
+            x = (x - self.table) * self.scale
+        return x
+
+
+class Shifted(Shift):
+    """Has them itself, and can be traced."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(first, nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.layers((x - self.table) * self.scale)
+        return scores
+
+
+@pytest.mark.parametrize("first", [nn.Identity, Shift])
+def test_a_tensor_under_the_name_of_a_class_attribute_comes_along(first: type[nn.Module], one_thread: None) -> None:
+    """A buffer of that name could not be read: the class has the name first."""
+    model = own(partial(Shifted, first()))
+    parts = model.cut(2, None, Shape((5,)))
+    require_the_whole(model, parts, torch.randn(6, 5))
+    elsewhere = model.part(*parts[0]).to("meta")
+    assert elsewhere(torch.empty(6, 5, device="meta")).is_meta
 
 
 class Settings:

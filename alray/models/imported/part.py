@@ -27,6 +27,8 @@ class Part(nn.Module):
 
     draws = True
     """A function of the model may draw random numbers without a layer that says so."""
+    models: tuple[nn.Module, ...] = ()
+    """Modules that compute with the tensors of this one, and are no submodules."""
 
     def __init__(self, *, frozen: Collection[str] = (), pooling: Pooling = "mean") -> None:
         """
@@ -44,6 +46,13 @@ class Part(nn.Module):
         for path, module in self.named_modules():
             if f"{path}.".startswith(self._frozen):
                 module.eval()
+        return self
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Part:
+        """Tensors that modules have as plain attributes go to the device too."""
+        for module, name, value in plain_tensors(self):
+            vars(module)[name] = fn(value)
+        super()._apply(fn, recurse)
         return self
 
 
@@ -91,6 +100,18 @@ class TracedPart(Part):
         """
         compute = self._training if self.training else self._evaluation
         return compute(self, s)
+
+
+def plain_tensors(model: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
+    """The tensors that modules have as plain attributes, each with its module and its name there. Without those that
+    torch computes from weights."""
+    modules = [each for part in model.modules() for each in (part, *(part.models if isinstance(part, Part) else ()))]
+    return [
+        (module, name, value)
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad
+    ]
 
 
 def without_values(tensor: torch.Tensor) -> torch.Tensor:
