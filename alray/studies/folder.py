@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,11 +78,16 @@ class StudyFolder:
             replace_file(self.path / STUDY, dump_study(grown.study))
             write_json(self.path / TRIALS, now.model_dump(mode="json"))
 
-    def require_same_objects(self, given: Objects) -> None:
+    def require_same_objects(self, given: Objects, note: Callable[[str], None]) -> None:
         """Raise RequestError unless these are the objects with which the study began.
 
         Of a model its layers and first weights are compared, of data what `GivenData.contents` says, of others nothing.
+
+        Args:
+            note: gets a sentence where two models cannot be compared.
         """
+        from alray.models.imported.identity import is_same_module  # with it comes torch
+
         began = self.begun.objects
         if missing := [f"`{name}`" for name in began if name not in given.values]:
             raise RequestError(
@@ -91,7 +96,14 @@ class StudyFolder:
                 hint=f'give them in Python: alray.load_study("{self.path}").resume({how_to_give(began)})',
             )
         for name, now in _identities(given).items():
-            if began.get(name) != now:
+            before = began.get(name)
+            same = before == now if before is None or now is None else is_same_module(before, now)
+            if same is None:
+                note(
+                    f"whether this is the `{name}` of this study is not known: that was hashed by another version of "
+                    "alray, Python or torch"
+                )
+            elif not same:
                 raise RequestError(
                     f"this is not the `{name}` of this study: it has other contents",
                     key=name,

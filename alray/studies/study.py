@@ -161,7 +161,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             _keep(loaded, begun, watcher, known=_is_known(loaded, begun, allowed=True))
         return write_report(begun)
     if begun is not None:
-        begun.require_same_objects(options.objects)
+        begun.require_same_objects(options.objects, watcher.note)
     if loaded.skipped:
         of, first = counted(len(loaded.skipped), "point"), loaded.skipped[0]
         watcher.note(f"{of} skipped, which the report lists; {first.point.label}: {first.reason}")

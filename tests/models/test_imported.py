@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from ray import cloudpickle
@@ -556,3 +557,30 @@ def test_a_module_is_known_by_all_that_it_computes_with(monkeypatch: pytest.Monk
     found = {module_sha256(each) for each in others} | {module_sha256(same[0])}
     monkeypatch.setattr(Scaled, "forward", lambda self, x: self.layer(x))
     assert len(found | {module_sha256(same[0])}) == len(others) + 2
+
+
+def nested(depth: int) -> list[Any]:
+    held: list[Any] = [depth]
+    for _ in range(60):
+        held = [held, held]
+    return held
+
+
+@pytest.mark.parametrize(
+    ("make", "one", "other"),
+    [
+        (lambda value: numpy.array([1, value], dtype=">f4"), 2, 3),
+        (lambda value: numpy.longdouble(1) + value * numpy.finfo(numpy.longdouble).eps, 0, 1),
+        (lambda value: numpy.array([1, "a", [value]], dtype=object), 2, 3),
+        (lambda value: numpy.array(["a", value]), "b", "c"),
+        (lambda value: torch.diag(torch.tensor([1.0, value])).to_sparse(), 2, 3),
+        (lambda value: torch.diag(torch.tensor([1.0, value])).to_sparse_csr(), 2, 3),
+        (lambda value: torch.complex(torch.ones(2), torch.tensor([1.0, value])).conj(), 2, 3),
+        (lambda value: torch.complex(torch.ones(2), torch.tensor([1.0, value])).conj().imag, 2, 3),
+        (lambda value: torch.empty(value, device="meta"), 2, 3),
+        (nested, 1, 2),
+    ],
+)
+def test_a_module_is_known_by_whatever_it_holds(make: Callable[[Any], Any], one: Any, other: Any) -> None:
+    first, again, changed = (module_sha256(Scaled(held=make(value))) for value in (one, one, other))
+    assert first == again != changed
