@@ -507,7 +507,11 @@ def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) ->
     assert run.spec.model.weights == str(folder / "first.pt")
     assert sha256(run) == sha256(train(net(1), (X, Y)))
     replaced = {"model": {"from": "torchvision:resnet18", "weights": "DEFAULT", "freeze": ["0"]}}
-    assert taken(replaced, None, model=net()).spec["model"] == {"from": "object:model", "freeze": ["0"]}
+    for model in (net(), net, partial(net)):
+        made = taken(replaced, None, model=model).spec["model"]
+        assert made.keys() == {"from", "freeze"} and made["from"] != "torchvision:resnet18"
+    again = {"model": {"from": f"python:{__name__}.net", "weights": "first.pt"}}  # the spec names the same function
+    assert taken(again, None, model=net).spec["model"] == again["model"]
 
 
 def test_labels_say_the_task_unless_the_spec_does() -> None:
