@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -584,3 +585,20 @@ def nested(depth: int) -> list[Any]:
 def test_a_module_is_known_by_whatever_it_holds(make: Callable[[Any], Any], one: Any, other: Any) -> None:
     first, again, changed = (module_sha256(Scaled(held=make(value))) for value in (one, one, other))
     assert first == again != changed
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise RuntimeError('made for an older torch')", "cannot be imported: RuntimeError: made for an older torch"),
+        ("import nowhere_to_be_found", "cannot be imported: ModuleNotFoundError: No module named 'nowhere_to"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_says_why(
+    code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "timm.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(SpecError, match=rf"timm {said}.*alray\[timm\]"):
+        ImportedModel("timm:resnet18", {}, load=nothing)
