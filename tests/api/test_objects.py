@@ -553,11 +553,16 @@ def test_labels_are_known_where_something_tells_them() -> None:
     task = {"kind": "classification", "class_weights": "balanced"}
     one_hot, texts = nn.functional.one_hot(Y), ["a"] * 60
     changed = Told(targets=[5] * 60, target_transform=abs)
-    given = ((X, Y), Points(), changed, *(Told(targets=each) for each in (Y.tolist(), one_hot, texts)))
+    of_others = (Y + 5).tolist()  # of which the set makes its labels itself
+    given = ((X, Y), Points(), changed, *(Told(targets=each) for each in (Y.tolist(), one_hot, texts, of_others)))
     runs = [train(net(), each, task=task, **keys) for each in given]
     assert len({sha256(run) for run in runs}) == 1
     part = taken({}, None, data=Subset(Told(targets=Y.tolist()), range(20, 30))).objects.values["data"].open("train")
     assert torch.equal(part.class_numbers(read=False), Y[20:30])
+    part = taken({}, None, data=Subset(Told(targets=of_others, classes=None), range(30))).objects.values["data"]
+    assert part.classes == ("0", "1", "2")
+    copied = pickle.loads(pickle.dumps(part.open("train")))
+    assert torch.equal(copied.class_numbers(read=False), Y[:30])
 
 
 def test_scalars_and_arrays_are_values_of_a_spec() -> None:
