@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -514,6 +516,37 @@ def test_a_tensor_under_the_name_of_a_class_attribute_comes_along(first: type[nn
     require_the_whole(model, parts, torch.randn(6, 5))
     elsewhere = model.part(*parts[0]).to("meta")
     assert elsewhere(torch.empty(6, 5, device="meta")).is_meta
+
+
+class Named(nn.Module):
+    """Has names that a part has too."""
+
+    draws: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.models = nn.Linear(5, 4)
+        self.pooling = nn.Linear(4, 4)
+        self.forwards = nn.Linear(4, 3)
+        self.register_buffer("draws", torch.arange(5.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.forwards(torch.relu(self.pooling(torch.relu(self.models(x - self.draws)))))
+        return scores
+
+
+def test_a_model_may_have_the_names_of_a_part(one_thread: None) -> None:
+    model = own(Named)
+    parts = model.cut(2, None, Shape((5,)))
+    require_the_whole(model, parts, torch.randn(6, 5))
+    chain = [model.part(*part) for part in parts]
+    assert all(isinstance(part.pooling, str) and part.draws is True for part in chain)
+    names = ["models.weight", "models.bias", "draws", "pooling.weight", "pooling.bias"]
+    assert sorted(name for part in chain for name in part.state_dict()) == sorted(names)
+    samples = torch.randn(2, 5)
+    for part in (copy.deepcopy(chain[0]), pickle.loads(pickle.dumps(chain[0]))):
+        assert torch.equal(part(samples), chain[0](samples))
+        assert part.to("meta")(samples.to("meta")).is_meta
 
 
 class Settings:

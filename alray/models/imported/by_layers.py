@@ -173,14 +173,11 @@ class LayersPart(Part):
             example: a mini-batch of samples of the size of what the part gets.
         """
         super().__init__(frozen=frozen)
-        # The part has the model's tensors and submodules as its own, so that they have the names that they have there.
-        self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
-        self._non_persistent_buffers_set = model._non_persistent_buffers_set
-        self.models = (model,)  # a tuple, so that it is no submodule
         self._arrival = arrival
         self._last = last
         self._first = first
         self._example = example
+        self.hold(model)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """
