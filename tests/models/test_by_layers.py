@@ -88,6 +88,23 @@ class Moved(Net):
         self.offset = torch.ones(8)
 
 
+class Pooling(Net):
+    """Its list of layers has the name of an attribute of parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pooling = self._modules.pop("blocks")
+
+    @property
+    def blocks(self) -> Any:
+        return self._modules["pooling"]
+
+
+def test_a_list_of_layers_may_have_the_name_of_an_attribute_of_parts() -> None:
+    model = layered(Pooling())
+    model.prove(model.cut(2, None, TOKENS), TOKENS)
+
+
 def test_a_tensor_that_is_a_plain_attribute_comes_along() -> None:
     model = layered(Moved())
     parts = model.cut(2, None, TOKENS)
