@@ -10,10 +10,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from alray.core.errors import SpecError
-
-FAULTS_OF_PACKAGE = Exception
-"""The errors that the import of an installed package may raise: any, because its code runs."""
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 
 
 def imported(package: str, key: str) -> Any:
@@ -25,7 +22,7 @@ def imported(package: str, key: str) -> Any:
     install = f"pip install 'alray[{package}]'"
     try:
         return import_module(package)
-    except FAULTS_OF_PACKAGE as error:
+    except FAULTS_OF_USER_CODE as error:
         if isinstance(error, ModuleNotFoundError) and error.name == package:
             raise SpecError(f"{package} is not installed", key=key, hint=install) from error
         raise SpecError(

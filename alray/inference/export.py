@@ -17,8 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from alray.config.user_code import FAULTS_OF_USER_CODE
-from alray.core.errors import RequestError
+from alray.core.errors import FAULTS_OF_USER_CODE, RequestError
 from alray.core.storage import disk
 from alray.core.storage.location import Location, require_no_links
 from alray.data.form import TargetForm

@@ -21,10 +21,10 @@ import torch
 from torch import nn
 
 from alray.config.sections.section import listed, nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
+from alray.config.user_code import own_error
 from alray.core.compat import TorchDispatchMode, tree_leaves, tree_map
 from alray.core.counting import counted
-from alray.core.errors import SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, state_of_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.given import GivenModel, names_of

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.config.user_code import own_problem
 from alray.core.compat import BatchNorm
 from alray.core.counting import counted
-from alray.core.errors import Problem, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.models.imported.cut_points import (
     SAMPLES,
     alive_behind,

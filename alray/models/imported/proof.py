@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from alray.config.sections.section import listed
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_place, own_problem
+from alray.config.user_code import own_place, own_problem
 from alray.core.compat import tree_leaves
 from alray.core.counting import counted
-from alray.core.errors import Problem, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.trace import first_line
 from alray.models.imported.watch import attributes, changed, draws_so_far, line_of_change

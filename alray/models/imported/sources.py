@@ -14,8 +14,8 @@ from torch import nn
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OWN
 from alray.config.sections.section import listed, nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
-from alray.core.errors import SpecError
+from alray.config.user_code import own_error
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.packages import imported
 from alray.models.imported.trace import first_line
 from alray.models.shape import Shape
