@@ -6,7 +6,7 @@ import copy
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -583,6 +583,8 @@ def test_a_module_is_known_by_all_that_it_computes_with(monkeypatch: pytest.Monk
         Scaled(act=partial(nn.functional.elu, alpha=3.0)),
         Scaled(act=lambda x: x + 1),
         Scaled(act=lambda x: x + 2),
+        Scaled(act=lru_cache(lambda x: x + 1)),
+        Scaled(act=lru_cache(lambda x: x + 2)),
         Scaled(settings=Settings(3)),
         Scaled(shift=torch.zeros(3)),
         Scaled(offset=torch.ones(3)),
@@ -590,7 +592,11 @@ def test_a_module_is_known_by_all_that_it_computes_with(monkeypatch: pytest.Monk
     ]
     found = {module_sha256(each) for each in others} | {module_sha256(same[0])}
     monkeypatch.setattr(Scaled, "forward", lambda self, x: self.layer(x))
-    assert len(found | {module_sha256(same[0])}) == len(others) + 2
+    found |= {module_sha256(same[0])}
+    for number in (lambda self: 1.0, lambda self: 2.0):
+        monkeypatch.setattr(Scaled, "power", cached_property(number), raising=False)
+        found |= {module_sha256(same[0])}
+    assert len(found) == len(others) + 4
 
 
 def nested(depth: int) -> list[Any]:

@@ -110,8 +110,12 @@ class _Texts:
                 return self.of(value.__func__)
             case FunctionType():
                 return self._function(value)
+            case functools.cached_property():
+                return self.of(value.func)
             case type():
                 return _name(value)
+            case _ if hasattr(value, "__wrapped__"):  # of a cache
+                return f"{_name(type(value))} {self.of(value.__wrapped__)}"
             case _ if hasattr(value, "__qualname__"):  # a function of C
                 return _name(value)
             case nn.Module():
