@@ -157,7 +157,7 @@ def resume_run(
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
             if not allow_change:
-                planner.workload.require_same_model(model_of(resumed.run_dir), "this run")
+                planner.workload.require_same_model(model_of(resumed.run_dir), "this run", observer.note)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from alray.config.sections.section import nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE, named_error
-from alray.core.errors import RequestError, UserCodeError
+from alray.config.user_code import named_error
+from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, UserCodeError
 from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, EventRecord, Record, StepRecord
 from alray.core.storage.location import Location
 

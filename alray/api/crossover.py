@@ -11,7 +11,7 @@ from alray.api.calls import Overrides, watched
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.objects import taken
-from alray.api.plans import machine_texts
+from alray.api.plans import with_machines
 from alray.api.runs import Run, folder_of
 from alray.config.loading.load import SpecSource
 from alray.config.objects import NO_OBJECTS, Objects
@@ -144,7 +144,7 @@ def crossover_report(
     told = known_ways(folders)
     found = crossover_spec(
         spec,
-        [*overrides, *machine_texts(on, links[0] if on and links else None, within, None)],
+        with_machines(spec, overrides, on=on, link=links[0] if on and links else None, within=within),
         Asked.of(links=links, known=told.steps, **asked),
         runs=told.specs,
         measured=told.measured,

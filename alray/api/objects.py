@@ -249,7 +249,8 @@ def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
 
 
 def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `model` for this model. What a spec says of its cut stays; for a class, how it is made does too."""
+    """The section `model` for this model. What a spec says of its cut stays. For a class, how it is made stays too, if
+    the spec does not say that of another model."""
     section = before.get("model")
     section = section if isinstance(section, Mapping) else {}
     if not _is_object(model):
@@ -261,17 +262,19 @@ def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[st
     kept = {key: value for key, value in section.items() if key != "from"}
     if isinstance(kept.get("components"), list):
         del kept["components"]  # they are blocks
-    if not isinstance(model, type | FunctionType | partial):
-        of_making = {key for key in _OF_MAKING if key in kept}
-        if of_making and "from" not in section:
-            key = min(of_making)
-            raise RequestError(
-                f"`{key}` is for a class or a function that makes a module, and this is a {type(model).__name__}",
-                key=f"model.{key}",
-                hint="load the weights into the module, and leave this out" if key == "weights" else "leave it out",
-            )
+    of_making = {key for key in _OF_MAKING if key in kept}
+    is_module = not isinstance(model, type | FunctionType | partial)
+    if is_module and of_making and "from" not in section:
+        key = min(of_making)
+        raise RequestError(
+            f"`{key}` is for a class or a function that makes a module, and this is a {type(model).__name__}",
+            key=f"model.{key}",
+            hint="load the weights into the module, and leave this out" if key == "weights" else "leave it out",
+        )
+    chosen = names.section(model, "from", ("model",))
+    if is_module or section.get("from", chosen["from"]) != chosen["from"]:
         kept = {key: value for key, value in kept.items() if key not in of_making}
-    return {**kept, **names.section(model, "from", ("model",))}
+    return {**kept, **chosen}
 
 
 def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str, Any]:

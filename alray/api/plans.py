@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -11,26 +12,62 @@ from typing import TYPE_CHECKING, Any
 from alray.api.arguments import checked
 from alray.api.calls import Overrides, watched
 from alray.api.objects import taken
-from alray.config.loading.load import SpecSource
-from alray.config.loading.overrides import override_text
+from alray.config.loading.load import SpecSource, read_spec
+from alray.config.loading.overrides import apply_overrides, override_text
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.machines import link_of
+from alray.planning.prediction.machines import CPU, Device, device_of, link_of, parse_nodes
 from alray.planning.prediction.plan import Plan
 
 if TYPE_CHECKING:
     from alray.runtime.planner.fitting import Fitting
 
 
-def machine_texts(on: str | None, link: str | None, within: str | None, costs: str | PathLike[str] | None) -> list[str]:
-    """The overrides that these options of a plan stand for. Raises RequestError where one of them cannot be read."""
+_LINKS = ("link", "within", "line")
+
+
+def with_machines(
+    spec: SpecSource,
+    overrides: Sequence[str],
+    *,
+    on: str | None,
+    link: str | None,
+    within: str | None,
+    costs: str | PathLike[str] | None = None,
+) -> list[str]:
+    """Overrides together with those that these options of a plan stand for.
+
+    The links of a spec are those of its own nodes. Raises RequestError where an option cannot be read.
+    """
     links = {key: text for key, text in {"link": link, "within": within}.items() if text is not None}
     for key, text in links.items():
         with _named(f"--{key}"):
             link_of(text)
-    given = links if on is None else {"nodes": on, **links}
-    texts = [override_text(f"machines.{key}", text) for key, text in given.items()]
+    machines: dict[str, str | None] = {**links}
+    if on is not None:
+        with _named("--on"):
+            groups = parse_nodes(on, _described(spec, overrides))
+        given = {text.partition("=")[0].strip() for text in overrides}
+        of_spec = [] if "machines" in given else [key for key in _LINKS if f"machines.{key}" not in given]
+        machines = dict.fromkeys(of_spec) | {**links, "nodes": on}
+        if machines.get("link", on) is None and sum(count for _, count, _ in groups) > 1:
+            raise RequestError(
+                f"{on} are several nodes, and how they are connected is not said",
+                key="--link",
+                hint="say how fast the network card of a node is, such as 25GB/s, or 100Mbit/s, 20ms",
+            )
+    texts = [*overrides, *(override_text(f"machines.{key}", text) for key, text in machines.items())]
     return texts if costs is None else [*texts, override_text("pipeline.costs", str(Path(costs).absolute()))]
+
+
+def _described(spec: SpecSource, overrides: Sequence[str]) -> dict[str, Device]:
+    """The names of the devices that a spec describes, each with some device."""
+    read = read_spec(spec)
+    value = copy.deepcopy(read.value)
+    apply_overrides(value, overrides, read.locations)
+    machines = value.get("machines")
+    devices = machines.get("devices") if isinstance(machines, Mapping) else None
+    return dict.fromkeys(map(str, devices), device_of(CPU)) if isinstance(devices, Mapping) else {}
 
 
 def sizes_of(devices: str | Sequence[int] | None) -> Sequence[int] | None:
@@ -69,8 +106,8 @@ def plan(
 
     Args:
         spec, overrides, model, data, allow_code, progress: as for `alray.run`.
-        on: machines that are not here, such as "8xA100", or "2x8xA100" for two nodes of eight; None: those of the spec,
-            or this machine.
+        on: machines that are not here, such as "8xA100", or "2x8xA100" for two nodes of eight, without the links that
+            the spec says of its own; None: those of the spec, or this machine.
         link: the network card of each of these nodes, or with one node what connects its devices: "25GB/s", or
             "100Mbit/s, 20ms".
         within: what connects two devices of a node; None: as published of the device.
@@ -81,7 +118,7 @@ def plan(
     from alray.runtime.options import Options
 
     found = taken(spec, overrides, model=model, data=data)
-    given = [*found.overrides, *machine_texts(on, link, within, costs)]
+    given = with_machines(found.spec, found.overrides, on=on, link=link, within=within, costs=costs)
     options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
         _, planned = plan_spec(found.spec, given, probe=probe, options=options, observer=display)
@@ -145,7 +182,7 @@ def search_layouts(
     from alray.runtime.planner.fitting import fit_spec
 
     found = taken(spec, overrides, model=model, data=data)
-    given = [*found.overrides, *machine_texts(on, link, within, costs)]
+    given = with_machines(found.spec, found.overrides, on=on, link=link, within=within, costs=costs)
     options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
         sizes = sizes_of(devices)

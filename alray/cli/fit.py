@@ -47,10 +47,10 @@ def fit(
     1 if nothing fits.
     """
     with terminal(as_json=json) as streams:
-        from alray.api.plans import machine_texts, sizes_of
+        from alray.api.plans import sizes_of, with_machines
         from alray.cli.event_lines import reading
 
-        given = [*(overrides or []), *machine_texts(on, link, within, costs)]
+        given = with_machines(spec, overrides or [], on=on, link=link, within=within, costs=costs)
         sizes = sizes_of(devices)
         with reading(streams, spec) as display:
             from alray.runtime.options import Options

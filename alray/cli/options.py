@@ -79,7 +79,8 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="MACHINES",
-        help="Plan for machines that are not here: 8xA100, 2x8xA100 for two nodes of eight, 8xA100,4xV100. "
+        help="Plan for machines that are not here: 8xA100, 2x8xA100 for two nodes of eight, 8xA100,4xV100. Links "
+        "that the spec says are of its own machines: say theirs by --link and --within. "
         "[default: the spec's machines, or this machine]",
         show_default=False,
     ),

@@ -40,10 +40,10 @@ def plan(
             raise RequestError(
                 "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
             )
-        from alray.api.plans import machine_texts
+        from alray.api.plans import with_machines
         from alray.cli.event_lines import reading
 
-        given = [*(overrides or []), *machine_texts(on, link, within, costs)]
+        given = with_machines(spec, overrides or [], on=on, link=link, within=within, costs=costs)
         with reading(streams, spec) as display:
             from alray.orchestrate import compare_spec, plan_spec
             from alray.runtime.options import Options

@@ -8,8 +8,7 @@ from typing import Any
 
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import OwnCode, reference_to
-from alray.config.user_code import FAULTS_OF_USER_CODE
-from alray.core.errors import AlrayError, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, SpecError
 from alray.core.parts import module_of
 
 Load = Callable[[str], Any]

@@ -24,14 +24,11 @@ from alray.config.loading.find_class import is_reserved, module_file, name_is_ta
 from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.sections.own_code import OBJECT, PREFIX, PythonReference, parse_python_reference
-from alray.core.errors import AlrayError, Problem, RequestError, SpecError, UserCodeError
+from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, Problem, RequestError, SpecError, UserCodeError
 from alray.core.packages import require
 from alray.core.storage.appended import local_copy
 from alray.core.storage.location import Location, local_folder_for, sync_below
 from alray.core.system_errors import ran_out
-
-FAULTS_OF_USER_CODE = Exception
-"""The errors that a user's code may raise: any, because it may define classes for them."""
 
 _ALRAY = Path(__file__).resolve().parents[1]
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()

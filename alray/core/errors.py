@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from textwrap import indent
 from typing import Any, Self
 
+FAULTS_OF_USER_CODE = Exception
+"""The errors that code of a user or of an installed package may raise: any, because it may define classes for them."""
+
 
 def printable(text: str) -> str:
     """The text as it can be written anywhere; a byte of a file name that is not UTF-8 becomes `\\udce9`."""

@@ -6,12 +6,30 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
-from alray.core.errors import SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 
-FAULTS_OF_PACKAGE = Exception
-"""The errors that the import of an installed package may raise: any, because its code runs."""
+
+def imported(package: str, key: str) -> Any:
+    """A package that an extra of the same name installs. Raises SpecError.
+
+    Args:
+        key: of the spec that needs it.
+    """
+    install = f"pip install 'alray[{package}]'"
+    try:
+        return import_module(package)
+    except FAULTS_OF_USER_CODE as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == package:
+            raise SpecError(f"{package} is not installed", key=key, hint=install) from error
+        raise SpecError(
+            f"{package} cannot be imported: {type(error).__name__}: {error}",
+            key=key,
+            hint=f"install it again, with what it needs: {install}",
+        ) from error
 
 
 @dataclass(frozen=True)

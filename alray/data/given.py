@@ -9,7 +9,7 @@ import pickle
 import reprlib
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy
@@ -69,17 +69,19 @@ class GivenSet:
     it might open files, or draw.
     """
 
-    def __init__(self, content: bytes, labels: Tensor | None = None) -> None:
+    def __init__(self, content: bytes, labels: Tensor | None = None, *, told: bool = True) -> None:
         """
         Args:
             content: its pickle.
             labels: the class of each sample, [N] int64, if it is known.
+            told: whether an attribute `targets` says it.
         """
         self._content = content
         self._labels = labels
+        self.told = told
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return GivenSet, (self._content, self._labels)
+        return partial(GivenSet, told=self.told), (self._content, self._labels)
 
     @cached_property
     def inner(self) -> Any:
@@ -88,7 +90,16 @@ class GivenSet:
 
     def anew(self) -> GivenSet:
         """The same set, of which nothing has been read yet."""
-        return GivenSet(self._content, self._labels)
+        return GivenSet(self._content, self._labels, told=self.told)
+
+    def has_these(self, labels: Mapping[int, Any]) -> bool:
+        """Whether `targets`, if there are any, say these labels of samples: a data set may make others of them.
+
+        Args:
+            labels: by the index of the sample.
+        """
+        targets = _targets(self.inner)
+        return targets is None or all(targets[index].item() == _class_number(each) for index, each in labels.items())
 
     def class_numbers(self, *, read: bool) -> Tensor | None:
         """The class of each sample, [N] int64, as `targets` says; None if it is not known.
@@ -97,7 +108,7 @@ class GivenSet:
             read: whether all samples of a set that is not large are read where nothing else tells. Raises DataError if
                 a label is no class.
         """
-        if self._labels is None:
+        if self._labels is None and self.told:
             self._labels = _targets(self.inner)
         if self._labels is None and read and len(self) <= _COUNTED:
             samples = self.anew()
@@ -263,6 +274,11 @@ def given_data(
         name: _in_memory(*each, name, label) if isinstance(each, tuple) else each for name, each in found.items()
     }
     there = [each for each in made.values() if each is not None]
+    contents, read = _hash_of([_anew(made["train"]), _anew(made["validation"])])
+    given = {name: each for name, each in made.items() if isinstance(each, GivenSet)}
+    told = label != "class" or all(each.has_these(read.get(name, {})) for name, each in given.items())
+    for each in given.values():
+        each.told = told
     if label == "class":
         own = _names_of_classes(made)
         names = (own or _numbered(there)) if classes is None else _names(classes)
@@ -272,7 +288,6 @@ def given_data(
         numbers = None
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
-    contents = _hash_of([_anew(made["train"]), _anew(made["validation"])])
     loader = sets["train"]
     batch_size = getattr(loader.batch_sampler, "batch_size", None) if isinstance(loader, DataLoader) else None
     return GivenData({name: _anew(each) for name, each in made.items()}, names, contents, label, batch_size, numbers)
@@ -619,7 +634,7 @@ def _largest(samples: SampleSet) -> int:
     whole = samples.inner
     while isinstance(whole, Subset):
         whole = whole.dataset
-    labels = _targets(whole)
+    labels = _targets(whole) if samples.told else None
     labels = samples.class_numbers(read=True) if labels is None else labels
     if labels is None:
         raise DataError(
@@ -662,18 +677,22 @@ def _outputs(made: Mapping[SplitName, SampleSet | None]) -> int:
     return math.prod(torch.as_tensor(train[0][1]).shape)
 
 
-def _hash_of(sets: Sequence[SampleSet | None]) -> str:
+def _hash_of(sets: Sequence[SampleSet | None]) -> tuple[str, dict[SplitName, dict[int, Any]]]:
+    """The hash of these sets, and the labels that were read for it, by the index of the sample."""
     found = hashlib.sha256()
+    read: dict[SplitName, dict[int, Any]] = {}
     for name, samples in zip(SETS, sets, strict=False):
         if isinstance(samples, TensorSet):
             for values in (samples.samples, samples.labels):
                 _add(found, values)
         elif samples is not None:
             step = max(1, len(samples) // _READ)
+            labels = read.setdefault(name, {})
             for index in range(0, len(samples), step):
-                for value in _entry(samples, index, name):
-                    _add(found, value)
-    return found.hexdigest()
+                sample, labels[index] = _entry(samples, index, name)
+                _add(found, sample)
+                _add(found, labels[index])
+    return found.hexdigest(), read
 
 
 def _add(found: Any, value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -235,7 +236,8 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
                 seen[written] = plain(written)
             labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
-    if layout.header == "auto" and not header and _begins_with_a_title(labels):
+    titles = [names[at] for at in numeric]
+    if layout.header == "auto" and not header and _can_be_titles(titles) and _begins_with_a_title(labels):
         found = _read_csv(path, key, replace(layout, header=True))
         return replace(found, notes=(*found.notes, _first_line(path, names, "the names of the columns")))
     matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
@@ -244,6 +246,13 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
 
 def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
     return f"{path.name}: the first line, {','.join(names)}, is taken for {taken}; data.header says otherwise"
+
+
+def _can_be_titles(cells: Sequence[str]) -> bool:
+    """Whether these numbers can name columns, as years and the numbers of pixels do: several whole ones, ascending."""
+    if len(cells) < 2 or not all(cell.strip().isdecimal() for cell in cells):
+        return False
+    return all(int(one) < int(other) for one, other in pairwise(cells))
 
 
 def _begins_with_a_title(labels: Sequence[str]) -> bool:

@@ -19,8 +19,7 @@ from torch.export import Dim, ExportedProgram
 
 from alray.config.objects import names_of
 from alray.config.sections.section import listed
-from alray.config.user_code import FAULTS_OF_USER_CODE
-from alray.core.errors import RequestError
+from alray.core.errors import FAULTS_OF_USER_CODE, RequestError
 from alray.core.storage import disk
 from alray.core.storage.location import Location, require_no_links
 from alray.data.form import TargetForm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from functools import cached_property, partial
 from itertools import chain
@@ -79,7 +80,7 @@ class TrainedNetwork:
         code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec), objects=objects)
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere, form)
-        self.workload.require_same_model(model_of(run_dir), "this run")
+        self.workload.require_same_model(model_of(run_dir), "this run", warnings.warn)
         self.form = of_run or DataForm.of(self.workload.data)
         self._require_same = partial(
             self.workload.facts.identity.require_same,

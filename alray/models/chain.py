@@ -15,9 +15,9 @@ from alray.config.made import code_of
 from alray.config.sections.blocks import BLOCKS, BlockSection
 from alray.config.sections.model import TRANSFORMERS, Model
 from alray.config.sections.own_code import OBJECT, OWN, OwnCode
-from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
+from alray.config.user_code import UserCode
 from alray.core.counting import counted
-from alray.core.errors import SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.encoder import EncoderFacts
 from alray.models.imported.ends import PartEnds

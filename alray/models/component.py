@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.config.user_code import FAULTS_OF_USER_CODE, named, named_error
-from alray.core.errors import AlrayError
+from alray.config.user_code import named, named_error
+from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError
 from alray.core.randomness.generators import seed_all
 from alray.core.randomness.seeds import derive_seed
 from alray.models.boundary import Boundary, Passing

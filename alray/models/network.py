@@ -14,10 +14,10 @@ from torch import nn
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
+from alray.config.user_code import own_error
 from alray.core.compat import BatchNorm
 from alray.core.counting import counted
-from alray.core.errors import SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.boundary import Boundary
 from alray.models.chain import chain_of

@@ -159,7 +159,8 @@ class _Normalise(torch.autograd.Function):
         eps: float,
         over: ReplicaSums,
     ) -> torch.Tensor:
-        dtype = s.dtype if weight is None else weight.dtype  # in mixed precision, statistics are as exact as weights
+        # In mixed precision, statistics are as exact as weights.
+        dtype = _wide(s).dtype if weight is None else weight.dtype
         mean, variance = moments.mean.to(dtype), moments.variance.to(dtype)
         ctx.save_for_backward(s, weight)
         ctx.moments = moments

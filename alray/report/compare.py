@@ -83,7 +83,8 @@ class ComparedRun:
     @property
     def data(self) -> str:
         """A text that is equal for runs that should have the same data. A seed may choose the validation set."""
-        return json.dumps([self.seed, self.spec["data"]], sort_keys=True)
+        # The identity of data has the labels, which are another task's too.
+        return json.dumps([self.seed, self.spec["data"], self.spec.get("task")], sort_keys=True)
 
     @property
     def seed(self) -> int:

@@ -103,11 +103,16 @@ class StudyFolder:
                 hint=f"restore these files{copy}, or begin a new study",
             )
 
-    def require_same_objects(self, given: Objects) -> None:
+    def require_same_objects(self, given: Objects, note: Callable[[str], None]) -> None:
         """Raise RequestError unless these are the objects with which the study began.
 
         Of a model its layers and first weights are compared, of data what `GivenData.contents` says, of others nothing.
+
+        Args:
+            note: gets a sentence where two models cannot be compared.
         """
+        from alray.models.imported.identity import is_same_module  # with it comes torch
+
         began = self.begun.objects
         if missing := [f"`{name}`" for name in began if name not in given.values]:
             raise RequestError(
@@ -116,7 +121,14 @@ class StudyFolder:
                 hint=f'give them in Python: alray.load_study("{self.path}").resume({how_to_give(began)})',
             )
         for name, now in _identities(given).items():
-            if began.get(name) != now:
+            before = began.get(name)
+            same = before == now if before is None or now is None else is_same_module(before, now)
+            if same is None:
+                note(
+                    f"whether this is the `{name}` of this study is not known: that was hashed by another version of "
+                    "alray, Python or torch"
+                )
+            elif not same:
                 raise RequestError(
                     f"this is not the `{name}` of this study: it has other contents",
                     key=name,

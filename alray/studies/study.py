@@ -160,7 +160,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             _keep(loaded, begun, watcher, known=_is_known(loaded, begun, allowed=True))
         return write_report(begun)
     if begun is not None:
-        begun.require_same_objects(options.objects)
+        begun.require_same_objects(options.objects, watcher.note)
         begun.require_same_code(loaded)
     if loaded.skipped:
         of, first = counted(len(loaded.skipped), "point"), loaded.skipped[0]

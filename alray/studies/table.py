@@ -322,7 +322,7 @@ def _data_and_budget(overrides: Sequence[str]) -> dict[str, Any]:
     return {
         key: value
         for key, value in found.items()
-        if key.startswith(_BUDGET) or (key.startswith(("data.", "task.")) and not key.startswith(_SAME_DATA))
+        if key.startswith(_BUDGET) or (parts_of(key)[0] in ("data", "task") and not key.startswith(_SAME_DATA))
     }
 
 

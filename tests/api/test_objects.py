@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import json
 import pickle
 import sys
 import threading
@@ -193,6 +194,20 @@ def test_what_no_file_has_is_exported_in_formats_that_can_be_opened() -> None:
         run.export("safetensors")
     assert caught.value.problems[0].key == "--format" and not Path("run/export").exists()
     assert Path(run.export("state_dict").file).is_file()
+
+
+def test_a_model_that_another_version_has_hashed_is_not_compared() -> None:
+    """Of equal hashes it is known that the model is the same; of others nothing is said but that nobody knows."""
+    alray.train(net(), (X, Y), output="run", **TINY)
+    objects = {"model": net(1), "data": (X, Y)}
+    file = Path("run/environment.json")
+    for steps, older in enumerate(("0" * 64, "2 cpython-39 torch-1.0:" + "0" * 64), 9):
+        environment = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps({**environment, "model_sha256": older}), encoding="utf-8")
+        with pytest.warns(UserWarning, match="whether this is the model of this run is not known"):
+            assert alray.load_run("run", **objects).evaluate().scores
+        run = alray.load_run("run", **objects).resume({"run.steps": steps}, inline=True, progress=False)
+        assert run.summary.steps == steps
 
 
 def test_what_has_a_file_is_named_in_the_spec(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -520,7 +535,11 @@ def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) ->
     assert run.spec.model.weights == str(folder / "first.pt")
     assert sha256(run) == sha256(train(net(1), (X, Y)))
     replaced = {"model": {"from": "torchvision:resnet18", "weights": "DEFAULT", "freeze": ["0"]}}
-    assert taken(replaced, None, model=net()).spec["model"] == {"from": "object:model", "freeze": ["0"]}
+    for model in (net(), net, partial(net)):
+        made = taken(replaced, None, model=model).spec["model"]
+        assert made.keys() == {"from", "freeze"} and made["from"] != "torchvision:resnet18"
+    again = {"model": {"from": f"python:{__name__}.net", "weights": "first.pt"}}  # the spec names the same function
+    assert taken(again, None, model=net).spec["model"] == again["model"]
 
 
 def test_labels_say_the_task_unless_the_spec_does() -> None:
@@ -562,11 +581,16 @@ def test_labels_are_known_where_something_tells_them() -> None:
     task = {"kind": "classification", "class_weights": "balanced"}
     one_hot, texts = nn.functional.one_hot(Y), ["a"] * 60
     changed = Told(targets=[5] * 60, target_transform=abs)
-    given = ((X, Y), Points(), changed, *(Told(targets=each) for each in (Y.tolist(), one_hot, texts)))
+    of_others = (Y + 5).tolist()  # of which the set makes its labels itself
+    given = ((X, Y), Points(), changed, *(Told(targets=each) for each in (Y.tolist(), one_hot, texts, of_others)))
     runs = [train(net(), each, task=task, **keys) for each in given]
     assert len({sha256(run) for run in runs}) == 1
     part = taken({}, None, data=Subset(Told(targets=Y.tolist()), range(20, 30))).objects.values["data"].open("train")
     assert torch.equal(part.class_numbers(read=False), Y[20:30])
+    part = taken({}, None, data=Subset(Told(targets=of_others, classes=None), range(30))).objects.values["data"]
+    assert part.classes == ("0", "1", "2")
+    copied = pickle.loads(pickle.dumps(part.open("train")))
+    assert torch.equal(copied.class_numbers(read=False), Y[:30])
 
 
 def test_scalars_and_arrays_are_values_of_a_spec() -> None:

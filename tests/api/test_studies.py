@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -74,14 +75,22 @@ def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(with
     study = alray.load_study("out", **given)
     (point, _) = load_study("out/study.yaml").specs
     assert (point.model.source, point.data.source, point.data.batch_size) == ("object:model", "object:data", 5)
-    study._of.require_same_objects(study.objects)
+    notes: list[str] = []
+    study._of.require_same_objects(study.objects, notes.append)
     for wrong, said in (
         ({}, "no file has them"),
         ({**given, "model": other}, "`model`"),
         ({**given, "data": (x + 1, y)}, "`data`"),
     ):
         with pytest.raises(RequestError, match=said):
-            study._of.require_same_objects(alray.load_study("out", **wrong).objects)
+            study._of.require_same_objects(alray.load_study("out", **wrong).objects, notes.append)
+    assert notes == []
+    file = Path("out/trials.json")
+    trials = json.loads(file.read_text(encoding="utf-8"))
+    older = {**trials["objects"], "model": "0" * 64}
+    file.write_text(json.dumps({**trials, "objects": older}), encoding="utf-8")
+    study._of.require_same_objects(alray.load_study("out", **{**given, "model": other}).objects, notes.append)
+    assert [note.partition(":")[0] for note in notes] == ["whether this is the `model` of this study is not known"]
 
 
 @pytest.fixture

@@ -191,18 +191,33 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
         failed = alray("plan", spec, "--on", "8xA100", option, wrong)
         assert failed.code == 2 and failed.errors.startswith(f"{option}: ")
     failed = alray("plan", spec, "--on", "8xA10O")
-    assert failed.code == 2 and "nothing is known of a device `8xA10O`" in failed.errors.replace("A10O`", "8xA10O`")
+    assert failed.code == 2 and failed.errors.startswith("--on: nothing is known of a device `A10O`")
     assert "--probe measures this machine" in alray("plan", spec, COUNTED, *elsewhere, "--probe").errors
 
 
 def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:
     device = "{memory: 9 GB, bandwidth: 9 GB/s, float32: 1 TFLOP/s}"
-    mine = f"machines={{nodes: 2xmine, link: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"
+    mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, line: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"
     cut = (COUNTED, "pipeline.partition=uniform")
-    planned = alray("plan", spec, *cut, mine, "--json").json
+    planned = alray("plan", spec, *cut, mine, "machines.nodes=4xmine", "--json").json
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{mine.replace('=', ': ')}\n", encoding="utf-8")
-    other = alray("plan", spec, *cut, "--on", "4xmine", "--json").json
+    other = alray("plan", spec, *cut, "--on", "4xmine", "--link", "1GB/s", "--json").json
     assert other["machines"] == "4 mine" and "at 50% of the peaks" in other["basis"]["times"]
     assert other["predicted_step_time_s"] == planned["predicted_step_time_s"] and other["too_large"] is None
-    small = alray("plan", spec, *cut, "--on", "4xmine", "resources.memory_bytes=9").out
+    small = alray("plan", spec, *cut, "--on", "4xmine", "--link", "1GB/s", "resources.memory_bytes=9").out
     assert re.search("^too large .* needs [0-9,]+ bytes and its device has 9", small, re.MULTILINE)
+    failed = alray("plan", spec, *cut, "--on", "4xmin")
+    assert failed.code == 2 and failed.errors.startswith("--on: nothing is known of a device `min`")
+
+
+def test_the_links_of_a_spec_are_those_of_its_own_nodes(alray: Callable[..., Any], spec: Path) -> None:
+    machines = "{nodes: 2x8xA100, link: 1 Gbit/s, within: 1 MB/s, line: 1 MB/s}"
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}\nmachines: {machines}\n", encoding="utf-8")
+    other = alray("plan", spec, COUNTED, "--on", "4xH100", "--json").json
+    assert "450 GB/s" in other["basis"]["links"]
+    said = alray("plan", spec, COUNTED, "--on", "4xH100", "machines.within=7 GB/s", "--json").json
+    assert "7 GB/s" in said["basis"]["links"] and "450 GB/s" not in said["basis"]["links"]
+    failed = alray("plan", spec, COUNTED, "--on", "2x4xH100")
+    assert failed.code == 2 and failed.errors.startswith("--link: ")
+    groups = alray("plan", spec, COUNTED, "--on", "4xH100,4xA100", "--link", "9 GB/s", "--json").json
+    assert "between groups" not in groups["basis"]["links"]

@@ -101,6 +101,14 @@ def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
         assert len(opened(write_csv(tmp_path / "b.csv", rows, None), label_column=2).train) == len(rows)
 
 
+@pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,)])
+def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tuple[float, ...]) -> None:
+    """Names that are numbers are whole ones that ascend."""
+    others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
+    data = opened(write_csv(tmp_path / "a.csv", [(*first, "rare"), *others], None), label_column=len(first))
+    assert (data.classes, len(data.train)) == (("a", "b", "rare"), 7)
+
+
 def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
     """In any order; they are normalised as the training file is."""
     train = write_csv(tmp_path / "train.csv")

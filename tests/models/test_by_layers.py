@@ -78,6 +78,41 @@ def test_parts_of_a_model_that_cannot_be_traced_are_the_whole(sample: Shape) -> 
     assert sorted(names) == sorted(model.whole.state_dict())
 
 
+class Moved(Net):
+    """Has a tensor under a name that its class has."""
+
+    offset: torch.Tensor | None = None
+
+    def __init__(self) -> None:
+        super().__init__(before=lambda net, tokens, x: x + net.offset)
+        self.offset = torch.ones(8)
+
+
+class Pooling(Net):
+    """Its list of layers has the name of an attribute of parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pooling = self._modules.pop("blocks")
+
+    @property
+    def blocks(self) -> Any:
+        return self._modules["pooling"]
+
+
+def test_a_list_of_layers_may_have_the_name_of_an_attribute_of_parts() -> None:
+    model = layered(Pooling())
+    model.prove(model.cut(2, None, TOKENS), TOKENS)
+
+
+def test_a_tensor_that_is_a_plain_attribute_comes_along() -> None:
+    model = layered(Moved())
+    parts = model.cut(2, None, TOKENS)
+    model.prove(parts, TOKENS)
+    elsewhere = model.part(*parts[0]).to("meta")
+    assert elsewhere(torch.zeros(2, *TOKENS, dtype=torch.int64, device="meta")).is_meta
+
+
 def skips(net: Net, tokens: torch.Tensor, x: torch.Tensor, skipped: torch.Tensor) -> torch.Tensor:
     return x + skipped
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from ray import cloudpickle
@@ -472,6 +476,79 @@ def test_a_plain_tensor_of_a_module_comes_along(one_thread: None) -> None:
     require_the_whole(model, parts, torch.randn(6, 5))
 
 
+class Shift(nn.Module):
+    """Has tensors under names that its class has, and `forward` cannot be traced."""
+
+    table: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.arange(5.0)
+        assert self.scale.numel() == 5
+
+    @cached_property
+    def scale(self) -> torch.Tensor:
+        return torch.full((5,), 2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.ndim):
+            x = (x - self.table) * self.scale
+        return x
+
+
+class Shifted(Shift):
+    """Has them itself, and can be traced."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(first, nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.layers((x - self.table) * self.scale)
+        return scores
+
+
+@pytest.mark.parametrize("first", [nn.Identity, Shift])
+def test_a_tensor_under_the_name_of_a_class_attribute_comes_along(first: type[nn.Module], one_thread: None) -> None:
+    """A buffer of that name could not be read: the class has the name first."""
+    model = own(partial(Shifted, first()))
+    parts = model.cut(2, None, Shape((5,)))
+    require_the_whole(model, parts, torch.randn(6, 5))
+    elsewhere = model.part(*parts[0]).to("meta")
+    assert elsewhere(torch.empty(6, 5, device="meta")).is_meta
+
+
+class Named(nn.Module):
+    """Has names that a part has too."""
+
+    draws: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.models = nn.Linear(5, 4)
+        self.pooling = nn.Linear(4, 4)
+        self.forwards = nn.Linear(4, 3)
+        self.register_buffer("draws", torch.arange(5.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.forwards(torch.relu(self.pooling(torch.relu(self.models(x - self.draws)))))
+        return scores
+
+
+def test_a_model_may_have_the_names_of_a_part(one_thread: None) -> None:
+    model = own(Named)
+    parts = model.cut(2, None, Shape((5,)))
+    require_the_whole(model, parts, torch.randn(6, 5))
+    chain = [model.part(*part) for part in parts]
+    assert all(isinstance(part.pooling, str) and part.draws is True for part in chain)
+    names = ["models.weight", "models.bias", "draws", "pooling.weight", "pooling.bias"]
+    assert sorted(name for part in chain for name in part.state_dict()) == sorted(names)
+    samples = torch.randn(2, 5)
+    for part in (copy.deepcopy(chain[0]), pickle.loads(pickle.dumps(chain[0]))):
+        assert torch.equal(part(samples), chain[0](samples))
+        assert part.to("meta")(samples.to("meta")).is_meta
+
+
 class Settings:
     def __init__(self, power: int = 2) -> None:
         self.power, self.whose = power, self
@@ -506,6 +583,8 @@ def test_a_module_is_known_by_all_that_it_computes_with(monkeypatch: pytest.Monk
         Scaled(act=partial(nn.functional.elu, alpha=3.0)),
         Scaled(act=lambda x: x + 1),
         Scaled(act=lambda x: x + 2),
+        Scaled(act=lru_cache(lambda x: x + 1)),
+        Scaled(act=lru_cache(lambda x: x + 2)),
         Scaled(settings=Settings(3)),
         Scaled(shift=torch.zeros(3)),
         Scaled(offset=torch.ones(3)),
@@ -513,4 +592,52 @@ def test_a_module_is_known_by_all_that_it_computes_with(monkeypatch: pytest.Monk
     ]
     found = {module_sha256(each) for each in others} | {module_sha256(same[0])}
     monkeypatch.setattr(Scaled, "forward", lambda self, x: self.layer(x))
-    assert len(found | {module_sha256(same[0])}) == len(others) + 2
+    found |= {module_sha256(same[0])}
+    for number in (lambda self: 1.0, lambda self: 2.0):
+        monkeypatch.setattr(Scaled, "power", cached_property(number), raising=False)
+        found |= {module_sha256(same[0])}
+    assert len(found) == len(others) + 4
+
+
+def nested(depth: int) -> list[Any]:
+    held: list[Any] = [depth]
+    for _ in range(60):
+        held = [held, held]
+    return held
+
+
+@pytest.mark.parametrize(
+    ("make", "one", "other"),
+    [
+        (lambda value: numpy.array([1, value], dtype=">f4"), 2, 3),
+        (lambda value: numpy.longdouble(1) + value * numpy.finfo(numpy.longdouble).eps, 0, 1),
+        (lambda value: numpy.array([1, "a", [value]], dtype=object), 2, 3),
+        (lambda value: numpy.array(["a", value]), "b", "c"),
+        (lambda value: torch.diag(torch.tensor([1.0, value])).to_sparse(), 2, 3),
+        (lambda value: torch.diag(torch.tensor([1.0, value])).to_sparse_csr(), 2, 3),
+        (lambda value: torch.complex(torch.ones(2), torch.tensor([1.0, value])).conj(), 2, 3),
+        (lambda value: torch.complex(torch.ones(2), torch.tensor([1.0, value])).conj().imag, 2, 3),
+        (lambda value: torch.empty(value, device="meta"), 2, 3),
+        (nested, 1, 2),
+    ],
+)
+def test_a_module_is_known_by_whatever_it_holds(make: Callable[[Any], Any], one: Any, other: Any) -> None:
+    first, again, changed = (module_sha256(Scaled(held=make(value))) for value in (one, one, other))
+    assert first == again != changed
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise RuntimeError('made for an older torch')", "cannot be imported: RuntimeError: made for an older torch"),
+        ("import nowhere_to_be_found", "cannot be imported: ModuleNotFoundError: No module named 'nowhere_to"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_says_why(
+    code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "timm.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(SpecError, match=rf"timm {said}.*alray\[timm\]"):
+        ImportedModel("timm:resnet18", {}, load=nothing)

@@ -463,3 +463,5 @@ def test_other_machines_and_other_data_are_told(add: Add) -> None:
         "different machines or versions, so times cannot be compared (device: Xeon or EPYC; torch: 2.1 or 2.15)"
     ]
     assert notes(of, {**of, "data_sha256": "2"}, of) == ["runs that name the same data had other data"]
+    runs.append(add("d", (0.5, 0.9), task={"kind": "multi_label"}))  # which has other labels
+    assert notes(of, of, of, {**of, "data_sha256": "2"}) == []

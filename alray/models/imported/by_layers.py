@@ -21,10 +21,10 @@ import torch
 from torch import nn
 
 from alray.config.sections.section import listed, nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
+from alray.config.user_code import own_error
 from alray.core.compat import TorchDispatchMode, tree_leaves, tree_map
 from alray.core.counting import counted
-from alray.core.errors import SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, state_of_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.given import GivenModel, names_of
@@ -173,14 +173,11 @@ class LayersPart(Part):
             example: a mini-batch of samples of the size of what the part gets.
         """
         super().__init__(frozen=frozen)
-        # The part has the model's tensors and submodules as its own, so that they have the names that they have there.
-        self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
-        self._non_persistent_buffers_set = model._non_persistent_buffers_set
-        self.models = (model,)  # a tuple, so that it is no submodule
         self._arrival = arrival
         self._last = last
         self._first = first
         self._example = example
+        self.hold(model)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """

@@ -63,7 +63,6 @@ class GivenModel(ABC):
         self.frozen = self._freeze(freeze)
         self.sha256 = module_sha256(whole) if source.startswith(OBJECT) else None
         """See `Network.model_sha256`."""
-        _keep_tensors(whole)
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
 
@@ -208,16 +207,6 @@ def require_no_hooks(model: nn.Module, key: str) -> None:
                 key=key,
                 hint="let a submodule's `forward` hook what it gives, or an optimizer of yours change the gradient",
             )
-
-
-def _keep_tensors(model: nn.Module) -> None:
-    """Make buffers of tensors that modules of the user have as plain attributes: they come along to the device of a
-    part, and no checkpoint needs them. Others belong to torch, which computes them from weights."""
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad:
-                delattr(module, name)
-                module.register_buffer(name, value, persistent=False)
 
 
 def names_of(model: nn.Module) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,8 @@ from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.section import listed, nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE
-from alray.core.errors import RequestError, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, SpecError
+from alray.core.packages import imported
 from alray.models.imported.trace import first_line
 from alray.models.shape import Shape
 
@@ -100,12 +99,7 @@ def _require_fitting(config: Any, sample: Shape) -> None:
 
 
 def _library() -> Any:
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as error:
-        raise SpecError(
-            "transformers is not installed", key="model.from", hint="pip install 'alray[transformers]'"
-        ) from error
+    return imported("transformers", "model.from")
 
 
 def _class_of(library: Any, name: str) -> Any:

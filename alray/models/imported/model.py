@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.config.user_code import own_problem
 from alray.core.compat import BatchNorm
 from alray.core.counting import counted
-from alray.core.errors import Problem, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.models.imported.cut_points import (
     SAMPLES,
     alive_behind,
@@ -33,7 +33,7 @@ from alray.models.imported.cut_points import (
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.given import GivenModel
 from alray.models.imported.layout import channels_last
-from alray.models.imported.part import Part, TracedPart, between, without_values
+from alray.models.imported.part import Part, TracedPart, between, plain_tensors, without_values
 from alray.models.imported.proof import prove
 from alray.models.imported.sources import made
 from alray.models.imported.trace import Trace, copy_of, first_line, trace
@@ -358,7 +358,8 @@ def _of_batch(value: torch.Tensor) -> bool:
 
 def on_meta(model: nn.Module) -> nn.Module:
     """A copy of a model without values. Its forward finds shapes."""
-    memo: dict[int, Any] = {id(each): without_values(each) for each in (*model.parameters(), *model.buffers())}
+    plain = [value for _, _, value in plain_tensors(model)]
+    memo: dict[int, Any] = {id(each): without_values(each) for each in (*model.parameters(), *model.buffers(), *plain)}
     copied = copy.deepcopy(model, memo)
     for module in copied.modules():
         if isinstance(module, BatchNorm) and module.momentum is None:

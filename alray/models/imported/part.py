@@ -27,6 +27,8 @@ class Part(nn.Module):
 
     draws = True
     """A function of the model may draw random numbers without a layer that says so."""
+    models: tuple[nn.Module, ...] = ()
+    """Modules that compute with the tensors of this one, and are no submodules."""
 
     def __init__(self, *, frozen: Collection[str] = (), pooling: Pooling = "mean") -> None:
         """
@@ -44,6 +46,20 @@ class Part(nn.Module):
         for path, module in self.named_modules():
             if f"{path}.".startswith(self._frozen):
                 module.eval()
+        return self
+
+    def hold(self, model: nn.Module) -> None:
+        """Have the tensors and submodules of a module that computes, under the names that they have there. The last of
+        what a constructor does: an attribute of one of these names could not be set any more."""
+        self.models = (model,)  # a tuple, so that it is no submodule
+        self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
+        self._non_persistent_buffers_set = model._non_persistent_buffers_set
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Part:
+        """Tensors that modules have as plain attributes go to the device too."""
+        for module, name, value in plain_tensors(self):
+            vars(module)[name] = fn(value)
+        super()._apply(fn, recurse)
         return self
 
 
@@ -68,12 +84,14 @@ class TracedPart(Part):
         """
         super().__init__(frozen=frozen, pooling=pooling)
         shared = {} if shared is None else shared
+        holder = nn.Module()  # its names are the model's alone: a part has attributes of its own, such as `pooling`
         for graph in (training, evaluation):
             for node in graph.nodes:
                 if node.op in ("call_module", "get_attr"):
-                    _graft(self, whole, str(node.target), shared)
+                    _graft(holder, whole, str(node.target), shared)
         self._code = _Code.of(training), _Code.of(evaluation)
         self._training, self._evaluation = (code.function() for code in self._code)
+        self.hold(holder)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the functions: Python does not find them in a module, and so cannot pickle them."""
@@ -90,7 +108,19 @@ class TracedPart(Part):
             mask: always None, for a head is called with one.
         """
         compute = self._training if self.training else self._evaluation
-        return compute(self, s)
+        return compute(self.models[0], s)
+
+
+def plain_tensors(model: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
+    """The tensors that modules have as plain attributes, each with its module and its name there. Without those that
+    torch computes from weights."""
+    modules = [each for part in model.modules() for each in (part, *(part.models if isinstance(part, Part) else ()))]
+    return [
+        (module, name, value)
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad
+    ]
 
 
 def without_values(tensor: torch.Tensor) -> torch.Tensor:

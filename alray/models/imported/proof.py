@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from alray.config.sections.section import listed
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_place, own_problem
+from alray.config.user_code import own_place, own_problem
 from alray.core.compat import tree_leaves
 from alray.core.counting import counted
-from alray.core.errors import Problem, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.trace import first_line
 from alray.models.imported.watch import attributes, changed, draws_so_far, line_of_change
@@ -150,7 +150,8 @@ def _computed(
     try:
         with ExitStack() as watched:
             for path, number_in_chain in layers.items():
-                layer = modules[number_in_chain if len(modules) > 1 else 0].get_submodule(path)
+                of = modules[number_in_chain if len(modules) > 1 else 0]
+                layer = dict(of.named_modules(remove_duplicate=False))[path]  # which an attribute of a part cannot hide
                 watched.enter_context(layer.register_forward_pre_hook(partial(_note, found, path), with_kwargs=True))
             for module in modules:
                 value = module(value) if mask is None else module(value, mask)

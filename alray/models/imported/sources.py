@@ -3,7 +3,6 @@ have."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,9 @@ from torch import nn
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OWN
 from alray.config.sections.section import listed, nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
-from alray.core.errors import SpecError
+from alray.config.user_code import own_error
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
+from alray.core.packages import imported
 from alray.models.imported.trace import first_line
 from alray.models.own_state import require_tensors
 from alray.models.shape import Shape
@@ -201,10 +201,7 @@ def _of_torchvision(name: str) -> Callable[..., Any]:
 
 
 def _of_timm(name: str) -> Callable[..., Any]:
-    try:
-        timm = importlib.import_module("timm")
-    except ImportError as error:
-        raise SpecError("timm is not installed", key="model.from", hint="pip install 'alray[timm]'") from error
+    timm = imported("timm", "model.from")
     _require(name.partition(".")[0], timm.list_models(), "timm")
     return partial(timm.create_model, name)
 

@@ -21,8 +21,8 @@ from torch import fx, nn
 from torch.fx.node import map_aggregate
 
 from alray.config.sections.section import listed
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_place, own_place_of, own_problem
-from alray.core.errors import Problem, SpecError
+from alray.config.user_code import own_place, own_place_of, own_problem
+from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.watch import (
     ContextLostError,

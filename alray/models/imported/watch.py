@@ -19,9 +19,10 @@ import numpy
 import torch
 from torch import nn
 
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_place_of
+from alray.config.user_code import own_place_of
 from alray.core.accelerator import kinds
 from alray.core.compat import TorchDispatchMode, tree_leaves
+from alray.core.errors import FAULTS_OF_USER_CODE
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from alray.core.errors import PlanError
-from alray.core.packages import FAULTS_OF_PACKAGE, Provided, provided, require
+from alray.core.errors import FAULTS_OF_USER_CODE, PlanError
+from alray.core.packages import Provided, provided, require
 from alray.core.parts import module_of, names_of
 from alray.planning.schedules.listed import is_listed, schedule_of
 from alray.planning.schedules.schedule import Schedule
@@ -52,7 +52,7 @@ def _of_package(package: Provided) -> Schedule:
     called = f"`{package.name}` of {package.origin}"
     try:
         found = getattr(import_module(package.module), package.attribute, None)
-    except FAULTS_OF_PACKAGE as error:
+    except FAULTS_OF_USER_CODE as error:
         hint = "correct the package, or install what it needs"
         what = f"{type(error).__name__}: {error}"
         raise PlanError(f"{called} cannot be imported: {what}", hint=hint, key=_KEY) from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.run_folder.records import Status
 
 

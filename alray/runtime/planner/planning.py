@@ -108,7 +108,7 @@ class Planner:
         else:
             workload = _open_trial(spec, code, study)
         spec = workload.spec
-        workload.require_same_model(options.model_sha256, "the recorded run")
+        workload.require_same_model(options.model_sha256, "the recorded run", note)
         if isinstance(spec.data, OwnCode) and spec.data.source.startswith(OBJECT):
             workload.facts.identity.require_same(options.data, "the recorded run", hint="give the data of that run")
         elif changes := workload.facts.identity.changes(options.data):

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.accelerator import wait_for_all
-from alray.core.errors import RunError, UserCodeError
+from alray.core.errors import FAULTS_OF_USER_CODE, RunError, UserCodeError
 from alray.data.batches import Batch
 from alray.models.component import Component, Exercise
 from alray.models.encoder import Tensors

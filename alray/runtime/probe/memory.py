@@ -18,9 +18,9 @@ from weakref import ref
 import torch
 from torch import nn
 
-from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.accelerator import available, is_accelerator
 from alray.core.compat import fake_tensor
+from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.models.component import Component, Exercise
 from alray.models.network import Network
 from alray.models.optimizers import ComponentOptimizer

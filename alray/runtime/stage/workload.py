@@ -25,6 +25,7 @@ from alray.data.form import DataForm
 from alray.data.opening import open_data
 from alray.models.chain import list_of_layers_in
 from alray.models.encoder import EncoderFacts
+from alray.models.imported.identity import is_same_module
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.schedules.table import SCHEDULES
@@ -118,14 +119,24 @@ class Workload:
         """The device of this process: of the kind that the stages compute on, if this process has one, else a CPU."""
         return devices.at_hand(self.spec.resources.resolved_device)
 
-    def require_same_model(self, before: str | None, whose: str) -> None:
+    def require_same_model(self, before: str | None, whose: str, note: Callable[[str], None]) -> None:
         """Raise SpecError if a Python program gave another model than `before`.
 
         Args:
             before: the hash of the model that was given before; None: it is not known.
             whose: the run that had that one.
+            note: gets a sentence where the two cannot be compared.
         """
-        if before is not None and self.network.model_sha256 not in (None, before):
+        now = self.network.model_sha256
+        if before is None or now is None:
+            return
+        same = is_same_module(before, now)
+        if same is None:
+            note(
+                f"whether this is the model of {whose} is not known: that was hashed by another version of alray, "
+                "Python or torch"
+            )
+        elif not same:
             raise SpecError(
                 f"this is not the model of {whose}: its layers, their settings or code, or the weights that "
                 "it begins with are others",
