@@ -37,6 +37,7 @@ EXIT_CODES = {
     "ChannelError": 1,
     "MessageError": 1,
     "ConnectionLost": 1,
+    "ReplicasDiffer": 1,
     "NonFiniteLoss": 1,
 }
 

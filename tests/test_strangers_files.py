@@ -135,7 +135,7 @@ def test_code_that_is_allowed_is_what_its_text_says(alray: Callable[..., Any]) -
     shutil.copy("proj/mine.py", "sent")
     forget_ran()
     code, said = alray("predict", "sent/route.safetensors", "proj/spec.yaml")
-    assert code == 2 and "sent/mine.py; read these files; if they may run, pass --allow-code" in said
+    assert code == 2 and "sent/mine.py; put the modules next to the file, read them, and pass --allow-code" in said
     assert not list(Path().rglob("ran"))
 
 

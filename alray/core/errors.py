@@ -194,5 +194,9 @@ class ConnectionLost(RunError):
     """The dashboard of a cluster answered before, and no longer does."""
 
 
+class ReplicasDiffer(RunError):
+    """The replicas do not hold the same parameters."""
+
+
 class NonFiniteLoss(RunError):
     """A loss became infinite or not a number."""

@@ -37,7 +37,7 @@ class ExportedRoute:
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:
-            files = [str(each.relative_to(folder)) for each in sorted(own_files(references, folder))]
+            files = sorted(map(str, own_files(references, folder)))
             raise RequestError(
                 f"code of a user does not run unless it is allowed: {', '.join(references)}"
                 + (f", in {', '.join(files)}" if files else ""),

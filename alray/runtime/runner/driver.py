@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from alray.core.errors import AlrayError, RunError, StageError
+from alray.core.errors import AlrayError, ReplicasDiffer, RunError, StageError
 from alray.core.run_folder.records import Record, Status, write_json
 from alray.core.run_folder.store import require_not_deleted
 from alray.core.storage.appended import appending
@@ -17,7 +17,7 @@ from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.graph import Graph
 from alray.runtime.options import Options
 from alray.runtime.runner.policy import NextStep, judge
-from alray.runtime.runner.recorder import Recorder, ReplicasDiffer
+from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Assignment, Start
 from alray.runtime.stage.telemetry import StageStatus
 from alray.runtime.stage.workload import Workload

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from alray.core.errors import AlrayError, RunError
+from alray.core.errors import AlrayError, ReplicasDiffer
 from alray.core.run_folder.records import (
     CheckpointRecord,
     EventRecord,
@@ -27,10 +27,6 @@ from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.runtime.stage.workload import DataFacts, Workload
-
-
-class ReplicasDiffer(RunError):
-    """The replicas do not hold the same parameters."""
 
 
 @contextmanager
