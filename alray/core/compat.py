@@ -155,7 +155,7 @@ PRIVATE: dict[str, Private] = {
         "torch.utils._pytree", "tree_leaves", used_in=("models/imported/",), why="the tensors among arguments"
     ),
     "tree_map": Private(
-        "torch.utils._pytree", "tree_map", used_in=("models/imported/by_layers.py",), why="the shapes of results"
+        "torch.utils._pytree", "tree_map", used_in=("models/",), why="the shapes of results; the tensors of groups"
     ),
     "fake_tensor": Private(
         "torch._subclasses.fake_tensor",

@@ -79,7 +79,7 @@ class Passing:
         """
         packed = dict(tensors)
         for name in self._compressed(tensors):
-            values = _given(name, tensors)
+            values = self._given(name, tensors)
             rows = self._compression.pack(self._rows(name, values), self._generator(name, values, purpose))
             packed[name] = self._samples(name, rows, values)
             self.saved_bytes += values.nbytes - packed[name].nbytes
@@ -100,10 +100,18 @@ class Passing:
         """What `unpack` gives of what `pack` gives, to the last bit."""
         found = dict(tensors)
         for name in self._compressed(tensors):
-            values = _given(name, tensors)
+            values = self._given(name, tensors)
             rows = self._compression.rounded(self._rows(name, values), self._generator(name, values, purpose))
             found[name] = self._samples(name, rows, values)
         return found
+
+    def _given(self, name: str, tensors: Tensors) -> torch.Tensor:
+        """What is to be packed: zeros after the end of a text, which nobody reads and which must not decide a scale."""
+        values, mask = tensors[name], tensors.get("mask")
+        if name != "s" or mask is None:
+            return values
+        words = mask[(slice(None), *[None] * self._row_dimensions)]  # of a sample, the same for its rows
+        return values.masked_fill(~words[(..., *[None] * (values.ndim - words.ndim))], 0)
 
     def _split(self, name: str, shape: Shape) -> tuple[tuple[int, ...], Shape]:
         """The numbers of rows of a sample, and the shape of a row, which is compressed as a sample is."""
@@ -129,14 +137,6 @@ class Passing:
         if not self._compression.draws or purpose is None or values.is_meta:
             return None
         return torch.Generator(values.device).manual_seed(derive_seed(self._seed, name, *purpose))
-
-
-def _given(name: str, tensors: Tensors) -> torch.Tensor:
-    """What is to be packed: zeros after the end of a text, which nobody reads and which must not decide a scale."""
-    values, mask = tensors[name], tensors.get("mask")
-    if name == "s" and mask is not None:
-        return values.masked_fill(~mask.view(*mask.shape, *[1] * (values.ndim - 2)), 0)
-    return values
 
 
 class Boundary:

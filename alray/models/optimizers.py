@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from torch import nn
 
@@ -19,7 +20,8 @@ from alray.config.sections.optimizer import OPTIMIZERS, ForeignSection, Optimize
 from alray.config.sections.own_code import OwnCode
 from alray.config.user_code import named
 from alray.core.accelerator import is_accelerator
-from alray.core.errors import SpecError
+from alray.core.compat import tree_map
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.models.delayed_weights import DelayedWeights
 
 
@@ -176,7 +178,10 @@ class ComponentOptimizer:
         built = _build(self.parameters, recipe, self._roles)
         self._optimizers = [optimizer for optimizer, _ in built]
         self._settings = [settings for _, settings in built]
-        self._made = [[copy.deepcopy(_own_values(group)) for group in each.param_groups] for each in self._optimizers]
+        with making(recipe.title, "alray copies the values of its `param_groups`", key="optimizer"):
+            self._made = [
+                [copy.deepcopy(_own_values(group)) for group in each.param_groups] for each in self._optimizers
+            ]
         """The values of each group before the first update."""
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
@@ -390,14 +395,16 @@ def _taken_over(
     Args:
         now: the values with which the group is made now.
         made: the changed values as they were made then.
-        device: of tensors among them.
+        device: of tensors in them.
     """
     kept = {key: saved[key] for key, before in made.items() if _equal(before, now.get(key))}
-    return {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in kept.items()}
+    moved: dict[str, Any] = tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, kept)
+    return moved
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two values of a group are the same, with tensors in them compared as a whole."""
+    """Whether two values of a group are the same, with tensors and arrays in them compared as a whole. Values that
+    cannot be compared are not."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one.cpu(), other.cpu())
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
@@ -406,7 +413,10 @@ def _equal(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)
+    try:
+        return numpy.array_equal(one, other) if isinstance(one, numpy.ndarray) else bool(one == other)
+    except FAULTS_OF_USER_CODE:
+        return False
 
 
 def _bytes(parameter: nn.Parameter) -> int:

@@ -80,6 +80,7 @@ class Numpy(Ramped):
         super().step()
         for group in self.param_groups:
             group["updates"] = numpy.float64(group["updates"])
+            group["history"] = numpy.array([1.0, 2.0])
 
 
 class Root:

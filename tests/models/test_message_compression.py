@@ -11,6 +11,7 @@ from torch import nn
 
 from alray.config.made import no_user_code
 from alray.config.sections.compression import COMPRESSIONS
+from alray.models.boundary import Passing
 from alray.models.message_compression import MessageCompression, make_message_compression
 from alray.models.network import Network
 from alray.models.shape import Shape
@@ -138,6 +139,17 @@ def test_rows_with_right_and_wrong_labels_are_packed_as_samples(
         packed = passing.pack({"s": values}, None)
         assert packed["s"].shape[1:] == whole
         assert torch.equal(passing.unpack(packed, training=training)["s"], rounded)
+
+
+@pytest.mark.parametrize("rows", [2, 5])
+def test_the_end_of_a_text_is_that_of_all_its_rows(rows: int) -> None:
+    """Two rows of two words had the mask of the words laid over them; other numbers of rows ended the run."""
+    shapes = {"s": Shape((rows, 2, 3)), "mask": Shape((2,), torch.bool)}
+    passing = Passing(made("bf16"), shapes, shapes, row_dimensions=1, seed=0)
+    mask = torch.tensor([[True, True], [True, False]])
+    sent = {"s": torch.ones(2, rows, 2, 3), "mask": mask}
+    assert torch.equal(passing.rounded(sent, (1,))["s"], mask[:, None, :, None].expand(2, rows, 2, 3).float())
+    assert torch.equal(passing.unpack(passing.pack(sent, (1,)), training=True)["s"], passing.rounded(sent, (1,))["s"])
 
 
 def test_rounding_at_random_loses_nothing_on_average() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from pydantic import TypeAdapter
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from alray.config.sections.optimizer import Optimizer
-from alray.models.optimizers import ComponentOptimizer, Recipe, Role, recipe
+from alray.core.errors import SpecError
+from alray.models.optimizers import Chosen, ComponentOptimizer, Recipe, Role, recipe
 from alray.parts.optimizers.lamb.lamb import LambOptimizer
 from alray.parts.optimizers.lars.lars import LarsOptimizer
 
@@ -378,3 +382,60 @@ def test_what_an_optimizer_changes_in_its_groups_goes_on_and_the_spec_sets_the_r
         continued.load_state_dict(state)
     assert groups(same) == groups(before) == [(3, 3, 10, 0.1)]
     assert groups(other) == [(3, 3, 20, 0.4)] * 2  # of the new spec, which the optimizer had not changed or begins anew
+
+
+class Keeping(torch.optim.SGD):
+    """It keeps an object in its groups, in whose place it may put another one."""
+
+    def __init__(self, params: Any, lr: float, make: Any):
+        super().__init__(params, lr)
+        self.make = make
+        self.step()
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["kept"] = self.make()
+
+
+class Unlike:
+    """It cannot be compared, as a frame of pandas."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth of it is ambiguous")
+
+
+def keeping(make: Any, device: str = "cpu") -> ComponentOptimizer:
+    section = TypeAdapter[Optimizer](Optimizer).validate_python({"kind": "python:own.Keeping", "lr": 1.0})
+    parameters = [nn.Parameter(torch.zeros(2, device=device))]
+    return ComponentOptimizer(
+        parameters, Recipe(section, lambda own, its, roles: [Chosen(Keeping, its, {"make": make})])
+    )
+
+
+def test_an_array_in_a_group_is_compared_as_a_whole():
+    values = [1.0, 1.0]
+    optimizer = keeping(lambda: {"of": [numpy.array(values)]})
+    assert "made" not in optimizer.state_dict()
+    values[1] = 2.0
+    optimizer.step(1.0)
+    (changed,) = optimizer.state_dict()["made"]
+    assert numpy.array_equal(changed["kept"]["of"][0], [1.0, 1.0])
+
+
+def test_what_cannot_be_compared_counts_as_changed():
+    (changed,) = keeping(Unlike).state_dict()["made"]
+    assert isinstance(changed["kept"], Unlike)
+
+
+def test_a_group_that_cannot_be_copied_is_refused_by_name():
+    with pytest.raises(SpecError, match=r"optimizer `python:own\.Keeping` cannot be made: TypeError: cannot pickle"):
+        keeping(threading.Lock)
+
+
+def test_tensors_of_a_group_come_to_the_device_of_its_parameters_wherever_they_lie():
+    before, after = keeping(list), keeping(list, device="meta")
+    before._optimizers[0].make = lambda: ({"of": [torch.ones(2)]}, torch.ones(2))
+    before.step(1.0)
+    after.load_state_dict(before.state_dict())
+    (group,) = after.state_dict()["param_groups"]
+    assert [each.device.type for each in tree_leaves(group["kept"])] == ["meta", "meta"]

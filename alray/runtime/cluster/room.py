@@ -16,24 +16,32 @@ _UNTOLD_S = 5.0
 """Seconds without room before a run prints a note: what ran before it may still be ending."""
 _OWN_ROOM_S = 120.0
 """Seconds that a Ray that alray started may take to free what ended, and to start processes."""
-_MOST_WAYS = 100_000
-"""Ways to fill a node that are looked at: a second or so."""
+_STEPS_OF_A_WAY = 10
+"""To fill a node; to compare what two ways leave is one step."""
+_MOST_STEPS = 500_000
+"""Of the search for the best way to place bundles: half a second or so."""
 
 
 def require_room(bundles: Sequence[Bundle], nodes: Sequence[Bundle], labels: Mapping[str, str] | None = None) -> None:
     """Raise PlanError if the nodes could not hold all bundles even if they were empty. A bundle lies on one node.
 
-    Where bundles of so many kinds are asked for that the ways to place them are too many to look at, none is raised.
+    Where the cluster has as much as they request together, and the ways to place them are too many to look at, none is
+    raised.
     """
-    if (held := _most_held(bundles, nodes)) is None or held == len(bundles):
+    enough = _has_enough(bundles, nodes)
+    if enough and _placed_in_turn(bundles, nodes):
         return
+    held = _most_held(bundles, nodes)
+    if held == len(bundles) or (held is None and enough):
+        return
+    room = "" if held is None else f", room for {held}"
     kinds = Counter(" and ".join(f"{amount:g} {name}" for name, amount in bundle.items()) for bundle in bundles)
     requested = f"of {next(iter(kinds))} each" if len(kinds) == 1 else f"({_listed(kinds)})"
     names = dict.fromkeys(name for bundle in bundles for name in bundle)
     totals = ", ".join(f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in names)
     raise PlanError(
         f"{len(bundles)} stages {requested} can never be placed: the cluster has {totals} "
-        f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}, room for {held}",
+        f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}{room}",
         key="resources.per_stage",
         hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
     )
@@ -43,26 +51,54 @@ def _listed(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{count} of {requested}" for requested, count in kinds.items())
 
 
+def _has_enough(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> bool:
+    """Whether each bundle has room on some node, and the nodes have as much as the bundles request together."""
+    return _fits(_total(bundles), _total(nodes)) and all(
+        any(_fits(dict(kind), node) for node in map(_exact, nodes)) for kind in _kinds(bundles)
+    )
+
+
+def _placed_in_turn(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> bool:
+    """Whether all bundles find room if each takes the first node that has it, those that need the most of what there is
+    first. The nodes must have all that is requested."""
+    total = _total(nodes)
+    kinds = _kinds(bundles)
+    shares = {kind: max((need / total[name] for name, need in kind), default=0.0) for kind in kinds}
+    free = list(map(_exact, nodes))
+    for kind in sorted(kinds, key=shares.__getitem__, reverse=True):
+        waiting = kinds[kind]
+        for node in free:
+            placed = min([waiting, *(int(node.get(name, 0.0) // need) for name, need in kind)])
+            waiting -= placed
+            node.update({name: node[name] - placed * need for name, need in kind if placed})
+        if waiting:
+            return False
+    return True
+
+
 def _most_held(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> int | None:
     """How many of the bundles have room on the nodes, in the best way to place them. None: the ways are too many.
 
     After each node, what can be left is kept, as a number of bundles of each kind: of two, one that leaves no more of
     any kind is enough.
     """
-    kinds = Counter(tuple(sorted(_exact(bundle).items())) for bundle in bundles)
+    kinds = _kinds(bundles)
     wanted = [dict(kind) for kind in kinds]
     lefts = [tuple(kinds.values())]
-    looked_at = 0
+    steps = 0
     for node in map(_exact, nodes):
         found: set[tuple[int, ...]] = set()
         for left in lefts:
             for more in _fillings(wanted, left, node):
                 found.add(more)
-                looked_at += 1
-                if looked_at > _MOST_WAYS:
+                steps += _STEPS_OF_A_WAY
+                if steps > _MOST_STEPS:
                     return None
         lefts = []
         for left in sorted(found, key=sum):
+            steps += len(lefts)
+            if steps > _MOST_STEPS:
+                return None
             if not any(all(map(operator.le, kept, left)) for kept in lefts):
                 lefts.append(left)
     return len(bundles) - min(map(sum, lefts))
@@ -82,9 +118,21 @@ def _fillings(wanted: Sequence[Bundle], left: tuple[int, ...], free: Bundle) -> 
             yield (rest, *others)
 
 
+def _kinds(bundles: Sequence[Bundle]) -> Counter[tuple[tuple[str, float], ...]]:
+    """How many of the bundles request the same."""
+    return Counter(tuple(sorted(_exact(bundle).items())) for bundle in bundles)
+
+
+def _total(resources: Sequence[Bundle]) -> Bundle:
+    total: Bundle = {}
+    for name, amount in (entry for each in resources for entry in _exact(each).items()):
+        total[name] = total.get(name, 0.0) + amount
+    return total
+
+
 def _exact(resources: Bundle) -> Bundle:
     """In whole ten-thousandths, as Ray counts."""
-    return {name: round(amount * 10_000) for name, amount in resources.items() if amount}
+    return {name: parts for name, amount in resources.items() if (parts := round(amount * 10_000))}
 
 
 def _fits(bundle: Bundle, free: Bundle) -> bool:

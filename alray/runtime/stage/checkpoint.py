@@ -10,6 +10,7 @@ import hashlib
 import io
 import pickle
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,20 +82,24 @@ def take_snapshot(component: Component) -> Snapshot:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {key: _copied(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_copied(entry) for entry in value]
-    return value
+    return _over_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
 def _without_tensors(value: Any) -> Any:
+    return _over_tensors(value, lambda tensor: None)
+
+
+def _over_tensors(value: Any, of_one: Callable[[torch.Tensor], Any]) -> Any:
+    """The value with `of_one` of each tensor in its place, in new dicts, lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        return of_one(value)
     if isinstance(value, dict):
-        return {key: _without_tensors(entry) for key, entry in value.items() if not isinstance(entry, torch.Tensor)}
+        return {key: _over_tensors(entry, of_one) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_without_tensors(entry) for entry in value if not isinstance(entry, torch.Tensor)]
+        return [_over_tensors(entry, of_one) for entry in value]
+    named = isinstance(value, tuple) and hasattr(value, "_make")
+    if named or type(value) is tuple:  # no resume reads tensors in a tuple of another class
+        return getattr(value, "_make", tuple)(_over_tensors(entry, of_one) for entry in value)
     return value
 
 

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 import pytest
 
 from alray.core.errors import PlanError
+from alray.runtime.cluster.nodes import Bundle
 from alray.runtime.cluster.room import require_room
 
 
@@ -34,6 +35,26 @@ def test_a_cluster_of_many_equal_nodes_is_looked_at_in_a_moment() -> None:
     with pytest.raises(PlanError, match="room for 200"):
         require_room(stages, [{"CPU": 6.0, "GPU": 1.0}] * 50)
     assert time.monotonic() - began_s < 5
+
+
+EIGHT_KINDS = [{"CPU": float(number)} for number in range(1, 9)] * 4
+
+
+@pytest.mark.parametrize(
+    ("bundles", "nodes", "fits"),
+    [
+        (EIGHT_KINDS, [{"CPU": 64.0}] * 50, True),
+        (EIGHT_KINDS, [{"CPU": 16.0}] * 5, False),
+        (EIGHT_KINDS[:4] * 16, [{"CPU": 16.0}] * 4, False),
+        ([{"CPU": 1.0, "GPU": 1.0}] * 4 + EIGHT_KINDS, [{"CPU": 64.0}] * 50, False),
+    ],
+    ids=["far more room", "8 kinds", "64 stages", "no GPU"],
+)
+def test_stages_of_many_kinds_are_looked_at_in_a_moment(bundles: list[Bundle], nodes: list[Bundle], fits: bool) -> None:
+    began_s = time.process_time()
+    with nullcontext() if fits else pytest.raises(PlanError, match="never be placed"):
+        require_room(bundles, nodes)
+    assert time.process_time() - began_s < 1
 
 
 def test_room_is_found_wherever_there_is_some() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import threading
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils._pytree import tree_leaves
 
 from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.store import step_folder
@@ -45,6 +47,10 @@ class Last(nn.Module):
 
     def forward(self, s, mask=None):
         return self.conv(s)
+"""
+
+SUMMING = """
+from tests.runtime.stage.test_checkpoint import Summing
 """
 
 
@@ -107,6 +113,36 @@ def test_a_snapshot_is_left_alone_by_later_updates(make_network):
         for place, values in state["state"].items():
             for key, value in values.items():
                 assert torch.equal(snapshot.optimizers[name]["state"][place][key], value)
+
+
+class Sums(NamedTuple):
+    of: list[torch.Tensor]
+    last: torch.Tensor
+
+
+class Summing(torch.optim.SGD):
+    """It adds to the same tensors in every update: in its groups, and in the state of a parameter."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            sums = group.setdefault("sums", (torch.zeros(2), Sums([torch.zeros(2)], torch.zeros(2))))
+            state = self.state[group["params"][0]].setdefault("sums", (torch.zeros(2),))
+            for each in tree_leaves((sums, state)):
+                each.add_(1)
+
+
+def test_a_snapshot_has_the_tensors_in_tuples_as_they_were(make_network):
+    network = make_network("optimizer={kind: 'python:own_blocks.Summing', lr: 0.1}", code=SUMMING)
+    component = network.component(0, "cpu")
+    train(component, 1)
+    snapshot = take_snapshot(component)
+    train(component, 2)
+    kept = next(state for state in snapshot.optimizers.values() if state)
+    assert isinstance(kept["param_groups"][0]["sums"][1], Sums)
+    sums = tree_leaves((kept["param_groups"][0]["sums"], kept["state"][0]["sums"]))
+    assert len(sums) == 4 and all(torch.equal(each, torch.ones(2)) for each in sums)
+    with pytest.raises(RunError, match=r"keeps what no resume could read: .*Sums"):
+        write_snapshot(snapshot, Path("unwritten"))
 
 
 def test_files_are_whole_or_not_there(make_network, tmp_path):
