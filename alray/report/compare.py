@@ -53,7 +53,8 @@ class ComparedRun:
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
         self._training_time = TrainingTime(folder.effective_records)
         # Many runs may be compared. So each keeps only what a comparison shows, a small part of a long run's records.
-        evaluated = [each.step for each in folder.effective_records if isinstance(each, EvaluationRecord)]
+        steps = [each.step for each in folder.effective_records if isinstance(each, EvaluationRecord)]
+        evaluated = [step for step in steps if step <= self.figures.steps]
         whole = {evaluated[-1] if evaluated else 0, self.figures.best.step if self.figures.best else 0}
         kept = [_compact(each, whole) for each in folder.effective_records if not isinstance(each, StepRecord)]
         self.folder: RunFolder = replace(folder, records=[], effective_records=kept)
@@ -97,10 +98,11 @@ class ComparedRun:
     @property
     def chosen(self) -> EvaluationRecord | None:
         """The evaluation with the best validation accuracy; the last one without a validation set, or if the weights of
-        the best were not kept. The end of a run may evaluate the same weights again, and then measures more."""
+        the best were not kept. The end of a run may evaluate the same weights again, and then measures more. Those of
+        work that an interrupted or failed run could not save do not count."""
         best = self.figures.best
         if best is None or not self.keeps_best:
-            return self.evaluations[-1] if self.evaluations else None
+            return next((record for record in reversed(self.evaluations) if record.step <= self.figures.steps), None)
         return next(record for record in reversed(self.evaluations) if record.step == best.step)
 
     @cached_property

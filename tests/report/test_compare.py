@@ -300,6 +300,13 @@ def test_engines_are_named_and_not_mixed(add: Add) -> None:
     assert not compare_runs([runs[0], runs[2]]).notes
 
 
+def test_weights_that_a_failed_run_could_not_save_are_not_compared(add: Add) -> None:
+    comparison = compare_runs([add("a", (0.5, 0.5), status="failed")])
+    assert comparison.groups[0].score("test") is None
+    assert score_table(comparison).rows[0][-3:] == ("–", "–", "–")
+    assert not comparison.notes
+
+
 def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) -> None:
     """A run whose only usable weights are its last ones has their accuracy."""
     (group,) = compare_runs([add("a", (1.0, 0.9), (0.3333, 0.4), best_kept=False)]).groups
