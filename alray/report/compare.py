@@ -18,6 +18,7 @@ from alray.core.metric import Metric
 from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Record, StageRecord, StepRecord
 from alray.core.run_folder.store import has_checkpoint
 from alray.core.storage.location import Location
+from alray.report.attempts import earlier_plan, split_attempts, timed_plan
 from alray.report.compare_labels import differences, labels_of
 from alray.report.environments import differing, has_other_data
 from alray.report.folder import RunFolder, read_run
@@ -104,6 +105,12 @@ class ComparedRun:
         if best is None or not self.keeps_best:
             return next((record for record in reversed(self.evaluations) if record.step <= self.figures.steps), None)
         return next(record for record in reversed(self.evaluations) if record.step == best.step)
+
+    @property
+    def earlier_plan(self) -> str | None:
+        """See `alray.report.attempts.earlier_plan`."""
+        last = self.folder.plan
+        return earlier_plan(timed_plan(split_attempts(self.folder.effective_records), last), last)
 
     @cached_property
     def keeps_best(self) -> bool:
@@ -326,6 +333,8 @@ class ComparedRuns:
         for group in self.groups:
             found += [f"{group.label}, seed {run.seed}: {doubt}" for run in group.runs for doubt in run.figures.doubts]
         for group in self.groups:
+            # Those of seeds with the same sentence are one note.
+            found += dict.fromkeys(f"{group.label}: {text}" for run in group.counted if (text := run.earlier_plan))
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):
                 found.append(f"{group.label}: two runs have the same seed, so the spread is too small")
