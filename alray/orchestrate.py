@@ -143,7 +143,6 @@ def resume_run(
     allow_change: bool,
 ) -> Finished:
     """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
-    from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.resume import Resumed
 
     with locked(require_run_dir(run_dir), observer.note):
@@ -154,6 +153,9 @@ def resume_run(
             resumed.locations.locating(),
             closing(begin_engine(resumed.spec, options, observer.note)) as engine,
         ):
+            from alray.runtime.planner.planning import Planner  # takes a moment, in which the cluster may refuse
+
+            engine.require_not_failed()
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
             if not allow_change:

@@ -18,6 +18,7 @@ from alray.core.metric import Metric
 from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Record, StageRecord, StepRecord
 from alray.core.run_folder.store import has_checkpoint
 from alray.core.storage.location import Location
+from alray.report.attempts import earlier_plan, split_attempts, timed_plan
 from alray.report.compare_labels import differences, labels_of
 from alray.report.environments import differing, has_other_data
 from alray.report.folder import RunFolder, read_run
@@ -53,7 +54,8 @@ class ComparedRun:
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
         self._training_time = TrainingTime(folder.effective_records)
         # Many runs may be compared. So each keeps only what a comparison shows, a small part of a long run's records.
-        evaluated = [each.step for each in folder.effective_records if isinstance(each, EvaluationRecord)]
+        steps = [each.step for each in folder.effective_records if isinstance(each, EvaluationRecord)]
+        evaluated = [step for step in steps if step <= self.figures.steps]
         whole = {evaluated[-1] if evaluated else 0, self.figures.best.step if self.figures.best else 0}
         kept = [_compact(each, whole) for each in folder.effective_records if not isinstance(each, StepRecord)]
         self.folder: RunFolder = replace(folder, records=[], effective_records=kept)
@@ -97,11 +99,18 @@ class ComparedRun:
     @property
     def chosen(self) -> EvaluationRecord | None:
         """The evaluation with the best validation accuracy; the last one without a validation set, or if the weights of
-        the best were not kept. The end of a run may evaluate the same weights again, and then measures more."""
+        the best were not kept. The end of a run may evaluate the same weights again, and then measures more. Those of
+        work that an interrupted or failed run could not save do not count."""
         best = self.figures.best
         if best is None or not self.keeps_best:
-            return self.evaluations[-1] if self.evaluations else None
+            return next((record for record in reversed(self.evaluations) if record.step <= self.figures.steps), None)
         return next(record for record in reversed(self.evaluations) if record.step == best.step)
+
+    @property
+    def earlier_plan(self) -> str | None:
+        """See `alray.report.attempts.earlier_plan`."""
+        last = self.folder.plan
+        return earlier_plan(timed_plan(split_attempts(self.folder.effective_records), last), last)
 
     @cached_property
     def keeps_best(self) -> bool:
@@ -324,6 +333,8 @@ class ComparedRuns:
         for group in self.groups:
             found += [f"{group.label}, seed {run.seed}: {doubt}" for run in group.runs for doubt in run.figures.doubts]
         for group in self.groups:
+            # Those of seeds with the same sentence are one note.
+            found += dict.fromkeys(f"{group.label}: {text}" for run in group.counted if (text := run.earlier_plan))
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):
                 found.append(f"{group.label}: two runs have the same seed, so the spread is too small")

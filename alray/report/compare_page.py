@@ -182,8 +182,8 @@ def depth_rows(comparison: ComparedRuns) -> list[Row]:
 
 def curve_split(comparison: ComparedRuns) -> ComparedSplit:
     """The set of the training curves: validation, by which evaluations are chosen; test if a run has no validation."""
-    found = [run for group in comparison.groups for run in group.counted]
-    return "validation" if all(run.figures.best is not None for run in found if run.evaluations) else "test"
+    of_runs = [run.evaluations for group in comparison.groups for run in group.counted if run.evaluations]
+    return "validation" if all(any(each.validation is not None for each in of_run) for of_run in of_runs) else "test"
 
 
 def _curves(name: str, title: str, curves: Curves, rows: list[Row], comparison: ComparedRuns) -> Figure:

@@ -59,7 +59,7 @@ def the_plan(shown: MeasuredRun) -> Exhibit:
 
 def edges(shown: MeasuredRun) -> Exhibit:
     """The bytes of one mini-batch by the plan, and what was sent in total: over every attempt and replica, evaluations
-    included. Work that a failure lost is left out. Where messages are compressed, also what it would be without."""
+    included. Lost work is left out. Where messages are compressed, also what it would be without."""
     run, figures = shown
     predicted = {edge.edge: edge.bytes_per_step for edge in run.plan.edges}
     # Earlier attempts may have had other stages. Messages of an evaluation also go down.

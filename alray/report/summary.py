@@ -158,9 +158,9 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
 
 
 def _of_final_weights(effective_records: Sequence[Record]) -> Sequence[Record]:
-    """The records without the work that an interrupted run could not save: a resume does it again."""
+    """The records without the work that an interrupted or failed run could not save: a resume does it again."""
     events = [record for record in effective_records if isinstance(record, EventRecord) and record.event != "warning"]
-    if not events or events[-1].event != "interrupted":
+    if not events or events[-1].event not in ("interrupted", "failed"):
         return effective_records
     begun = [event for event in events if event.event in ("started", "resumed")]
     saved = [*begun, *(record for record in effective_records if isinstance(record, CheckpointRecord))]

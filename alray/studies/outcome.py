@@ -13,8 +13,8 @@ from alray.report.training_time import TrainingTime
 from alray.studies.records import Reached, Times
 
 _GROWN = 10.0
-"""A trial whose losses end above this many times those of its first mini-batch has diverged. Losses that begin at 0 or
-below are measured by the size of the first that is not 0."""
+"""A trial whose losses end above this many times their first values has diverged. Losses that begin at 0 or below are
+measured by the size of the first sum that is not 0."""
 _LAST = 0.1
 """The share of the mini-batches whose mean loss counts as the end."""
 
@@ -77,13 +77,29 @@ def divergence(effective_records: Sequence[Record]) -> str | None:
     records = sorted(steps, key=lambda record: record.step)
     if not records:
         return None
-    last = [record for record in records if record.step > (1.0 - _LAST) * records[-1].step]
-    end = sum(total_loss(record) * record.mini_batches for record in last) / sum(record.mini_batches for record in last)
-    first = total_loss(records[0])
-    scale = next(filter(None, map(abs, map(total_loss, records))), 0.0)  # a loss may be 0 at first, or negative
-    if math.isfinite(end) and end - first <= (_GROWN - 1.0) * scale:
-        return None
-    return f"the losses grew from {first:.3g} in the first mini-batch to {end:.3g} at the end"
+    losses = [_losses(record) for record in records]
+    begun: dict[tuple[int, str], float] = {}
+    for of_record in reversed(losses):
+        begun.update(of_record)
+    # A loss may begin late, when the others have diverged. So those of the first mini-batch count alone, too.
+    for names in (losses[0].keys(), begun.keys()):
+        first = sum(begun[name] for name in names)
+        totals = [sum(loss for name, loss in of_record.items() if name in names) for of_record in losses]
+        last = [
+            (total, record.mini_batches)
+            for total, record in zip(totals, records, strict=True)
+            if record.step > (1.0 - _LAST) * records[-1].step
+        ]
+        end = sum(total * count for total, count in last) / sum(count for _, count in last)
+        scale = next(filter(None, map(abs, (first, *totals))), 0.0)  # a loss may be 0 at first, or negative
+        if not (math.isfinite(end) and end - first <= (_GROWN - 1.0) * scale):
+            return f"the losses grew from {first:.3g} where they began to {end:.3g} at the end"
+    return None
+
+
+def _losses(record: StepRecord) -> dict[tuple[int, str], float]:
+    """All losses of all components, by component and name."""
+    return {(component, name): loss for component, own in record.losses.items() for name, loss in own.items()}
 
 
 def total_loss(record: StepRecord) -> float:

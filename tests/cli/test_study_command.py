@@ -256,7 +256,7 @@ def test_code_that_was_edited_since_a_study_began_is_refused(
     assert refused in alray("study", "--resume", "out", "--allow-code").errors
     assert refused in alray("study", "--resume", "out", "repeats=2", "--allow-code").errors
     folder.write(record_of(load_study(study).trials[0], "failed", "it had no room"))
-    assert "repeats" not in alray("study", "--resume", "out", "max_concurrent=1", "--allow-code").errors
+    assert "the code is no longer" not in alray("study", "--resume", "out", "max_concurrent=1", "--allow-code").errors
     assert refused in alray("study", "--resume", "out", "repeats=2", "--allow-code").errors
     Path("mine.py").write_text(text)
     loaded = load_study(study, ["repeats=2"])

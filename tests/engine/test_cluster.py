@@ -15,7 +15,7 @@ from ray.util.placement_group import placement_group
 
 from alray import orchestrate
 from alray.core.errors import DataError, PlanError, RequestError, StageError
-from alray.orchestrate import Options, run_spec
+from alray.orchestrate import Options, resume_run, run_spec
 from alray.runtime.cluster import connect, links
 from alray.runtime.cluster.nodes import living_nodes, on_node
 from alray.runtime.cluster.placement import Placement
@@ -87,8 +87,14 @@ def test_an_address_that_does_not_answer_is_told_before_the_data_are_read(worksh
         attached(workshop, address)
 
 
-def test_a_cluster_that_refuses_is_told_before_the_data_are_read(workshop, cluster, monkeypatch) -> None:
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_cluster_that_refuses_is_told_before_the_data_are_read(workshop, cluster, monkeypatch, resumes) -> None:
     """It refuses the token, or has another version, while torch is loaded."""
+    run_dir = workshop.folder / "run"
+    options = Options(address=cluster.address, run_dir=None if resumes else run_dir, pages=False)
+    if resumes:
+        short = Options(inline=True, run_dir=run_dir, stop_after=1, pages=False)
+        run_spec(workshop.spec, [], short, Watching(), Asked())
     begin = RayEngine.connect
 
     def begin_and_wait(self, address) -> None:
@@ -102,7 +108,10 @@ def test_a_cluster_that_refuses_is_told_before_the_data_are_read(workshop, clust
     monkeypatch.setattr(connect, "_require_token", refuse)
     monkeypatch.setattr(Planner, "open", lambda *asked, **named: pytest.fail("the data are read"))
     with pytest.raises(RequestError, match="refuses this token"):
-        attached(workshop, cluster.address)
+        if resumes:
+            resume_run(run_dir, [], options, Watching(), Asked(), allow_change=False)
+        else:
+            run_spec(workshop.spec, [], options, Watching(), Asked())
 
 
 def test_another_cluster_than_the_one_at_hand_is_refused(workshop, cluster, local_ray) -> None:

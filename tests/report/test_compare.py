@@ -16,11 +16,20 @@ import pytest
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.study.section import Study
 from alray.core.errors import CheckpointError, RequestError
-from alray.core.run_folder.records import DepthScores, EvaluationRecord, Writer, effective, read, read_summary
+from alray.core.run_folder.records import (
+    DepthScores,
+    EvaluationRecord,
+    Writer,
+    effective,
+    read,
+    read_summary,
+    write_json,
+)
 from alray.core.run_folder.store import write_manifest
 from alray.report.compare import ComparedRuns, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
+from alray.report.folder import read_run
 from alray.report.make import make_report
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
@@ -298,6 +307,26 @@ def test_engines_are_named_and_not_mixed(add: Add) -> None:
     (note,) = comparison.notes
     assert "times cannot (ray: net, ray; inline: net, inline)" in note
     assert not compare_runs([runs[0], runs[2]]).notes
+
+
+def test_weights_that_a_failed_run_could_not_save_are_not_compared(add: Add) -> None:
+    comparison = compare_runs([add("a", (0.5, 0.5), status="failed")])
+    assert comparison.groups[0].score("test") is None
+    assert score_table(comparison).rows[0][-3:] == ("–", "–", "–")
+    assert not comparison.notes
+
+
+def test_times_of_an_earlier_plan_are_said_to_be_of_it(add: Add, given: ModuleType) -> None:
+    """After a resume of a few mini-batches on other stages the tables have the times of the plan before."""
+    run = add("a", (0.5, 0.5))
+    assert not compare_runs([run]).notes
+    plan = replace(read_run(run).plan, schedule="gpipe")
+    write_json(run / "plan.json", plan.as_json())
+    with (run / "records.jsonl").open("a") as file:
+        resumed = (given.event("resumed", 10, 20.0), given.planned(plan, 10, 20.1))
+        file.writelines(f"{record.model_dump_json()}\n" for record in resumed)
+    (note,) = compare_runs([run]).notes
+    assert note.startswith("net: The last plan was not measured. These are the times of an earlier one: streamed")
 
 
 def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) -> None:

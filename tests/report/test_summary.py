@@ -120,8 +120,11 @@ def test_accuracy_is_of_the_final_weights_only(given: ModuleType) -> None:
     assert figures.best == Best(step=10, validation=0.9, test=0.8)
 
 
-def test_a_run_interrupted_before_it_could_save_has_the_figures_of_its_last_checkpoint(given: ModuleType) -> None:
-    """Ctrl-C twice: the weights that are left are those of mini-batch 10, and a resume goes on from there."""
+@pytest.mark.parametrize("ended", [("interrupted",), ("failed",), ("failure", "failed")])
+def test_a_run_that_ended_before_it_could_save_has_the_figures_of_its_last_checkpoint(
+    given: ModuleType, ended: tuple[str, ...]
+) -> None:
+    """Ctrl-C twice, or a failure: the weights left are those of mini-batch 10, and a resume goes on from there."""
     plan = given.example_plan()
     saved = CheckpointRecord(**given.at(10, 1.1), path="checkpoints/step-00000010", bytes=1, duration_s=0.1)
     records = [
@@ -132,16 +135,15 @@ def test_a_run_interrupted_before_it_could_save_has_the_figures_of_its_last_chec
         given.staged(13, 1.3, 0, steps=3, bytes_sent={"0->1": 130}),
         given.step(14, 1.4),
     ]
-    interrupted = figures_of([*records, given.event("interrupted", 14, 1.5)], plan)
-    assert (interrupted.steps, interrupted.epochs, interrupted.samples) == (10, 1.0, 10 * 64)
-    assert interrupted.scores == Scores(train=0.99, validation=0.9, test=0.8) and interrupted.bytes_sent == {
-        "0->1": 100
-    }
+    end = [given.event(event, 14, 1.5) for event in ended]
+    kept = figures_of([*records, *end], plan)
+    assert (kept.steps, kept.epochs, kept.samples) == (10, 1.0, 10 * 64)
+    assert (kept.scores, kept.bytes_sent) == (Scores(train=0.99, validation=0.9, test=0.8), {"0->1": 100})
     going_on = figures_of(records, plan)
     assert (going_on.steps, going_on.scores, going_on.bytes_sent) == (14, Scores(), {"0->1": 130})
-    resumed = [*records, given.event("interrupted", 14, 1.5), given.event("resumed", 10, 2.0), given.step(12, 2.2)]
+    resumed = [*records, *end, given.event("resumed", 10, 2.0), given.step(12, 2.2)]
     assert figures_of(resumed, plan).steps == 12
-    assert figures_of([given.step(2, 0.1), given.event("interrupted", 2, 0.2)], plan).steps == 0
+    assert figures_of([given.step(2, 0.1), *end], plan).steps == 0
 
 
 def test_best_is_chosen_on_validation_and_the_earliest_of_equals(given: ModuleType) -> None:

@@ -104,6 +104,25 @@ def test_a_run_whose_losses_grew_has_diverged(losses: list[float], diverged: boo
     assert (divergence(records) is not None) == diverged
 
 
+@pytest.mark.parametrize(
+    ("own", "late", "diverged"),
+    [
+        ((0.1, 0.05), (1.5, 1.5), False),
+        ((0.1, 0.05), (1.5, 30.0), True),
+        ((0.1, 1e20), (1e20, 1e20), True),  # it had diverged before the other loss began
+    ],
+)
+def test_a_loss_that_begins_later_is_measured_from_its_own_beginning(
+    own: tuple[float, float], late: tuple[float, float], diverged: bool
+) -> None:
+    first, *rest = [step(number, number) for number in range(1, 101)]
+    records = [first.model_copy(update={"losses": {0: {"own": own[0]}}})]
+    for record in rest:
+        losses = {"own": own[1]} if record.step < 50 else {"own": own[1], "hinted": late[record.step > 50]}
+        records.append(record.model_copy(update={"losses": {0: losses}}))
+    assert (divergence(records) is not None) == diverged
+
+
 def test_the_end_is_a_share_of_the_mini_batches_and_not_of_their_records() -> None:
     """The losses of a long run are means over more and more mini-batches."""
     late = [step(number, number, 30.0).model_copy(update={"mini_batches": 100}) for number in range(300, 1001, 100)]

@@ -557,7 +557,7 @@ class Figures(_Documented):
     process itself holds, evaluations and the data set come on top."""
     bytes_sent: dict[str, int]
     """For each edge, such as `0->1`: bytes sent for the work that `steps` counts, over all attempts, evaluations
-    included. Work that a failure lost is left out."""
+    included. Work that was lost, by a failure or at the end of a run that did not finish, is left out."""
     uncompressed_bytes: dict[str, int] | None = None
     """What `bytes_sent` would be without `pipeline.messages`; null where nothing is compressed."""
     shares: list[int] = Field(default_factory=list)
