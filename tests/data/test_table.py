@@ -103,10 +103,35 @@ def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,)])
 def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tuple[float, ...]) -> None:
-    """Names that are numbers are whole ones that ascend."""
+    """Names that are numbers are whole ones in order, or have equal steps."""
     others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
     data = opened(write_csv(tmp_path / "a.csv", [(*first, "rare"), *others], None), label_column=len(first))
     assert (data.classes, len(data.train)) == (("a", "b", "rare"), 7)
+    assert ",rare, is taken for a row; data.header says otherwise" in "".join(data.notes)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "4000,3998,3996,species",
+        "2020,2015,2012,species",
+        "400.5,401.0,401.5,species",
+        "400.0,401.0,402.0,species",
+        "0.3,0.2,0.1,species",
+        "4,9,5,Label",
+    ],
+)
+def test_numbers_in_order_and_a_title_name_columns(tmp_path: Path, names: str) -> None:
+    rows = [(number, number % 3, 7.5 * number, "ab"[number % 2]) for number in range(6)]
+    data = opened(write_csv(tmp_path / "a.csv", rows, tuple(names.split(","))), label_column=3)
+    assert (data.classes, len(data.train)) == (("a", "b"), 6)
+
+
+@pytest.mark.parametrize("first", [(5.1, 3.5, 1.4), (9, 3, 4), (2, 2, 2), (2020,)])
+def test_a_line_says_where_numbers_and_a_text_are_taken_for_a_row(tmp_path: Path, first: tuple[float, ...]) -> None:
+    others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
+    data = opened(write_csv(tmp_path / "a.csv", [(*first, "species"), *others], None), label_column=len(first))
+    assert len(data.train) == 7 and ",species, is taken for a row" in "".join(data.notes)
 
 
 def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
