@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -157,7 +158,8 @@ def resume_run(
 
             engine.require_not_failed()
             observer.doing("opening the data")
-            planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
+            of_run = replace(options, standardised_as=resumed.run_dir if resumed.keeps_samples else None)
+            planner = Planner.open(resumed.spec, code, of_run, note=observer.note, trained=resumed.trained)
             if not allow_change:
                 planner.workload.require_same_model(model_of(resumed.run_dir), "this run", observer.note)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)

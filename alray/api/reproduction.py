@@ -107,6 +107,7 @@ def reproduce_run(
         code=again.code(allow=options.allow_code, objects=options.objects),
         data=data_of(again.manifest or {}),
         model_sha256=model_of(recorded),
+        standardised_as=again.run_dir,
         stop_after=None if before.finished else before.steps,
     )
     with again.locations.locating():

@@ -62,6 +62,12 @@ class Dataset:
         """The splits "train", "validation" and "test"; None if a split does not exist."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    def standardise(self, samples: Normalisation | None, targets: Normalisation | None) -> None:
+        """Have pictures and rows of numbers, and their targets, standardised so. None of them may be read yet."""
+        for split in self.splits.values():
+            if isinstance(split, SampleSplit):
+                split.normalisation, split.target_normalisation = samples, targets
+
     @property
     def own(self) -> bool:
         """Whether a user's class is the source."""

@@ -22,7 +22,7 @@ from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, Toke
 from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation
-from alray.data.split import SampleSplit, as_float, as_whole
+from alray.data.split import as_float, as_whole
 from alray.data.table_file import RowReader
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.shape import Shape
@@ -216,10 +216,13 @@ class DataForm(Form):
 
     def standardise(self, data: Dataset) -> None:
         """Have the splits of these data standardised as this says, whatever their training file holds now."""
-        for split in data.splits.values():
-            if isinstance(split, SampleSplit) and isinstance(self.input, SampleForm):
-                split.normalisation = self.input.normalisation
-                split.target_normalisation = None if self.targets is None else self.targets.normalisation
+        if isinstance(self.input, SampleForm):
+            targets = None if self.targets is None else self.targets.normalisation
+            data.standardise(self.input.normalisation, targets)
+
+    def suits(self, data: Dataset) -> bool:
+        """Whether these data have samples of this shape, and as many classes, labels or targets."""
+        return (*self.sample, len(self.classes)) == (*data.sample_shape, len(data.classes))
 
     @property
     def reads_files(self) -> bool:

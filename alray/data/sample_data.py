@@ -32,11 +32,14 @@ def sample_data(
     seed: int,
     task_section: TaskSection,
     load: Callable[[str], Any],
+    *,
+    by_whole_set: bool = False,
 ) -> Dataset:
     """The data of a source of pictures or rows of numbers. Raises DataError, as `open_data`.
 
     Args:
         sets: of the source; its training set is there.
+        by_whole_set: as for `open_data`.
     """
     task = make_task(task_section, len(source.classes), load=load)
     train, test, own_validation = sets["train"], sets.get("test"), sets.get("validation")
@@ -50,13 +53,14 @@ def sample_data(
     require_images_to_augment(section, shape)
     if source.numbers is not None:
         _require_as_they_are(section)
+    standardising = torch.arange(len(train)) if by_whole_set else parts.train
     normalisation = source.normalisation
     if source.standardises_samples and section.normalise is None:
-        normalisation = _of_part(cast("TensorSet", train).samples, parts.train)
+        normalisation = _of_part(cast("TensorSet", train).samples, standardising)
     normalisation = _normalisation(section, normalisation, shape if channels is None else (channels, *shape[1:]))
     target_normalisation = None
     if task_section.standardises:
-        target_normalisation = _target_normalisation(source, train, parts.train)
+        target_normalisation = _target_normalisation(source, train, standardising)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> SampleSplit:
         return SampleSplit(
@@ -159,7 +163,7 @@ def _target_normalisation(source: Source, train: SampleSet, part: Tensor) -> Nor
     """How the targets of a regression are standardised. Raises DataError if the source says it of other targets.
 
     Args:
-        part: indices of the training split into `train`.
+        part: indices into `train` of the samples that say it.
     """
     if source.standardises_targets:
         return _of_part(torch.as_tensor(cast("TensorSet | PictureSet", train).labels), part)

@@ -32,6 +32,8 @@ WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
 class Split(ABC):
     """Samples and labels in a fixed order."""
 
+    normalisation: Normalisation | None = None
+    """How samples are normalised after augmentation; None: not at all."""
     target_normalisation: Normalisation | None = None
     """How the targets of a regression are standardised; None: not at all."""
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ _LARGEST_BYTES = 16 * 2**30
 """The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
 _INPUT = "INPUT"
 """The argument of `alray predict`, as messages name it."""
+_SAME_STEP = 1e-6  # steps of 0.1 between float64 numbers differ by less
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
@@ -207,8 +209,9 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
         by_name = any(isinstance(column, str) for column in columns)
         by_label = layout.label_column is None and not layout.targets
         cells = [(at, names[at]) for at in (chosen if layout.targets is None else (*chosen, *targets))]
-        header = by_name or by_label or any(number(cell, decimal) is None for _, cell in cells)
         of_class = targets if layout.targets is None else ()
+        header = by_name or by_label or any(number(cell, decimal) is None for _, cell in cells)
+        header = header or any(names[at].lower() == _LABEL for at in of_class)
         if not header and all(name == str(at) for at, name in enumerate(names) if at not in of_class):
             header = len(names) > 2
             taken = "the numbers of the columns, and not for a row" if header else "a row"
@@ -237,9 +240,11 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
             labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
     titles = [names[at] for at in numeric]
-    if layout.header == "auto" and not header and _can_be_titles(titles) and _begins_with_a_title(labels):
-        found = _read_csv(path, key, replace(layout, header=True))
-        return replace(found, notes=(*found.notes, _first_line(path, names, "the names of the columns")))
+    if layout.header == "auto" and not header and not notes and _begins_with_a_title(labels):
+        if _can_be_titles(titles, decimal):
+            found = _read_csv(path, key, replace(layout, header=True))
+            return replace(found, notes=(*found.notes, _first_line(path, names, "the names of the columns")))
+        notes = (_first_line(path, names, "a row"),)
     matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
     return Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, tuple(notes))
 
@@ -248,11 +253,17 @@ def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
     return f"{path.name}: the first line, {','.join(names)}, is taken for {taken}; data.header says otherwise"
 
 
-def _can_be_titles(cells: Sequence[str]) -> bool:
-    """Whether these numbers can name columns, as years and the numbers of pixels do: several whole ones, ascending."""
-    if len(cells) < 2 or not all(cell.strip().isdecimal() for cell in cells):
-        return False
-    return all(int(one) < int(other) for one, other in pairwise(cells))
+def _can_be_titles(cells: Sequence[str], decimal: str) -> bool:
+    """Whether these numbers can name columns, as years, wavelengths and the numbers of pixels do: several whole ones
+    that ascend; three or more whole ones that descend, or any in equal steps."""
+    values = [value for cell in cells if (value := number(cell, decimal)) is not None]
+    steps = [other - one for one, other in pairwise(values)]
+    whole = all(cell.strip().isdecimal() for cell in cells)
+    if len(steps) < 2:
+        return whole and bool(steps) and steps[0] > 0
+    if whole and (min(steps) > 0 or max(steps) < 0):
+        return True
+    return steps[0] != 0 and all(isclose(step, steps[0], rel_tol=_SAME_STEP) for step in steps)
 
 
 def _begins_with_a_title(labels: Sequence[str]) -> bool:

@@ -79,7 +79,7 @@ class TrainedNetwork:
         require_objects(spec, objects, run_dir, besides=() if form is None else ("data",))
         code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec), objects=objects)
         elsewhere = how_to_name(spec.data)
-        self.workload = _opened(spec, code, elsewhere, form)
+        self.workload = _opened(spec, code, elsewhere, form, run_dir)
         self.workload.require_same_model(model_of(run_dir), "this run", warnings.warn)
         self.form = of_run or DataForm.of(self.workload.data)
         self._require_same = partial(
@@ -90,8 +90,6 @@ class TrainedNetwork:
             hint="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
         )
         self._require_same(fields=OF_WEIGHTS)
-        if form is None:
-            self.form.standardise(self.workload.data)
         self.device = torch.device("cpu") if on_cpu else self.workload.device
         if not on_cpu:
             self.configure()
@@ -204,7 +202,7 @@ class TrainedNetwork:
         return depth
 
 
-def _opened(spec: Spec, code: UserCode, elsewhere: str | None, form: DataForm | None) -> Workload:
+def _opened(spec: Spec, code: UserCode, elsewhere: str | None, form: DataForm | None, run_dir: Location) -> Workload:
     """The data and the network.
 
     Args:
@@ -212,7 +210,7 @@ def _opened(spec: Spec, code: UserCode, elsewhere: str | None, form: DataForm | 
         form: as for `Workload.open`.
     """
     try:
-        return Workload.open(spec, code, trained=True, form=form)
+        return Workload.open(spec, code, trained=True, form=form, of_run=run_dir)
     except UserCodeError as error:
         if elsewhere is None or error.problems[0].key != "data.source":
             raise

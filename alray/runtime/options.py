@@ -43,6 +43,7 @@ class Options:
     code: UserCode | None = None  # loads the user's classes; None: from the spec's folder, or as a resume finds them
     objects: Objects = NO_OBJECTS  # that a Python program gave
     data: DataIdentity | None = None  # what told the data of the run that is done again from others
+    standardised_as: Location | None = None  # in this run, which goes on or is done again; None: by the training split
     model_sha256: str | None = None  # that of the model that a Python program gave to that run
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed

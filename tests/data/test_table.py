@@ -103,10 +103,35 @@ def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,)])
 def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tuple[float, ...]) -> None:
-    """Names that are numbers are whole ones that ascend."""
+    """Names that are numbers are whole ones in order, or have equal steps."""
     others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
     data = opened(write_csv(tmp_path / "a.csv", [(*first, "rare"), *others], None), label_column=len(first))
     assert (data.classes, len(data.train)) == (("a", "b", "rare"), 7)
+    assert ",rare, is taken for a row; data.header says otherwise" in "".join(data.notes)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "4000,3998,3996,species",
+        "2020,2015,2012,species",
+        "400.5,401.0,401.5,species",
+        "400.0,401.0,402.0,species",
+        "0.3,0.2,0.1,species",
+        "4,9,5,Label",
+    ],
+)
+def test_numbers_in_order_and_a_title_name_columns(tmp_path: Path, names: str) -> None:
+    rows = [(number, number % 3, 7.5 * number, "ab"[number % 2]) for number in range(6)]
+    data = opened(write_csv(tmp_path / "a.csv", rows, tuple(names.split(","))), label_column=3)
+    assert (data.classes, len(data.train)) == (("a", "b"), 6)
+
+
+@pytest.mark.parametrize("first", [(5.1, 3.5, 1.4), (9, 3, 4), (2, 2, 2), (2020,)])
+def test_a_line_says_where_numbers_and_a_text_are_taken_for_a_row(tmp_path: Path, first: tuple[float, ...]) -> None:
+    others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
+    data = opened(write_csv(tmp_path / "a.csv", [(*first, "species"), *others], None), label_column=len(first))
+    assert len(data.train) == 7 and ",species, is taken for a row" in "".join(data.notes)
 
 
 def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
@@ -296,6 +321,17 @@ def test_the_training_split_alone_says_means_and_deviations(tmp_path: Path, keys
         assert len(values) == 10
         torch.testing.assert_close(values.mean(0), torch.zeros(1), atol=1e-6, rtol=0)
         torch.testing.assert_close(values.std(0, unbiased=False), torch.ones(1))
+
+
+def test_an_older_run_has_the_means_and_deviations_of_the_whole_file(tmp_path: Path) -> None:
+    rows = [(float(step**2), 10.0 * step**3) for step in range(20)]
+    train = write_csv(tmp_path / "a.csv", rows, ("x", "y"))
+    section = spec.Table(source="table", train=train, label_columns=("y",), batch_size=2, validation_fraction=0.5)
+    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"), by_whole_set=True)
+    x, y = numpy.array(rows).T
+    for found, values in ((data.train.normalisation, x), (data.train.target_normalisation, y)):
+        assert found is not None
+        assert (*found.mean, *found.std) == pytest.approx((values.mean(), values.std()))
 
 
 def test_other_tables_keep_their_bits(tmp_path: Path) -> None:

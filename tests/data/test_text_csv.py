@@ -155,6 +155,11 @@ def test_a_test_file_has_the_columns_of_the_training_file(tmp_path: Path) -> Non
     for layout in (TextFileLayout(label_column="label"), TextFileLayout(True), TextFileLayout(True, label_column=1)):
         found = TextCsvSource(train=train, test=test, layout=layout)
         assert labels_and_texts(found, "test")[1:] == ([0], ["c d"])
+    train = write(tmp_path, "label,text\nspam,a\nham,b\n")
+    for content in ("text,label\nc,ham\n", "id,label,text\n7,ham,c\n", "Label,Text\nham,c\n"):
+        write(tmp_path, content, "test.csv")
+        assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])
+    train = write(tmp_path, "title,label,review\na,spam,b\nc,ham,d\n")
     write(tmp_path, "id,label,review\n7,ham,d\n", "test.csv")
     with pytest.raises(DataError, match=r"test\.csv:1: data\.text_columns: there is no column `title`"):
         TextCsvSource(train=train, test=test, layout=TextFileLayout(label_column="label")).open("test")

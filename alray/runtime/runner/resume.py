@@ -81,6 +81,11 @@ class Resumed:
     def trained(self) -> bool:
         return self.manifest is not None
 
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether samples and targets become inputs of the network as before: other data, or another task, need not."""
+        return not self.allow_change or (self.before.data, self.before.task) == (self.spec.data, self.spec.task)
+
     @classmethod
     def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
         """Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if

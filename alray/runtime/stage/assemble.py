@@ -151,6 +151,7 @@ def _open_data(assignment: Assignment) -> Dataset:
     if isinstance(assignment.spec.data, OwnCode):
         hint = f"your class has to give the same data whenever it is opened; {hint}"
     data.identity.require_same(assignment.data.identity, "the run as it began", hint=hint)
+    data.standardise(assignment.data.normalisation, assignment.data.target_normalisation)
     return data
 
 

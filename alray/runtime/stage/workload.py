@@ -19,10 +19,12 @@ from alray.config.user_code import UserCode
 from alray.core.counting import counted
 from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
+from alray.core.storage.location import Location
 from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
-from alray.data.form import DataForm
+from alray.data.form import DataForm, form_in
 from alray.data.opening import open_data
+from alray.data.source import Normalisation
 from alray.models.chain import list_of_layers_in
 from alray.models.encoder import EncoderFacts
 from alray.models.imported.identity import is_same_module
@@ -41,6 +43,8 @@ class DataFacts:
     steps_per_epoch: int
     samples_per_epoch: int
     identity: DataIdentity
+    normalisation: Normalisation | None = None
+    target_normalisation: Normalisation | None = None
 
     @classmethod
     def of(cls, data: Dataset) -> DataFacts:
@@ -51,6 +55,8 @@ class DataFacts:
             steps_per_epoch=data.steps_per_epoch,
             samples_per_epoch=whole if data.section.last_batch == "drop" else len(data.train),
             identity=data.identity,
+            normalisation=data.train.normalisation,
+            target_normalisation=data.train.target_normalisation,
         )
 
     def samples(self, step: int, batch_size: int) -> int:
@@ -93,6 +99,7 @@ class Workload:
         known: Callable[[Shape], Sequence[EncoderFacts]] = lambda sample: (),
         for_plan: bool = False,
         form: DataForm | None = None,
+        of_run: Location | None = None,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
@@ -105,9 +112,15 @@ class Workload:
             known: what is known already of the encoders, for samples of this shape; (): nothing.
             for_plan: as for `open_data`.
             form: of the data, which are then not opened: their samples are noise.
+            of_run: a run that this one goes on with, or does again: its samples and targets are standardised as there.
+                None: by the training split.
         """
         if form is None:
-            data = open_training_data(spec, code, for_plan=for_plan)
+            before = None if of_run is None else form_in(of_run)
+            by_whole_set = of_run is not None and before is None  # a run of alray 0.3.0 or before
+            data = open_training_data(spec, code, for_plan=for_plan, by_whole_set=by_whole_set)
+            if before is not None and before.suits(data):
+                before.standardise(data)
         else:
             data = described_data(spec.data, spec.task, form, code)
         facts = DataFacts.of(data)
@@ -215,7 +228,9 @@ class Workload:
         return tuple(notes)
 
 
-def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool = False) -> Dataset:
+def open_training_data(
+    spec: Spec, load: Callable[[str], Any], *, for_plan: bool = False, by_whole_set: bool = False
+) -> Dataset:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
     stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
     compiled by itself.
@@ -223,10 +238,18 @@ def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool
     Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
 
     Args:
-        for_plan: as for `open_data`.
+        for_plan, by_whole_set: as for `open_data`.
     """
     fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
-    data = open_data(spec.data, seed=spec.seed, load=load, task=spec.task, fixed_length=fixed_length, for_plan=for_plan)
+    data = open_data(
+        spec.data,
+        seed=spec.seed,
+        load=load,
+        task=spec.task,
+        fixed_length=fixed_length,
+        for_plan=for_plan,
+        by_whole_set=by_whole_set,
+    )
     fault = last_batch_fault(spec, len(data.train))
     if fault is not None:
         message, hint = fault

@@ -120,8 +120,9 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
     elif by_position:
         label, texts = train.label, train.chosen
     else:
-        label = column_number(train.columns[train.label], names, path, "label_column")
-        texts = tuple(column_number(train.columns[at], names, path, "text_columns") for at in train.chosen)
+        spelt = [_spelt_in(names, column) for column in train.columns]
+        label = column_number(spelt[train.label], names, path, "label_column")
+        texts = tuple(column_number(spelt[at], names, path, "text_columns") for at in train.chosen)
     notes: tuple[str, ...] = ()
     if header:
         if train is None and layout.text_columns is None:
@@ -153,10 +154,17 @@ def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table |
     if layout.by_name:
         return True
     if train is not None:
-        return bool(train.header) and names == train.columns
+        chosen = (train.columns[at] for at in (train.label, *train.chosen))
+        return bool(train.header) and all(_spelt_in(names, column) in names for column in chosen)
     if counts_columns(names):
         return True
     return True if layout.label_column is None and _LABEL in map(str.lower, names) else None
+
+
+def _spelt_in(names: tuple[str, ...], column: str) -> str:
+    """The name of a column as the first line of another file has it, perhaps in other capitals."""
+    alike = (name for name in names if name.lower() == column.lower())
+    return column if column in names else next(alike, column)
 
 
 def _column_numbers(

@@ -1,0 +1,90 @@
+"""A run keeps the means and deviations that it began with: where it is resumed, done again, evaluated and asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import alray
+from alray.config.loading.load import read_document
+from alray.core.run_folder.records import replace_file
+from alray.data.standardisation import standardisation_of
+
+KEYS = {"name": "rows", "seed": 1, "optimizer": {"lr": 0.01}, "method": "backpropagation"}
+MODEL = {"components": [{"block": "mlp", "widths": [6]}, {"block": "mlp", "widths": [6]}]}
+
+
+@pytest.fixture(autouse=True)
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> numpy.ndarray:
+    """The numbers of a table, `[60, 2]`, a few of which are far from the others."""
+    monkeypatch.chdir(tmp_path)
+    found = numpy.random.default_rng(0).normal(size=(60, 2)).astype(numpy.float32)
+    found[::17] *= 100
+    lines = [f"{a!s},{b!s},{int(a > b)}" for a, b in found]
+    Path("rows.csv").write_text("\n".join(["a,b,label", *lines]) + "\n")
+    return found
+
+
+def started(output: str, epochs: int, **data: Any) -> alray.Run:
+    table = {"source": "table", "train": "rows.csv", "batch_size": 10, "validation_fraction": 0.5, **data}
+    spec = {**KEYS, "data": table, "model": MODEL, "run": {"epochs": epochs, "checkpoint": {"every": "1 epoch"}}}
+    return alray.run(spec, inline=True, output=output, progress=False)
+
+
+def by_the_whole_file(rows: numpy.ndarray, output: str, epochs: int) -> alray.Run:
+    """As alray 0.3.0 trained."""
+    whole = standardisation_of(rows)
+    return started(output, epochs, normalise={"mean": list(whole.mean), "deviation": list(whole.std)})
+
+
+def as_of_030(run: alray.Run) -> alray.Run:
+    """The folder of a run as that version left it: without `sample.json`, and its spec says no constants."""
+    folder = Path(str(run.folder))
+    (folder / "sample.json").unlink()
+    spec = dict(read_document(run.folder / "spec.yaml").value)
+    spec["data"] = {**spec["data"], "normalise": None}
+    replace_file(run.folder / "spec.yaml", json.dumps(spec))
+    environment = json.loads((folder / "environment.json").read_text())
+    del environment["spec_sha256"], environment["given"]
+    (folder / "environment.json").write_text(json.dumps(environment))
+    return alray.load_run(str(folder))
+
+
+def test_a_run_of_an_older_version_is_evaluated_and_asked_with_the_constants_of_the_whole_file(rows) -> None:
+    run = by_the_whole_file(rows, "run", 1)
+    measured, predicted = run.evaluate(), run.predict("rows.csv")
+    exported = Path(run.export("safetensors", output="now.safetensors").file).read_bytes()
+    old = as_of_030(run)
+    assert old.evaluate().scores == measured.scores
+    assert old.predict("rows.csv") == predicted
+    assert Path(old.export("safetensors", output="then.safetensors").file).read_bytes() == exported
+
+
+def test_a_run_of_an_older_version_goes_on_and_is_done_again_with_them(rows) -> None:
+    unbroken = by_the_whole_file(rows, "unbroken", 3)
+    old = as_of_030(by_the_whole_file(rows, "run", 1))
+    for epochs in (2, 3):  # the second time, the folder has `sample.json`
+        again = old.resume({"run.epochs": epochs}, inline=True, progress=False)
+    assert again.summary.weights_sha256 == unbroken.summary.weights_sha256
+    assert again.summary.scores == unbroken.summary.scores
+    assert alray.reproduce(as_of_030(unbroken), inline=True, progress=False).same
+
+
+def test_a_run_goes_on_and_is_done_again_with_its_own_constants(rows) -> None:
+    """Which another version of alray may have computed in another way."""
+    run = started("run", 1)
+    own = Path("run/sample.json")
+    form = json.loads(own.read_text())
+    form["input"] |= {"mean": [1.5, -2.5], "std": [3.0, 0.5]}
+    own.write_text(json.dumps(form))
+    run = run.resume({"run.epochs": 2}, inline=True, progress=False)
+    assert json.loads(own.read_text()) == form
+    found = alray.reproduce(run, inline=True, output="again", progress=False)
+    assert json.loads(Path("again/sample.json").read_text()) == form
+    assert not found.same  # the first epoch had other constants
+    unbroken = started("unbroken", 2, normalise={"mean": [1.5, -2.5], "deviation": [3.0, 0.5]})
+    assert found.weights_sha256[1] == unbroken.summary.weights_sha256
