@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from alray.core.counting import counted
 from alray.core.errors import PlanError, StageError
 from alray.runtime.cluster.nodes import Bundle, ClusterNode, living_nodes
 from alray.runtime.local_ray.head import end_leading_processes
@@ -40,7 +41,7 @@ def require_room(bundles: Sequence[Bundle], nodes: Sequence[Bundle], labels: Map
     names = dict.fromkeys(name for bundle in bundles for name in bundle)
     totals = ", ".join(f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in names)
     raise PlanError(
-        f"{len(bundles)} stages {requested} can never be placed: the cluster has {totals} "
+        f"{counted(len(bundles), 'stage')} {requested} can never be placed: the cluster has {totals} "
         f"on {len(nodes)} node{'s' if len(nodes) != 1 else ''}{_with(labels)}{room}",
         key="resources.per_stage",
         hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
