@@ -376,6 +376,10 @@ class Network:
             component.below = self.boundary(index - 1) if index > 0 else None
         return component.train()
 
+    def disown(self, component: Component) -> None:
+        """Keep no references to a component whose parameters are swapped for others, which torch then would refuse."""
+        self._owners.forget(component)
+
     def _encoder(self, index: int) -> Encoder:
         """Block `index` of the model, with initial weights."""
         facts = self.blocks[index]
