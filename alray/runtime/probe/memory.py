@@ -2,8 +2,8 @@
 
 A component is built on the meta device. Its actions then run on tensors that have a device but no memory
 (`FakeTensorMode`). So the operations are those of the real device; its attention, for example, keeps other tensors
-than that of the meta device. A block that fails on such tensors, because it reads their values, is counted on the meta
-device. An optimizer that does is counted on the CPU, with memory.
+than that of the meta device. A block that fails on such tensors, because it reads their values or has weak
+references to its parameters, is counted on the meta device. An optimizer that does is counted on the CPU, with memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
-from weakref import ref
+from weakref import getweakrefs, ref
 
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ class ComponentMemory:
 
 
 class _ValuesNeededError(Exception):
-    """The code of a component fails on tensors without memory."""
+    """The code of a component does not work with tensors without memory."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,8 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
     for layer in recurrent:
         layer._flat_weight_refs.clear()  # a tensor with weak references cannot be swapped
     for parameter in component.parameters():
+        if getweakrefs(parameter):
+            raise _ValuesNeededError("the code of a component has weak references to its parameters")
         torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
     for module in component.modules():
         for name, buffer in module.named_buffers(recurse=False):

@@ -74,6 +74,8 @@ def test_recomputation_takes_less(schedule: str, one_thread: None) -> None:
 
 
 OWN = """\
+import weakref
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -91,12 +93,25 @@ class Reading(nn.Module):
         if not s.is_meta and float(s.detach().abs().max()) > 1e6:
             return functional.relu(self.layer(s) * 1e-6)
         return functional.relu(self.layer(s))
+
+
+class Referring(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.Conv2d(input[0], 4, 3, padding=1)
+        self.known = weakref.WeakSet(self.parameters())
+
+    def forward(self, s, mask=None):
+        return functional.relu(self.layer(s))
 """
 
 
-def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(make_workload: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("block", ["Reading", "Referring"])
+def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(
+    make_workload: Callable[..., Any], block: str
+) -> None:
     workload = make_workload(
-        'model.components=[{"block": "python:own_blocks.Reading"}, {"block": "vgg", "channels": [4]}]', code=OWN
+        f'model.components=[{{"block": "python:own_blocks.{block}"}}, {{"block": "vgg", "channels": [4]}}]', code=OWN
     )
     memory = component_memory(workload.network, 0, 8, CPU)
     # What autograd keeps of [8, 4, 8, 8] floats and their ReLU, at least; and not much more.
