@@ -376,6 +376,10 @@ class Network:
             component.below = self.boundary(index - 1) if index > 0 else None
         return component.train()
 
+    def disown(self, component: Component) -> None:
+        """Keep no references to a component whose parameters are swapped for others, which torch then would refuse."""
+        self._owners.forget(component)
+
     def _encoder(self, index: int) -> Encoder:
         """Block `index` of the model, with initial weights."""
         facts = self.blocks[index]
@@ -471,10 +475,10 @@ class Network:
             own=own,
             input=input,
             output=Shape(given.pop("s").shape[1:], output.dtype),
-            draws=own or getattr(block, "draws", False) or module_draws(block),
+            draws=own or getattr(block, "alray_draws", False) or module_draws(block),
             writes_input=incoming["s"]._version != before,
             normalises_batches=any(isinstance(part, BatchNorm) and part.training for part in block.modules()),
-            pooling="none" if self._by_position else getattr(block, "pooling", "mean"),
+            pooling="none" if self._by_position else getattr(block, "alray_pooling", "mean"),
             takes_along=along,
             gives_along={each: Shape(value.shape[1:], value.dtype) for each, value in given.items()},
             ends=self._chain.ends(index),

@@ -20,13 +20,7 @@ class Owners:
 
     def claim(self, index: int, module: nn.Module) -> None:
         """Note that component `index` holds all parts of `module`. Raises SpecError if another component holds one."""
-        parts: list[tuple[str, object]] = [
-            (f"the module `{name or type(part).__name__}`", part)
-            for name, part in module.named_modules(remove_duplicate=False)
-            if part._parameters or part._buffers
-        ]
-        parts += [(f"the parameter `{name}`", part) for name, part in module.named_parameters(remove_duplicate=False)]
-        for what, part in parts:
+        for what, part in _parts(module):
             owner = self._owners.setdefault(part, index)
             if owner != index:
                 raise SpecError(
@@ -34,6 +28,21 @@ class Owners:
                     key=f"model.components[{index}]",
                     hint="make a new one for each component: each is trained by itself, perhaps in another process",
                 )
+
+    def forget(self, module: nn.Module) -> None:
+        """Keep no references to the parts of `module`: torch swaps no tensor that has weak references."""
+        for _, part in _parts(module):
+            self._owners.pop(part, None)
+
+
+def _parts(module: nn.Module) -> list[tuple[str, object]]:
+    """The modules with parameters or buffers, and the parameters, each after the words for it in a message."""
+    parts: list[tuple[str, object]] = [
+        (f"the module `{name or type(part).__name__}`", part)
+        for name, part in module.named_modules(remove_duplicate=False)
+        if part._parameters or part._buffers
+    ]
+    return parts + [(f"the parameter `{name}`", part) for name, part in module.named_parameters(remove_duplicate=False)]
 
 
 def require_tensors(module: nn.Module, what: str, key: str) -> None:

@@ -62,9 +62,9 @@ def _average(maps: torch.Tensor, axis: int, windows: int) -> torch.Tensor:
 
 
 Pooling = Literal["mean", "final_states", "last_state", "channels_last", "none"]
-"""How a sequence or a map becomes a vector. A block's module chooses one by the attribute `pooling`; the default is
-"mean". channels_last: the mean, and maps are [N, H, W, C] in place of [N, C, H, W]. none: each position of a sequence
-keeps its vector, where the task has a label for each."""
+"""How a sequence or a map becomes a vector. A block's module chooses one by the attribute `alray_pooling`; the default
+is "mean". channels_last: the mean, and maps are [N, H, W, C] in place of [N, C, H, W]. none: each position of a
+sequence keeps its vector, where the task has a label for each."""
 
 
 class Features(nn.Module):

@@ -42,7 +42,7 @@ def test_the_bridge_reads_the_final_states_off_the_output():
     module = build(layers=2, hand_on_state=True)
     s, mask = ragged()
     outputs, (h, _) = module(s, mask)
-    assert module.pooling == "final_states"
+    assert module.alray_pooling == "final_states"
     assert torch.allclose(final_states(outputs, mask), h[:, 2] + h[:, 3], atol=1e-6)
     whole, (h, _) = module(s)
     assert torch.allclose(final_states(whole, None), h[:, 2] + h[:, 3], atol=1e-6)
@@ -52,7 +52,7 @@ def test_one_direction_is_read_at_its_last_word():
     module = build(bidirectional=False, hand_on_state=True)
     s, mask = ragged()
     outputs, (h, _) = module(s, mask)
-    assert module.pooling == "last_state" and outputs.shape == (3, 6, 4) and h.shape == (3, 1, 4)
+    assert module.alray_pooling == "last_state" and outputs.shape == (3, 6, 4) and h.shape == (3, 1, 4)
     assert torch.allclose(last_state(outputs, mask), h[:, 0], atol=1e-6)
 
 

@@ -383,11 +383,12 @@ def test_a_frozen_name_that_is_not_there_is_refused() -> None:
 def test_readouts_average_maps_whose_channels_are_last(name: str, last: set[str]) -> None:
     model = torchvision(name)
     parts = [(part, model.part(*part)) for part in model.cut("auto", None, IMAGE)[:-1]]
-    ends = {".".join((part.until or "").split(".")[:2]) for part, module in parts if module.pooling == "channels_last"}
+    last_channels = [part.until or "" for part, module in parts if module.alray_pooling == "channels_last"]
+    ends = {".".join(until.split(".")[:2]) for until in last_channels}
     assert ends >= last and bool(ends) == bool(last)
     _, module = parts[0]
     shape = model.shape_after(module, IMAGE)
-    features = Features(Shape(shape), 1, module.pooling)
+    features = Features(Shape(shape), 1, module.alray_pooling)
     maps = torch.randn(2, *shape)
     pooled = maps.mean((1, 2)) if last else maps.mean((2, 3))
     torch.testing.assert_close(features(maps), pooled)
@@ -519,7 +520,7 @@ def test_a_tensor_under_the_name_of_a_class_attribute_comes_along(first: type[nn
 
 
 class Named(nn.Module):
-    """Has names that a part has too."""
+    """Has names that a part might have too."""
 
     draws: torch.Tensor
 
@@ -540,13 +541,18 @@ def test_a_model_may_have_the_names_of_a_part(one_thread: None) -> None:
     parts = model.cut(2, None, Shape((5,)))
     require_the_whole(model, parts, torch.randn(6, 5))
     chain = [model.part(*part) for part in parts]
-    assert all(isinstance(part.pooling, str) and part.draws is True for part in chain)
     names = ["models.weight", "models.bias", "draws", "pooling.weight", "pooling.bias"]
     assert sorted(name for part in chain for name in part.state_dict()) == sorted(names)
     samples = torch.randn(2, 5)
     for part in (copy.deepcopy(chain[0]), pickle.loads(pickle.dumps(chain[0]))):
         assert torch.equal(part(samples), chain[0](samples))
         assert part.to("meta")(samples.to("meta")).is_meta
+    for part in chain:
+        for name, layer in part.named_modules():
+            assert part.get_submodule(name) is layer
+        exported = torch.export.export(part, (samples,)).module()
+        torch.testing.assert_close(exported(samples), part(samples))
+        samples = part(samples)
 
 
 class Settings:

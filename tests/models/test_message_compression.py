@@ -61,7 +61,7 @@ def test_a_channel_a_position_and_a_sample_have_scales() -> None:
 
 
 class Moved(nn.Module):
-    pooling = "channels_last"
+    alray_pooling = "channels_last"
 
     def __init__(self, input: Shape) -> None:
         super().__init__()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from alray.models.network import Network
 from alray.models.readout import Features, WindowPool
 from alray.models.shape import Shape
 
@@ -59,3 +62,26 @@ def test_features_are_as_wide_as_they_say(shape, pool, width):
     features = Features(Shape(shape), pool)
     assert features.width == width
     assert features(torch.zeros(2, *shape)).shape == (2, width)
+
+
+OWN = """
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.pooling = nn.Linear(input[1], 4)
+
+    def forward(self, s, mask=None):
+        return self.pooling(s)
+"""
+
+
+def test_a_block_of_the_user_may_have_a_layer_called_pooling(make_network: Callable[..., Network]) -> None:
+    blocks = "model.components=[{block: 'python:own_blocks.Block'}, {block: linear, width: 4}]"
+    network = make_network(blocks, "method={kind: decoupled_greedy}", code=OWN, sample=(5, 3))
+    component = network.component(0, "cpu")
+    incoming = network.training_input(0, 2, torch.device("cpu"))
+    component.encoder_step(incoming, 0)
+    component.label_step(incoming)  # a readout of it

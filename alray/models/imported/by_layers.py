@@ -173,48 +173,48 @@ class LayersPart(Part):
             example: a mini-batch of samples of the size of what the part gets.
         """
         super().__init__(frozen=frozen)
-        self._arrival = arrival
-        self._last = last
-        self._first = first
-        self._example = example
-        self.hold(model)
+        self._alray_arrival = arrival
+        self._alray_last = last
+        self._alray_first = first
+        self._alray_example = example
+        self.alray_hold(model)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """
         Args:
             mask: [N, T] bool of documents.
         """
-        (model,), arrival = self.models, self._arrival
+        (model,), arrival = self.alray_models, self._alray_arrival
         model.training = self.training
         arrival.tensor, arrival.taken = s, False
-        draws = self.training and not self._first and s.device.type != "meta"
+        draws = self.training and not self._alray_first and s.device.type != "meta"
         arrival.put_back = state_of_torch(s.device) if draws else None
         with ExitStack() as around:
             if s.device.type == "meta":
                 around.enter_context(_AnswersWithoutValues())
-            if self._last is not None:
-                around.enter_context(model.get_submodule(self._last).register_forward_hook(self._end))
+            if self._alray_last is not None:
+                around.enter_context(model.get_submodule(self._alray_last).register_forward_hook(self._alray_end))
             try:
-                result: torch.Tensor = scores_of(call(model, s if self._first else self._example(s), mask))
-                if self._last is not None:
-                    raise RuntimeError(f"the model has not called its layer `{self._last}`")
+                result: torch.Tensor = scores_of(call(model, s if self._alray_first else self._alray_example(s), mask))
+                if self._alray_last is not None:
+                    raise RuntimeError(f"the model has not called its layer `{self._alray_last}`")
             except _Ended as ended:
                 if ended.part is not self:
                     raise
                 result = ended.value
             finally:
                 arrival.tensor = arrival.put_back = None
-        if not self._first and not arrival.taken:
+        if not self._alray_first and not arrival.taken:
             raise RuntimeError("the model has not called the layer before those of this part")
         return result
 
-    def watch_samples(self, watched: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def alray_watch_samples(self, watched: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Have the samples that stand for those of the first part go through `watched` first."""
-        if not self._first:
-            example = self._example
-            self._example = lambda s: watched(example(s))
+        if not self._alray_first:
+            example = self._alray_example
+            self._alray_example = lambda s: watched(example(s))
 
-    def _end(self, layer: nn.Module, given: Any, output: Any) -> None:
+    def _alray_end(self, layer: nn.Module, given: Any, output: Any) -> None:
         raise _Ended(self, output[0] if isinstance(output, tuple) else output)
 
 
@@ -649,7 +649,7 @@ class LayeredModel(GivenModel):
             with torch.no_grad():
                 for part in chain:
                     of_samples = MadeOfSamples()
-                    part.watch_samples(of_samples.watched)
+                    part.alray_watch_samples(of_samples.watched)
                     with of_samples:
                         values = part.eval()(values)
                     if values in of_samples:
@@ -667,7 +667,7 @@ class LayeredModel(GivenModel):
         shared = {id(each): names[name] for name, each in self.whole.named_parameters()}
         ends = [*parts, PartEnds(parts[-1].until, None)]
         complete = self._part(None, None, shared)
-        (model,) = complete.models
+        (model,) = complete.alray_models
         self._require_no_samples([self._part(part.after, part.until, {}) for part in ends])
         prove(
             complete,

@@ -22,12 +22,14 @@ class Part(nn.Module):
     """The operations of a model from one cut point to another: `[N, ...] -> [N, ...]`. Its parameters have the names
     that they have in the whole model.
 
+    Its other attributes have names that no model has: torch finds submodules by attributes when it exports.
+
     It is called with the samples, and the mask of a text's words if there is one.
     """
 
-    draws = True
+    alray_draws = True
     """A function of the model may draw random numbers without a layer that says so."""
-    models: tuple[nn.Module, ...] = ()
+    alray_models: tuple[nn.Module, ...] = ()
     """Modules that compute with the tensors of this one, and are no submodules."""
 
     def __init__(self, *, frozen: Collection[str] = (), pooling: Pooling = "mean") -> None:
@@ -37,21 +39,20 @@ class Part(nn.Module):
             pooling: how local losses read what the part gives.
         """
         super().__init__()
-        self.pooling = pooling
-        self._frozen = tuple(f"{path}." for path in frozen)
+        self.alray_pooling = pooling
+        self._alray_frozen = tuple(f"{path}." for path in frozen)
 
     def train(self, mode: bool = True) -> Part:
         """Batch normalisation and dropout of frozen modules stay as in evaluation."""
         super().train(mode)
         for path, module in self.named_modules():
-            if f"{path}.".startswith(self._frozen):
+            if f"{path}.".startswith(self._alray_frozen):
                 module.eval()
         return self
 
-    def hold(self, model: nn.Module) -> None:
-        """Have the tensors and submodules of a module that computes, under the names that they have there. The last of
-        what a constructor does: an attribute of one of these names could not be set any more."""
-        self.models = (model,)  # a tuple, so that it is no submodule
+    def alray_hold(self, model: nn.Module) -> None:
+        """Have the tensors and submodules of a module that computes, under the names that they have there."""
+        self.alray_models = (model,)  # a tuple, so that it is no submodule
         self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
         self._non_persistent_buffers_set = model._non_persistent_buffers_set
 
@@ -84,37 +85,41 @@ class TracedPart(Part):
         """
         super().__init__(frozen=frozen, pooling=pooling)
         shared = {} if shared is None else shared
-        holder = nn.Module()  # its names are the model's alone: a part has attributes of its own, such as `pooling`
+        holder = nn.Module()  # its names are the model's alone
         for graph in (training, evaluation):
             for node in graph.nodes:
                 if node.op in ("call_module", "get_attr"):
                     _graft(holder, whole, str(node.target), shared)
-        self._code = _Code.of(training), _Code.of(evaluation)
-        self._training, self._evaluation = (code.function() for code in self._code)
-        self.hold(holder)
+        self._alray_code = _Code.of(training), _Code.of(evaluation)
+        self._alray_training, self._alray_evaluation = (code.function() for code in self._alray_code)
+        self.alray_hold(holder)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the functions: Python does not find them in a module, and so cannot pickle them."""
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_training", "_evaluation")}
+        return {name: value for name, value in state.items() if name not in ("_alray_training", "_alray_evaluation")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._training, self._evaluation = (code.function() for code in self._code)
+        self._alray_training, self._alray_evaluation = (code.function() for code in self._alray_code)
 
     def forward(self, s: torch.Tensor, mask: None = None) -> torch.Tensor:
         """
         Args:
             mask: always None, for a head is called with one.
         """
-        compute = self._training if self.training else self._evaluation
-        return compute(self.models[0], s)
+        compute = self._alray_training if self.training else self._alray_evaluation
+        return compute(self.alray_models[0], s)
 
 
 def plain_tensors(model: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
     """The tensors that modules have as plain attributes, each with its module and its name there. Without those that
     torch computes from weights."""
-    modules = [each for part in model.modules() for each in (part, *(part.models if isinstance(part, Part) else ()))]
+    modules = [
+        each
+        for module in model.modules()
+        for each in (module, *(module.alray_models if isinstance(module, Part) else ()))
+    ]
     return [
         (module, name, value)
         for module in modules

@@ -150,8 +150,7 @@ def _computed(
     try:
         with ExitStack() as watched:
             for path, number_in_chain in layers.items():
-                of = modules[number_in_chain if len(modules) > 1 else 0]
-                layer = dict(of.named_modules(remove_duplicate=False))[path]  # which an attribute of a part cannot hide
+                layer = modules[number_in_chain if len(modules) > 1 else 0].get_submodule(path)
                 watched.enter_context(layer.register_forward_pre_hook(partial(_note, found, path), with_kwargs=True))
             for module in modules:
                 value = module(value) if mask is None else module(value, mask)

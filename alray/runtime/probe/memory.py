@@ -2,8 +2,8 @@
 
 A component is built on the meta device. Its actions then run on tensors that have a device but no memory
 (`FakeTensorMode`). So the operations are those of the real device; its attention, for example, keeps other tensors
-than that of the meta device. A block that fails on such tensors, because it reads their values, is counted on the meta
-device. An optimizer that does is counted on the CPU, with memory.
+than that of the meta device. A block that fails on such tensors, because it reads their values or has weak
+references to its parameters, is counted on the meta device. An optimizer that does is counted on the CPU, with memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
-from weakref import ref
+from weakref import getweakrefs, ref
 
 import torch
 from torch import nn
@@ -22,6 +22,7 @@ from alray.core.accelerator import available, is_accelerator
 from alray.core.compat import fake_tensor
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.models.component import Component, Exercise
+from alray.models.imported.part import plain_tensors
 from alray.models.network import Network
 from alray.models.optimizers import ComponentOptimizer
 from alray.runtime.probe.memory_meter import MemoryMeter
@@ -46,6 +47,10 @@ class ComponentMemory:
     update_peak_bytes: int
 
 
+class _ValuesNeededError(Exception):
+    """The code of a component does not work with tensors without memory."""
+
+
 @dataclass(frozen=True)
 class _Counted:
     """Bytes: retained after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
@@ -68,7 +73,7 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
     at = device if not is_accelerator(device) or available(device.type) is not None else _CPU
     try:
         whole = _count(network, index, batch_size, at, device)
-    except FAULTS_OF_USER_CODE:
+    except _ValuesNeededError:
         at = _META  # the block has run there before, when the shape of its output was found
         whole = _count(network, index, batch_size, at, device)
     backward_fixed = adding_fixed = 0
@@ -126,19 +131,26 @@ def _count_at(
     Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
     """
     component = network.component(index, "meta")
+    network.disown(component)
     for optimizer in component.optimizers().values():
         optimizer.update_as_on(target)
     with _without_memory(component, device):
         incoming = network.training_input(index, samples, device, positions)
         route = network.route_shape(index + 1).empty(samples, device)
-        outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
+        plain = [tensor for _, _, tensor in plain_tensors(component)]
+        outside = [*component.parameters(), *component.buffers(), *plain, *incoming.values(), route]
         exercise = component.exercise(incoming, route)
         with MemoryMeter(outside) as meter:
-            retained, forward, backward = _run(exercise, meter)
             adding = 0
-            if not network.method.local_losses:
-                with_gradients = meter.held_bytes
-                adding = _run(exercise, meter, add=True)[2] - with_gradients
+            try:
+                retained, forward, backward = _run(exercise, meter)
+                if not network.method.local_losses:
+                    with_gradients = meter.held_bytes
+                    adding = _run(exercise, meter, add=True)[2] - with_gradients
+            except FAULTS_OF_USER_CODE as error:
+                if device.type == "meta":
+                    raise
+                raise _ValuesNeededError from error
             try:
                 update = _update_peak(exercise.update, meter)
             except FAULTS_OF_USER_CODE:
@@ -199,10 +211,14 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
     for layer in recurrent:
         layer._flat_weight_refs.clear()  # a tensor with weak references cannot be swapped
     for parameter in component.parameters():
+        if getweakrefs(parameter):
+            raise _ValuesNeededError("the code of a component has weak references to its parameters")
         torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
     for module in component.modules():
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = _fake(buffer, mode, device)
+    for module, name, tensor in plain_tensors(component):
+        vars(module)[name] = _fake(tensor, mode, device)
     for layer in recurrent:
         layer._flat_weight_refs = [None if weight is None else ref(weight) for weight in layer._flat_weights]
     with mode, recurrent_operations() if recurrent else nullcontext(), torch.device(device):

@@ -11,15 +11,17 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from alray.models.network import Network
+from alray.models.own_state import Owners
 from alray.planning.prediction.costs import Costs
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.probe.memory import component_memory
+from alray.runtime.probe.memory import ComponentMemory, component_memory
 from alray.runtime.probe.memory_meter import MemoryMeter
 from alray.runtime.probe.recurrent_operations import recurrent_operations
 from benchmarks.memory_networks import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
 from benchmarks.tracked_memory import tracked_peak_bytes
 
 CPU = torch.device("cpu")
+PLACES = 256
 
 
 AGAIN = [Way("backpropagation", name, (2, 2), 4, recomputes=True) for name in ("1f1b", "gpipe")]
@@ -72,6 +74,8 @@ def test_recomputation_takes_less(schedule: str, one_thread: None) -> None:
 
 
 OWN = """\
+import weakref
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -89,18 +93,74 @@ class Reading(nn.Module):
         if not s.is_meta and float(s.detach().abs().max()) > 1e6:
             return functional.relu(self.layer(s) * 1e-6)
         return functional.relu(self.layer(s))
+
+
+class Referring(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.Conv2d(input[0], 4, 3, padding=1)
+        self.known = weakref.WeakSet(self.parameters())
+
+    def forward(self, s, mask=None):
+        return functional.relu(self.layer(s))
 """
 
 
-def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(make_workload: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("block", ["Reading", "Referring"])
+def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(
+    make_workload: Callable[..., Any], block: str
+) -> None:
     workload = make_workload(
-        'model.components=[{"block": "python:own_blocks.Reading"}, {"block": "vgg", "channels": [4]}]', code=OWN
+        f'model.components=[{{"block": "python:own_blocks.{block}"}}, {{"block": "vgg", "channels": [4]}}]', code=OWN
     )
     memory = component_memory(workload.network, 0, 8, CPU)
     # What autograd keeps of [8, 4, 8, 8] floats and their ReLU, at least; and not much more.
     maps = 8 * 4 * 8 * 8 * 4
     assert maps <= memory.activation_bytes <= 3 * maps
     assert memory.backward_peak_bytes >= memory.activation_bytes
+
+
+ATTENDING = """\
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Attending(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.Linear(input[1], 3 * input[1])
+        self.register_buffer("scale", torch.ones(input[1]))
+
+    def forward(self, s, mask=None):
+        query, key, value = self.layer(s * self.scale).unsqueeze(1).chunk(3, -1)
+        return functional.scaled_dot_product_attention(query, key, value).squeeze(1)
+
+
+class Plain(Attending):
+    def __init__(self, input):
+        super().__init__(input)
+        del self.scale
+        self.scale = torch.ones(input[1])
+"""
+
+
+@pytest.mark.parametrize("block", ["Attending", "Plain"])
+def test_an_own_block_is_counted_where_it_trains(
+    make_network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch, block: str
+) -> None:
+    """Its attention in bf16 keeps less on the CPU than on the meta device, where the scores of all pairs stay."""
+
+    def count(block: str) -> ComponentMemory:
+        blocks = f"model.components=[{{block: 'python:own_blocks.{block}'}}, {{block: linear, width: 4}}]"
+        network = make_network(blocks, "run.precision=bf16", code=ATTENDING, sample=(PLACES, 32))
+        return component_memory(network, 0, 8, CPU)
+
+    found = count(block)
+    scores = 8 * PLACES * PLACES * 2
+    assert found.activation_bytes < scores
+    monkeypatch.setattr(Owners, "claim", lambda *_: None)
+    assert found == count("Attending")
 
 
 def test_rows_of_one_place_are_packed_whole() -> None:

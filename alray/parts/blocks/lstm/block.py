@@ -31,7 +31,7 @@ class _Recurrence(nn.Module):
         super().__init__()
         self.recurrence = nn.LSTM(width, hidden, num_layers=layers, bidirectional=bidirectional, batch_first=True)
         # Thesis: the readout of a bidirectional LSTM is the sum of its final states.
-        self.pooling = "final_states" if bidirectional else "last_state"
+        self.alray_pooling = "final_states" if bidirectional else "last_state"
 
     def run(
         self, s: torch.Tensor, mask: torch.Tensor | None, state: LstmState | None
