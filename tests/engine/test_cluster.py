@@ -162,13 +162,13 @@ def test_room_is_counted_node_by_node() -> None:
         require_room([{"CPU": 2}] * 3, [{"CPU": 3}, {"CPU": 3}])
     with pytest.raises(PlanError) as caught:
         require_room([{"GPU": 1, "CPU": 1}], [{"CPU": 8}])
-    refused(caught.value, "1 stages of 1 GPU and 1 CPU ", " 0 GPU, 8 CPU on 1 node, room for 0")
+    refused(caught.value, "1 stage of 1 GPU and 1 CPU ", " 0 GPU, 8 CPU on 1 node, room for 0")
 
 
 def test_nodes_without_the_labels_are_no_room(workshop, local_ray) -> None:
     with pytest.raises(PlanError) as caught:
         workshop.run("resources.labels={zone: west}", inline=False)
-    refused(caught.value, "1 stages of 1 CPU ", " 0 CPU on 0 nodes labelled zone=west, room for 0")
+    refused(caught.value, "1 stage of 1 CPU ", " 0 CPU on 0 nodes labelled zone=west, room for 0")
 
 
 def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
