@@ -79,7 +79,7 @@ class GreedyComponent(LocalComponent):
         """
         super().__init__(index, f)
         self.head = head
-        self.losses_draw = getattr(head, "draws", False)  # of a part of a model, such as its dropout
+        self.losses_draw = getattr(head, "alray_draws", False)  # of a part of a model, such as its dropout
         self.learning = learning
         self.label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f, head))
