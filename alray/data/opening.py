@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -126,32 +126,21 @@ def _opened(
     fixed_length: bool,
     by_whole_set: bool,
 ) -> Dataset:
-    if not isinstance(section, OwnCode):
-        return _read(section, seed, load, task, fixed_length, by_whole_set)
-    with put_back():  # a user's code may draw where it makes or opens a set
-        seed_all(torch.device("cpu"), seed, "source")
-        return _read(section, seed, load, task, fixed_length, by_whole_set)
-
-
-def _read(
-    section: DataSection,
-    seed: int,
-    load: Callable[[str], Any],
-    task: TaskSection,
-    fixed_length: bool,
-    by_whole_set: bool,
-) -> Dataset:
     """What the sets of the source become depends on what they hold: samples, documents, or a text to continue."""
-    source, sets = _source(section, load, task)
-    if isinstance(source, Source):
-        return sample_data(source, sets, section, seed, task, load, by_whole_set=by_whole_set)
-    if isinstance(section, TokenSection):
-        from alray.data.windows import window_data  # it imports the library of tokenizers
+    with ExitStack() as drawing:
+        if isinstance(section, OwnCode):  # a user's code may draw where it makes or opens a set
+            drawing.enter_context(put_back())
+            seed_all(torch.device("cpu"), seed, "source")
+        source, sets = _source(section, load, task)
+        if isinstance(source, Source):
+            return sample_data(source, sets, section, seed, task, load, by_whole_set=by_whole_set)
+        if isinstance(section, TokenSection):
+            from alray.data.windows import window_data  # it imports the library of tokenizers
 
-        return window_data(source, sets, section, seed, task)
-    from alray.data.text_data import text_data  # it imports torchtext
+            return window_data(source, sets, section, seed, task)
+        from alray.data.text_data import text_data  # it imports torchtext
 
-    return text_data(source, sets, section, seed, task, load, fixed_length=fixed_length)
+        return text_data(source, sets, section, seed, task, load, fixed_length=fixed_length)
 
 
 def _source(
