@@ -66,8 +66,8 @@ WAYS = (
 )
 
 
-def network_of(name: str, method: str, size: Size) -> Network:
-    """One of `NETWORKS`, four components."""
+def network_of(name: str, method: str, size: Size, precision: str = "float32") -> Network:
+    """One of `NETWORKS`, or an `mlp`: four components."""
     text = name in ("lstm", "transformer")
     sample = Shape((3, size.image, size.image))
     if text:
@@ -80,7 +80,7 @@ def network_of(name: str, method: str, size: Size) -> Network:
             "method": {"kind": method},
             "optimizer": {"kind": "adam", "lr": 1e-3},
             "pipeline": {"micro_batch_norm": "accept"},
-            "run": {"steps": 1},
+            "run": {"steps": 1, "precision": precision},
         }
     )
     return Network(spec, sample=sample, classes=_CLASSES, load=_no_code)
@@ -88,6 +88,8 @@ def network_of(name: str, method: str, size: Size) -> Network:
 
 def _components(name: str, size: Size) -> list[dict[str, Any]]:
     channels, width = size.channels, size.width
+    if name == "mlp":
+        return [{"block": "linear", "width": 8 * width, "repeat": 4}]
     if name == "vgg":
         return [
             {"block": "vgg", "channels": [channels, channels]},

@@ -35,8 +35,12 @@ class ComponentCosts:
     # Peaks in bytes, without weights and optimizer state; 0: no more than activation_bytes.
     forward_peak_bytes: int = 0  # in F and L
     backward_peak_bytes: int = 0  # in B, with what F and L left and the gradients that B makes
-    backward_fixed_bytes: int = 0  # of backward_peak_bytes: what does not depend on the number of samples
     adding_peak_bytes: int = 0  # in a B that adds to gradients, without these gradients
+    # Of these, what does not depend on the number of samples: new gradients, and in mixed precision lower copies of
+    # weights.
+    activation_fixed_bytes: int = 0
+    forward_fixed_bytes: int = 0
+    backward_fixed_bytes: int = 0
     adding_fixed_bytes: int = 0
     update_peak_bytes: int = 0  # in U, besides gradients
     # Of forward_s and backward_s, what each micro-batch takes independently of its size; below 0 where small

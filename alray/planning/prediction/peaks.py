@@ -166,25 +166,26 @@ def _micro_batch(action: Action) -> tuple[int, int, int]:
 def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
     """Prices [n + 1, n + 1] of all runs of components, for one of `micro_batches` equal parts of a mini-batch.
 
-    What does not depend on the number of samples, such as the new gradient of a weight, is not divided.
+    What does not depend on the number of samples is not divided: the new gradient of a weight, or the copy of a weight
+    in lower precision, which the graph of each micro-batch keeps.
     """
     components = costs.components
 
     def each(name: str) -> Values:
         return np.array([getattr(component, name) for component in components], dtype=float)
 
-    def part(name: str, fixed: str | None = None) -> Values:
-        whole, stays = each(name), each(fixed) if fixed is not None else 0.0
-        values: Values = stays + (whole - stays) / micro_batches
+    def part(whole: Values, fixed: Values) -> Values:
+        values: Values = fixed + (whole - fixed) / micro_batches
         return values
 
-    activations = part("activation_bytes")
+    activations = part(each("activation_bytes"), each("activation_fixed_bytes"))
     gradients = each("gradient_bytes")
-    output = part("output_bytes")
+    output = each("output_bytes") / micro_batches
     # Given costs have no peaks: then there are no temporary tensors.
-    forward = np.maximum(part("forward_peak_bytes"), activations)
-    backward = np.maximum(part("backward_peak_bytes", "backward_fixed_bytes"), activations)
-    adding = np.maximum(part("adding_peak_bytes", "adding_fixed_bytes"), activations)
+    forward, backward, adding = (
+        np.maximum(part(each(f"{name}_peak_bytes"), each(f"{name}_fixed_bytes")), activations)
+        for name in ("forward", "backward", "adding")
+    )
     left, made = _before(activations), _before(gradients)
     first, last = left[:, None], made[None, :]  # of the components before i, and before j
     held: Values = left[None, :] - left[:, None]

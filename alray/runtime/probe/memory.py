@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
 from weakref import getweakrefs, ref
@@ -41,10 +41,12 @@ class ComponentMemory:
     activation_bytes: int
     forward_peak_bytes: int
     backward_peak_bytes: int
-    backward_fixed_bytes: int
     adding_peak_bytes: int
-    adding_fixed_bytes: int
     update_peak_bytes: int
+    activation_fixed_bytes: int = 0
+    forward_fixed_bytes: int = 0
+    backward_fixed_bytes: int = 0
+    adding_fixed_bytes: int = 0
 
 
 class _ValuesNeededError(Exception):
@@ -76,21 +78,24 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
     except _ValuesNeededError:
         at = _META  # the block has run there before, when the shape of its output was found
         whole = _count(network, index, batch_size, at, device)
-    backward_fixed = adding_fixed = 0
-    # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
-    # the number of samples.
-    if not network.method.local_losses and batch_size > _FEW_SAMPLES:
-        few = _count(network, index, _FEW_SAMPLES, at, device)
-        backward_fixed = _intercept(few.backward, whole.backward, batch_size)
-        adding_fixed = _intercept(few.adding, whole.adding, batch_size)
-    return ComponentMemory(
+    counted = ComponentMemory(
         activation_bytes=whole.retained,
         forward_peak_bytes=whole.forward,
         backward_peak_bytes=whole.backward,
-        backward_fixed_bytes=backward_fixed,
         adding_peak_bytes=whole.adding,
-        adding_fixed_bytes=adding_fixed,
         update_peak_bytes=whole.update,
+    )
+    # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
+    # the number of samples.
+    if network.method.local_losses or batch_size <= _FEW_SAMPLES:
+        return counted
+    few = _count(network, index, _FEW_SAMPLES, at, device)
+    return replace(
+        counted,
+        activation_fixed_bytes=_intercept(few.retained, whole.retained, batch_size),
+        forward_fixed_bytes=_intercept(few.forward, whole.forward, batch_size),
+        backward_fixed_bytes=_intercept(few.backward, whole.backward, batch_size),
+        adding_fixed_bytes=_intercept(few.adding, whole.adding, batch_size),
     )
 
 

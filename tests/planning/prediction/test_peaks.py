@@ -37,7 +37,9 @@ def costs(request: pytest.FixtureRequest, make_costs: Make) -> Costs:
                 gradient_bytes=gradients,
                 output_bytes=numbers.randint(0, 60),
                 activation_bytes=kept,
-                forward_peak_bytes=numbers.randint(0, 150),
+                activation_fixed_bytes=min(fixed, kept),
+                forward_peak_bytes=numbers.randint(fixed, 150),
+                forward_fixed_bytes=fixed,
                 backward_peak_bytes=numbers.randint(fixed, 250),
                 backward_fixed_bytes=fixed,
                 adding_peak_bytes=numbers.randint(fixed, 200),
@@ -57,18 +59,24 @@ def most(moments: tuple[MemoryMoment, ...], costs: Costs, parts: int, *own: rang
     return max(float(price(moment, [peaks.at(one) for one in own]).total) for moment in moments)
 
 
+def of_part(whole: int, fixed: int, parts: int) -> float:
+    return fixed + (whole - fixed) / parts
+
+
+def left(component: ComponentCosts, parts: int) -> float:
+    return of_part(component.activation_bytes, component.activation_fixed_bytes, parts)
+
+
 def forward(component: ComponentCosts, parts: int) -> float:
-    return max(component.forward_peak_bytes, component.activation_bytes) / parts
+    return max(of_part(component.forward_peak_bytes, component.forward_fixed_bytes, parts), left(component, parts))
 
 
 def backward(component: ComponentCosts, parts: int) -> float:
-    fixed = component.backward_fixed_bytes
-    return max(fixed + (component.backward_peak_bytes - fixed) / parts, component.activation_bytes / parts)
+    return max(of_part(component.backward_peak_bytes, component.backward_fixed_bytes, parts), left(component, parts))
 
 
 def adding(component: ComponentCosts, parts: int) -> float:
-    fixed = component.adding_fixed_bytes
-    return max(fixed + (component.adding_peak_bytes - fixed) / parts, component.activation_bytes / parts)
+    return max(of_part(component.adding_peak_bytes, component.adding_fixed_bytes, parts), left(component, parts))
 
 
 def test_local_losses(costs: Costs) -> None:
@@ -94,17 +102,17 @@ def test_local_losses_in_virtual_stages(costs: Costs, schedule: str) -> None:
     own = [range(0, 2), range(3, 6)]
     held = [[costs.components[index] for index in one] for one in own]
     gradients = sum(component.gradient_bytes for one in held for component in one)
-    left = [sum(component.activation_bytes for component in one) for one in held]
+    stays = [sum(component.activation_bytes for component in one) for one in held]
     totals, others = [], 0.0
     for place, one in enumerate(held):
         kept = others
         for component in one:
             totals.append(gradients + kept + forward(component, 1))
             kept += component.activation_bytes
-        others += left[place] if schedule == "parallel_backward" else 0.0
+        others += stays[place] if schedule == "parallel_backward" else 0.0
     for place, one in enumerate(held):
-        others = sum(left[place + 1 :]) if schedule == "parallel_backward" else 0.0
-        kept = others + left[place]
+        others = sum(stays[place + 1 :]) if schedule == "parallel_backward" else 0.0
+        kept = others + stays[place]
         for number, component in enumerate(one):
             kept -= component.activation_bytes
             below = one[number - 1].output_bytes if number else 0
@@ -122,9 +130,9 @@ def test_micro_batches_in_turn(costs: Costs, parts: int) -> None:
         for part in range(parts):
             for component in held:
                 totals.append(made + kept + forward(component, parts))
-                kept += component.activation_bytes / parts
+                kept += left(component, parts)
             for component in reversed(held):
-                kept -= component.activation_bytes / parts
+                kept -= left(component, parts)
                 if part == 0:
                     totals.append(made + kept + backward(component, parts))
                     made += component.gradient_bytes
@@ -150,10 +158,10 @@ def test_pipelines(costs: Costs, schedule: str, parts: int, virtual_stages: int,
         if kind == "F":
             for component in held[place]:
                 totals.append(made + kept + forward(component, parts))
-                kept += component.activation_bytes / parts
+                kept += left(component, parts)
             continue
         for component in reversed(held[place]):
-            kept -= component.activation_bytes / parts
+            kept -= left(component, parts)
             totals.append(made + kept + (adding if has[place] else backward)(component, parts))
             made += 0 if has[place] else component.gradient_bytes
         has[place] = True
