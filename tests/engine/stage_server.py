@@ -22,8 +22,8 @@ from alray.runtime.graph.actor import StageActor
 from alray.runtime.stage.assignment import Assignment
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-SIMULATED = os.environ.get("ALRAY_TEST_DEVICE") == "simulated"
-if SIMULATED:  # tests/gpu
+DEVICE = os.environ.get("ALRAY_TEST_DEVICE")  # set by tests/gpu
+if DEVICE == "simulated":
     from tests.simulated import MACHINE
     from tests.simulated.stages import give_devices
 
@@ -39,6 +39,10 @@ def serve(connection: Connection) -> None:
     assignment: Assignment
     assignment, gpu = connection.recv()
     actor_module.given_gpus = lambda: [gpu]  # there is no Ray that would say so
+    if DEVICE == "one GPU":
+        from tests.gpu.one_gpu import share_the_gpu
+
+        share_the_gpu(actor_module)
     actor = StageActor(assignment, "")
     connection.send(os.getpid())
     if assignment.data_parallel:  # as Ray Train does before it calls its training function
@@ -51,7 +55,7 @@ def serve(connection: Connection) -> None:
             method, arguments = connection.recv()
         except EOFError:
             os._exit(0)
-        if SIMULATED and MACHINE.faults:
+        if DEVICE == "simulated" and MACHINE.faults:
             sys.exit(f"a GPU would punish this: {MACHINE.faults}")
         connection.send(getattr(actor, method)(*arguments))
 

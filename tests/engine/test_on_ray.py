@@ -181,10 +181,11 @@ def test_each_stage_is_killed(workshop, longer_reference, local_ray, victims) ->
     same(struck(workshop, victims, "[1,2,1]", strikes), longer_reference)
 
 
-def struck(workshop, victims, partition: str, strikes: list[tuple[int, int, int]]) -> Finished:
+def struck(workshop, victims, partition: str, strikes: list[tuple[int, int, int]], *overrides: str) -> Finished:
     """A run whose stages get signals: each failure is counted once, and no process is left."""
+    overrides = (f"pipeline.partition={partition}", *overrides)
     watching = Striking(victims=victims, strikes=list(strikes))
-    run = workshop.run(f"pipeline.partition={partition}", *LONG, inline=False, watching=watching)
+    run = workshop.run(*overrides, *LONG, inline=False, watching=watching)
     assert not watching.strikes, "the run was over before every stage was struck"
     assert [failure.stage for failure in run.summary.failures] == [stage for stage, *_ in strikes]
     for (stage, _, sign), pid, failure in zip(strikes, watching.struck, run.summary.failures, strict=True):
@@ -195,7 +196,7 @@ def struck(workshop, victims, partition: str, strikes: list[tuple[int, int, int]
     attempts = run.summary.attempts
     assert [each.ended_after for each in attempts] == [*(each.began_after for each in attempts[1:]), 140]
     assert len(attempts) == len(strikes) + 1
-    unbroken = workshop.run(f"pipeline.partition={partition}", LONG[0], inline=False, name="unbroken")
+    unbroken = workshop.run(*overrides, LONG[0], inline=False, name="unbroken")
     assert run.summary.bytes_sent == unbroken.summary.bytes_sent
     return run
 

@@ -1,7 +1,8 @@
 """Tests of what runs on a GPU.
 
 `make gpu` runs them where there is one. `make simulated`, of which `make test` has a part, runs those that can on an
-accelerator made of this processor (tests/simulated), in a process of its own. Elsewhere they are skipped.
+accelerator made of this processor (tests/simulated), in a process of its own. Elsewhere they are skipped. Where there
+is one GPU, it stands for several in tests of stages in separate processes (tests/gpu/one_gpu.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ SIMULATED = os.environ.get("ALRAY_TEST_DEVICE") == "simulated"
 if SIMULATED:
     from ..simulated import MACHINE, install
 
-    install(count=2)
+    install(count=4)
+ONE_GPU = not SIMULATED and accelerator.available() is not None and accelerator.count() == 1
+if ONE_GPU:
+    os.environ["ALRAY_TEST_DEVICE"] = "one GPU"  # the processes of stages read it
 DEVICE = f"resources.device={accelerator.kind()}"
 ON_GPU = (DEVICE, "resources.per_stage={CPU: 1, GPU: 1}")
 HALF_A_GPU = (DEVICE, "resources.per_stage={CPU: 1, GPU: 0.5}")
@@ -35,6 +39,11 @@ GPU = torch.device(accelerator.kind(), 0)
 def needs_gpus(count: int) -> pytest.MarkDecorator:
     there = 0 if accelerator.available() is None else accelerator.count()
     return pytest.mark.skipif(there < count, reason=f"needs {count} GPUs, and this machine has {there}")
+
+
+def needs_stages_on_gpus(count: int) -> pytest.MarkDecorator:
+    """Stages in separate processes, each on another GPU. One real GPU stands for several."""
+    return needs_gpus(1 if ONE_GPU else count)
 
 
 needs_two_gpus = needs_gpus(2)

@@ -1,11 +1,15 @@
 """Stages on GPUs through Ray: two on one GPU, and each on a separate one.
 
-Ray is told of two simulated devices where there is no GPU, and hides those that it has reserved for others.
+Ray is told of four simulated devices where there is no GPU, and hides those that it has reserved for others. Where
+there is one GPU it is told of four too, and the one stands for them (tests/gpu/one_gpu.py).
 """
+
+# ruff: noqa: F811 - fixtures of another file are used here too
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +20,18 @@ from alray.core.run_folder.records import read_environment
 from alray.core.run_folder.store import latest_manifest
 from alray.runtime.device import devices
 
-from ..engine.conftest import Workshop
+from ..engine.conftest import LONG, Workshop
+from ..engine.test_on_ray import struck, victims  # noqa: F401 - a fixture
 from ..engine.test_same_bits import same
-from .conftest import HALF_A_GPU, ON_GPU, SIMULATED, needs_a_real_gpu, needs_gpus, needs_two_gpus
+from .conftest import (
+    HALF_A_GPU,
+    ON_GPU,
+    ONE_GPU,
+    SIMULATED,
+    needs_a_real_gpu,
+    needs_stages_on_gpus,
+    needs_two_gpus,
+)
 from .test_one_process import CPU, PIPELINE, WIDE
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("rays_gpus")]
@@ -28,15 +41,16 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def rays_gpus() -> Iterator[None]:
-    """Of a machine with GPUs, a run's own Ray counts them. Otherwise one Ray for all tests has simulated devices."""
-    if not SIMULATED:
+    """Of a machine with GPUs, a run's own Ray counts them. Otherwise one Ray for all tests has what stands for them."""
+    if not (SIMULATED or ONE_GPU):
         yield
         return
     import ray
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS / "simulated" / "site", TESTS.parent))))
-        ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, namespace="alray")
+        paths = [str(TESTS / "gpu" / "site"), str(TESTS.parent), os.environ.get("PYTHONPATH")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        ray.init(num_cpus=8, num_gpus=4, include_dashboard=False, log_to_driver=False, namespace="alray")
     yield
     ray.shutdown()
 
@@ -65,12 +79,30 @@ def test_two_stages_on_one_gpu(workshop: Workshop, gpu_reference, schedule: str)
     same(run, gpu_reference)
 
 
-@needs_two_gpus
+@needs_stages_on_gpus(2)
 def test_two_stages_on_two_gpus(workshop: Workshop, gpu_reference) -> None:
     same(workshop.run(*ON_GPU, "pipeline.partition=[2,2]", inline=False), gpu_reference)
 
 
-OF_SEVERAL = [pytest.param("[2,1,1]", marks=needs_gpus(3)), pytest.param("[1,1,1,1]", marks=needs_gpus(4))]
+@needs_a_real_gpu
+@needs_stages_on_gpus(2)
+@pytest.mark.timeout(400)
+def test_a_stage_dies_and_one_is_silent(workshop: Workshop, victims: dict[int, int], monkeypatch) -> None:
+    """torch's watchdog of NCCL ends neither of the others: the run names the stage that died, or that is silent."""
+    monkeypatch.setattr("alray.planning.prediction.make.LEAST_DEADLINE_S", 8.0)
+    strikes = [(1, 17, signal.SIGKILL), (1, 40, signal.SIGSTOP)]
+    run = struck(workshop, victims, "[2,2]", strikes, *ON_GPU)
+    same(run, workshop.run(*ON_GPU, *LONG, "pipeline.partition=[2,2]", name="inline"))
+
+
+ONE_OR_TWO = [
+    pytest.param(HALF_A_GPU, id="one"),
+    pytest.param(ON_GPU, id="two", marks=needs_stages_on_gpus(2)),
+]
+OF_SEVERAL = [
+    pytest.param("[2,1,1]", marks=needs_stages_on_gpus(3)),
+    pytest.param("[1,1,1,1]", marks=needs_stages_on_gpus(4)),
+]
 """Cuts with stages in the middle, which send to one neighbour while they receive from the other."""
 
 
@@ -100,7 +132,7 @@ def test_stages_stream(workshop: Workshop, where: tuple[str, ...]) -> None:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
+@pytest.mark.parametrize("where", ONE_OR_TWO)
 def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...]) -> None:
     overrides = (*where, *PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b")
     run = workshop.run(*overrides, inline=False)
@@ -111,7 +143,7 @@ def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
+@pytest.mark.parametrize("where", ONE_OR_TWO)
 @pytest.mark.parametrize("all_reduce", ["backend", "ring"])
 def test_two_replicas(workshop: Workshop, where: tuple[str, ...], all_reduce: str) -> None:
     """They end in one set of weights, or the run would say so."""

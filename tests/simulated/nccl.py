@@ -193,6 +193,7 @@ class Group:
             raise RuntimeError(f"NCCL communicator was aborted on rank {self._rank}.")
         if not isinstance(tensor, SimulatedTensor) or tensor.device != self._device or not tensor.is_contiguous():
             raise RuntimeError(f"Tensors must be contiguous and on {self._device}")
+        tensor.block.arrive()  # a stage may pass on what it received
         return tensor
 
     def _launch(self, what: str, reads: list[Any], writes: list[Any]) -> Event:

@@ -14,7 +14,7 @@ from .nccl import between_processes
 def give_devices() -> None:
     """The devices that this process sees, of which Ray may hide some, and the stand-in for NCCL between processes."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    install(count=len(visible.split(",")) if visible else 2)
+    install(count=len(visible.split(",")) if visible else 4)
     edges.nccl_group = groups.nccl_group = between_processes
 
 

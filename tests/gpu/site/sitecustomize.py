@@ -1,11 +1,12 @@
-"""Gives the processes of stages on Ray the simulated devices: Python imports this file when it starts, where the folder
-is on PYTHONPATH (tests/gpu/test_on_ray.py).
+"""Gives the processes of stages on Ray the devices of the tests: Python imports this file when it starts, where the
+folder is on PYTHONPATH (tests/gpu/test_on_ray.py).
 
 Ray has many processes. Only those of stages import `alray.runtime.graph.actor`, and only they import torch for it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -30,7 +31,14 @@ class _BeforeActor(MetaPathFinder):
             execute(module)
             report_faults(module.StageActor)
 
-        spec.loader.exec_module = execute_on_simulated  # type: ignore[method-assign]
+        def execute_on_one_gpu(module: Any) -> None:
+            from tests.gpu.one_gpu import share_the_gpu
+
+            execute(module)
+            share_the_gpu(module)
+
+        simulated = os.environ["ALRAY_TEST_DEVICE"] == "simulated"
+        spec.loader.exec_module = execute_on_simulated if simulated else execute_on_one_gpu  # type: ignore[method-assign]
         return spec
 
 
