@@ -5,11 +5,13 @@
 
 Each network trains in one process, and as two stages that share the GPU. A run predicts its step and its memory before
 it trains, from components that it measures on the GPU. Beside them stands what a plan says that has never seen such a
-GPU (`alray plan --on`).
+GPU (`alray plan --on`). What was published of this model of GPU and this torch is kept: a way that was measured before
+gets a further session.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,7 @@ import torch
 from alray.core import accelerator
 from alray.core.run_folder.records import StageRecord
 from alray.planning.prediction.machines import DEVICES
-from benchmarks.runs import answer, recorded, write_results
+from benchmarks.runs import RESULTS, answer, recorded, write_results
 
 NETWORKS = ("mlp", "resnet", "gpt")
 PRECISIONS = ("float32", "bf16")
@@ -102,22 +104,37 @@ def measured(network: str, precision: str, way: str, device: str | None) -> dict
     return row
 
 
+def published(device: str) -> dict[str, Any]:
+    """What was published of this model of GPU and this torch, to which further rows and sessions are added."""
+    file = RESULTS / "gpu.json"
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if (result.get("device"), result.get("torch")) == (device, torch.__version__):
+        return result
+    return {"device": device, "torch": torch.__version__, "besides_tensors_bytes": besides_tensors(), "rows": []}
+
+
+def add(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    """Add a row, or a session to the row of this way."""
+    names = ("network", "precision", "way")
+    for each in rows:
+        if all(each[name] == row[name] for name in names):
+            each["again"].append({name: row[name] for name in ("step_s", "predicted_s", "weights_sha256")})
+            return
+    rows.append({**row, "again": []})
+    rows.sort(key=lambda each: (NETWORKS.index(each["network"]), PRECISIONS.index(each["precision"])))
+
+
 def main() -> None:
     found = accelerator.available()
     if found is None:
         raise SystemExit("benchmarks.gpu: there is no GPU here")
     device = published_name(found)
-    result: dict[str, Any] = {
-        "device": accelerator.name(found),
-        "torch": torch.__version__,
-        "besides_tensors_bytes": besides_tensors(),
-        "rows": [],
-    }
+    result = published(accelerator.name(found))
     for network in sys.argv[1:] or NETWORKS:
         for precision in PRECISIONS:
             for way in WAYS:
                 row = measured(network, precision, way, device)
-                result["rows"].append(row)
+                add(result["rows"], row)
                 print(row, flush=True)  # noqa: T201
                 write_results("gpu", result)
 

@@ -18,6 +18,12 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     ),
     "messages and sums from GPU to GPU over a stand-in for NCCL": ("test_nccl.py",),
     "over NCCL, sums of norms and of gradients start in one order on all replicas": ("start_in_one_order",),
+    "over NCCL: streams, barriers, pipelines, replicas, norms over replicas": (
+        "nccl]",
+        "[nccl-",
+        "test_a_replica_may_wait",
+    ),
+    "over NCCL: edges beside sums of gradients and of norms, two replicas of two stages": ("test_edges_beside_sums",),
     "a stage on the second GPU has nothing on the first": ("test_second_device.py",),
     "a trained network: evaluation, predictions, export": ("test_predictions",),
     "torch.compile": ("test_compiled",),
@@ -32,11 +38,9 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
         "test_on_ray.py::test_a_pipeline_of",
         "test_on_ray.py::test_two_replicas[",
     ),
-    "through Ray: stages on three and four GPUs, the bubble, replicas of Ray Train": (
-        "_in_the_middle",
-        "test_stages_stream",
-        "test_two_replicas_of_ray_train",
-    ),
+    "through Ray: stages on three and four GPUs": ("_in_the_middle",),
+    "through Ray: a stage over NCCL dies or is silent, and torch's watchdog ends no other": ("test_a_stage_dies",),
+    "through Ray: the bubble, replicas of Ray Train": ("test_stages_stream", "test_two_replicas_of_ray_train"),
 }
 
 
