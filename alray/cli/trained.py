@@ -260,7 +260,7 @@ def _say_what_the_class_is(streams: Terminal, written: Exported) -> None:
     if written.readouts:
         rows = [(str(each.depth), f"{each.names}*", each.reads or "no module") for each in written.readouts]
         streams.put(streams.page.table(Table(("depth", "readout", "reads"), tuple(rows))))
-        streams.say("docs/comparing.md says how the class loads this file, and how to use a readout")
+        streams.say("docs/from_pytorch.md says how the class loads this file, and how to use a readout")
 
 
 def _require_run(folder: Location) -> None:

@@ -144,6 +144,13 @@ def test_a_value_that_fits_at_no_point_is_a_mistake_also_where_points_are_skippe
     ]
 
 
+def test_what_is_wrong_at_every_point_makes_none_impossible(told: Callable[..., list[str]]) -> None:
+    """That alone is told: the other points can still be left out."""
+    one_replica = "set: {replicas.sync_batch_norm: true}\n"
+    places = told(GRID + "impossible: skip\n" + one_replica)
+    assert {each.split()[1] for each in places} == {"set.replicas.sync_batch_norm"}
+
+
 def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     loaded = load(STUDY + SEARCH + "target: {metric: validation_error, below: 0.1}\n")
     Path("copy.yaml").write_text(dump_study(loaded.study), encoding="utf-8")

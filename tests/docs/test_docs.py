@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import BaseModel
 
 from alray.cli.main import execute
@@ -163,10 +164,10 @@ def test_a_module_of_ones_own_goes_in_and_comes_back(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     scope: dict[str, Any] = {}
-    before, _ = page("from_pytorch.md").split("## The weights in your own class")
-    for block in re.findall(r"(?<!`:\n\n)```python\n(.*?)```", before, re.DOTALL):
+    for block in re.findall(r"(?<!`:\n\n)```python\n(.*?)```", page("from_pytorch.md"), re.DOTALL):
         exec(block, scope)
     samples, labels = scope["test"]
+    assert torch.allclose(scope["scores"], scope["dgl"].network(1)(samples), atol=1e-5)
     for read, run in (("again", "bp"), ("network", "al")):
         predicted = scope[read](samples).argmax(1)
         assert float((predicted == labels).float().mean()) == pytest.approx(scope[run].summary.accuracy.test)

@@ -179,12 +179,12 @@ class _PointLoader:
         if too_much := list(self._too_much(points)):
             self.problems = too_much
             return
-        impossible: set[int] = set()
+        refused: set[int] = set()
         for point in points:
             self.points.append(point)
             spec = self._spec(point, point.settings)
             if spec is None:
-                impossible.add(point.number)
+                refused.add(point.number)
                 continue
             self.specs.append(spec)
             for drawn in settings_at_the_ends(self._study.search, point) if self._study.search is not None else ():
@@ -192,15 +192,17 @@ class _PointLoader:
                 if (end := self._spec(point, settings)) is not None:
                     self.ends[tuple(setting.override for setting in settings)] = end
         if self._study.impossible == "skip":
-            self._skip(impossible)
+            self._skip(refused)
         self.problems = [self._located(found) for found in self._found.values()]
         if not self.problems:
             self.points = [replace(point, number=number) for number, point in enumerate(self.points)]
             self.problems = list(self._equal_points())
 
-    def _skip(self, impossible: set[int]) -> None:
-        """Leave out the points with these numbers, and the problems that they alone have. Those with a value that fits
-        at no point stay, and so do their problems: such a value is a mistake."""
+    def _skip(self, refused: set[int]) -> None:
+        """Leave out those of the refused points with a problem that not all points have, and these problems. Points
+        with a value that fits at no point stay, and so do their problems: such a value is a mistake."""
+        of_some = [found for found in self._found.values() if len(found.points) < len(self.points)]
+        impossible = refused & {point.number for found in of_some for point in found.points}
         fitting = {value for point in self.points if point.number not in impossible for value in _values_of(point)}
         reasons: dict[int, list[str]] = {
             point.number: []
