@@ -234,7 +234,13 @@ def counted_once() -> Iterator[None]:
 
     def guess(network: Network, index: int, batch_size: int, device: Any) -> ComponentMemory:
         out = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())
-        return ComponentMemory(3 * out, 4 * out, 6 * out, 0, 6 * out, 0, out)
+        return ComponentMemory(
+            activation_bytes=3 * out,
+            forward_peak_bytes=4 * out,
+            backward_peak_bytes=6 * out,
+            adding_peak_bytes=6 * out,
+            update_peak_bytes=out,
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Network, "_inspect_all", inspected)
