@@ -206,7 +206,7 @@ def counted_once() -> Iterator[None]:
     from alray.models.network import Network
     from alray.planning.schedules.table import SCHEDULES
     from alray.runtime.probe import estimate as counting
-    from alray.runtime.probe.memory import ComponentMemory
+    from alray.runtime.probe.component_memory import ComponentMemory
 
     inspect_all = Network._inspect_all
 
