@@ -37,7 +37,7 @@ from alray.runtime.stage.assignment import start_from
 from alray.runtime.stage.checkpoint import load_component
 from alray.runtime.stage.evaluation import Evaluator
 from alray.runtime.stage.work.work import Work
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 
 class TrainedNetwork:

@@ -49,7 +49,7 @@ from alray.runtime.probe.device_speed import SpeedTest, train_seconds
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.other_programs import BUSY
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 _AS_USUAL = Options()
 _DATA_REPEATS = 10

@@ -17,7 +17,7 @@ from alray.config.sections.own_code import OwnCode
 from alray.config.sections.spec import Spec
 from alray.config.user_code import named
 from alray.core.errors import PlanError, SpecError, UserCodeError
-from alray.runtime.stage.workload import DataFacts
+from alray.runtime.workload import DataFacts
 
 
 @dataclass(frozen=True)
