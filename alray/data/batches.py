@@ -26,12 +26,12 @@ from alray.config.sections.data import Mix
 from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.core.import_path import children_import_safely
+from alray.core.randomness.generators import generator
 from alray.core.stopped import STOPPED_S, StoppedWatch
 from alray.data.augment import strong
 from alray.data.class_weights import weighted
 from alray.data.dataset import Dataset
 from alray.data.mixing import Mixture
-from alray.data.source import generator
 from alray.data.split import Augment
 from alray.data.worker_names import use_names_of_owner
 from alray.data.worker_process import WorkerContext
