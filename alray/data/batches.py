@@ -1,8 +1,8 @@
 """The mini-batches of a run.
 
 A mini-batch, with its augmentation and with what a user's code draws in reading its samples, depends only on (seed,
-epoch, position). So a run gets the same bits whatever the
-step at which it starts and whatever the number of loader workers.
+epoch, position). So a run gets the same bits whatever the step at which it starts and whatever the number of loader
+workers.
 """
 
 from __future__ import annotations
