@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.driver import Observer, StopRequests
     from alray.runtime.runner.resume import Resumed
-    from alray.runtime.stage.workload import Workload
+    from alray.runtime.workload import Workload
 
 MOST_COMPARED = 8
 """A comparison covers 1 to this many stages of this machine."""

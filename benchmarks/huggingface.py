@@ -24,7 +24,7 @@ from alray.core.errors import AlrayError
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import whole_batch
 from alray.models.imported.by_layers import call, scores_of
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 from benchmarks.runs import MEASURED
 
 RESULT = MEASURED / "huggingface.json"

@@ -27,7 +27,7 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.parts.optimizers.sgd.keys import Sgd
 from alray.runtime.stage.clock import WARM_UP_STEPS
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 
 def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, TensorDataset]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alray.models.shape import Shape
     from alray.planning.prediction.costs import Costs
     from alray.runtime.planner.planning import Planner
-    from alray.runtime.stage.workload import Workload
+    from alray.runtime.workload import Workload
 
 # pytest loads readline, which sets these for the workers of xdist; alray would lay out what it prints for them.
 for _name in ("COLUMNS", "LINES"):
@@ -206,7 +206,7 @@ def counted_once() -> Iterator[None]:
     from alray.models.network import Network
     from alray.planning.schedules.table import SCHEDULES
     from alray.runtime.probe import estimate as counting
-    from alray.runtime.probe.memory import ComponentMemory
+    from alray.runtime.probe.component_memory import ComponentMemory
 
     inspect_all = Network._inspect_all
 
@@ -291,7 +291,7 @@ def load_small(tmp_path: Path) -> Callable[..., Any]:
 def make_workload(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Workload]:
     """`make_workload(*overrides, text=SMALL, code="")`: a spec with its data opened and its network drawn."""
     from alray.config.user_code import UserCode
-    from alray.runtime.stage.workload import Workload
+    from alray.runtime.workload import Workload
 
     def make(*overrides: str, **texts: str) -> Workload:
         loaded = load_small(*overrides, **texts)

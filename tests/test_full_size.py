@@ -15,7 +15,7 @@ from alray.data.batches import TrainBatches
 from alray.models.component import Component
 from alray.models.encoder import Tensors
 from alray.runtime.stage.assemble import work_of
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from .mini_batches import backward, forward
 from .pairwise import first_alone

@@ -251,7 +251,7 @@ class Run:
             allow_code: also run the code of a folder that another machine or user made.
         """
         from alray.api.trained import Trained
-        from alray.inference.weights import RequestedWeights
+        from alray.inference.chosen_weights import RequestedWeights
 
         if data is not None and not isinstance(data, Mapping | str | Sequence):
             raise wrong_form("data", data, "where files of the data lie now, such as {'train': 'photos'}")

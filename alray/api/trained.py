@@ -17,12 +17,12 @@ from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
 from alray.data.form import SampleForm
+from alray.inference.chosen_weights import RequestedWeights, Weights
 from alray.inference.export import FORMATS, Exported, Format, export_route
 from alray.inference.generation import Generated, generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.plain_network import PlainNetwork, plain_network
 from alray.inference.requests import Evaluated, evaluate
-from alray.inference.weights import RequestedWeights, Weights
 from alray.inference.whole_model import model_alone
 from alray.models.task import Prediction
 

@@ -44,9 +44,9 @@ def evaluate(
         _require_run(folder)
         from alray.core.metric import ACCURACY
         from alray.core.run_folder.records import DepthScores
+        from alray.inference.chosen_weights import RequestedWeights
         from alray.inference.network import TrainedNetwork
         from alray.inference.requests import evaluate
-        from alray.inference.weights import RequestedWeights
         from alray.report.table import Table
         from alray.report.text import score, seconds
 
@@ -141,8 +141,8 @@ def predict(
             )
         if not (isinstance(source, Path) and source.is_file()):
             _require_run(source)
+        from alray.inference.chosen_weights import RequestedWeights
         from alray.inference.requests import open_network
-        from alray.inference.weights import RequestedWeights
 
         requested = RequestedWeights(best, step)
         network = open_network(source, allow_code=allow_code, requested=requested, data=data or ())
@@ -212,9 +212,9 @@ def export(
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
         _require_run(folder)
+        from alray.inference.chosen_weights import RequestedWeights
         from alray.inference.export import FORMATS, export_route
         from alray.inference.network import TrainedNetwork
-        from alray.inference.weights import RequestedWeights
         from alray.report.text import size
 
         if format not in FORMATS:

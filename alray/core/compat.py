@@ -160,7 +160,7 @@ PRIVATE: dict[str, Private] = {
     "fake_tensor": Private(
         "torch._subclasses.fake_tensor",
         parts=("FakeTensor", "FakeTensorMode"),
-        used_in=("runtime/probe/memory.py",),
+        used_in=("runtime/probe/component_memory.py",),
         why="memory of tensors that are not there",
     ),
     "VF": Private(

@@ -1,1 +1,1 @@
-"""Sources, and batches with their exact position."""
+"""Sources' shared code; from a source to the splits of a run; mini-batches, tokens, vocabularies."""

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from alray.config.sections.data import DataSection
 from alray.config.sections.task import TaskSection
+from alray.core.randomness.generators import generator
 from alray.data.dataset import Dataset
 from alray.data.division import part_sizes
 from alray.data.form import DataForm
 from alray.data.sample_data import require_images_to_augment
-from alray.data.source import generator
 from alray.data.split import Augment, EpochPosition, Split
 from alray.models.shape import Shape
 from alray.models.task import LearningTask, make_task

@@ -1,8 +1,8 @@
 """The mini-batches of a run.
 
 A mini-batch, with its augmentation and with what a user's code draws in reading its samples, depends only on (seed,
-epoch, position). So a run gets the same bits whatever the
-step at which it starts and whatever the number of loader workers.
+epoch, position). So a run gets the same bits whatever the step at which it starts and whatever the number of loader
+workers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from alray.config.sections.data import Mix
 from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.core.import_path import children_import_safely
+from alray.core.randomness.generators import generator
+from alray.core.stopped import STOPPED_S, StoppedWatch
 from alray.data.augment import strong
 from alray.data.class_weights import weighted
 from alray.data.dataset import Dataset
 from alray.data.mixing import Mixture
-from alray.data.source import generator
 from alray.data.split import Augment
-from alray.data.stopped import STOPPED_S, StoppedWatch
 from alray.data.worker_names import use_names_of_owner
 from alray.data.worker_process import WorkerContext
 from alray.planning.prediction.shares import rows_of, shares_of_part

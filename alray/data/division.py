@@ -10,8 +10,8 @@ from torch import Tensor
 
 from alray.config.sections.data import DataSection, TokenSection
 from alray.core.errors import DataError
+from alray.core.randomness.generators import generator
 from alray.data.columns import MOST_SHOWN
-from alray.data.source import generator
 
 
 class Parts(NamedTuple):

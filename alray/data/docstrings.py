@@ -1,4 +1,4 @@
-"""A text data set made from the docstrings of the Python packages that are installed here; the class is the package."""
+"""The whole source `docstrings`: those of the Python packages that are installed here. The class is the package."""
 
 from __future__ import annotations
 

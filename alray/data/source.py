@@ -12,17 +12,11 @@ import torch
 from torch import Tensor
 
 from alray.core.errors import DataError
-from alray.core.randomness.seeds import derive_seed
 from alray.data.picture import Picture
 from alray.models.task import Label
 
 if TYPE_CHECKING:
     from alray.data.table_file import RowReader
-
-
-def generator(seed: int, *purpose: str | int) -> torch.Generator:
-    """Return a CPU generator for one purpose. torch's global generator is never used for data."""
-    return torch.Generator().manual_seed(derive_seed(seed, *purpose))
 
 
 SplitName = Literal["train", "validation", "test"]

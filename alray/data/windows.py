@@ -10,11 +10,12 @@ from torch import Tensor
 from alray.config.sections.data import TokenSection
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
+from alray.core.randomness.generators import generator
 from alray.data.dataset import Dataset
 from alray.data.division import divide, require_mini_batch
 from alray.data.hashes import hash_of_set
 from alray.data.inputs import TokenInputs
-from alray.data.source import SplitName, TextSet, TextSource, generator
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.split import Augment, EpochPosition, Split
 from alray.data.tokens import make_tokens
 from alray.models.shape import Shape

@@ -15,8 +15,8 @@ from alray.config.sections.own_code import OwnClass
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError
 from alray.data.form import TextForm
+from alray.inference.chosen_weights import Weights
 from alray.inference.route_header import HEADER, RouteHeader, parse_header
-from alray.inference.weights import Weights
 from alray.models.route import route_of
 from alray.models.task import LearningTask, Prediction
 from alray.models.token_embedding import PADDING

@@ -26,8 +26,8 @@ from alray.data.form import DataForm, SampleForm, form_in
 from alray.data.inputs import Inputs
 from alray.data.opening import make_source
 from alray.data.source import Source
+from alray.inference.chosen_weights import LAST, RequestedWeights, find_weights
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
-from alray.inference.weights import LAST, RequestedWeights, find_weights
 from alray.models.precision import restore
 from alray.models.route import Route, route_of
 from alray.models.task import LearningTask, Prediction
@@ -37,7 +37,7 @@ from alray.runtime.stage.assignment import start_from
 from alray.runtime.stage.checkpoint import load_component
 from alray.runtime.stage.evaluation import Evaluator
 from alray.runtime.stage.work.work import Work
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 
 class TrainedNetwork:

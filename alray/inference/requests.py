@@ -10,11 +10,11 @@ from alray.core.errors import RequestError
 from alray.core.metric import Metric
 from alray.core.run_folder.records import DepthScores
 from alray.core.storage.location import Location
+from alray.inference.chosen_weights import LAST, RequestedWeights, Weights
 from alray.inference.data_locations import OPTION
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import RouteCost, measure_routes
-from alray.inference.weights import LAST, RequestedWeights, Weights
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Blocks, components and methods."""
+"""Components, encoders and networks; the classes that blocks, methods and tasks derive from."""

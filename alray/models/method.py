@@ -31,7 +31,7 @@ CopyOf = Callable[[int, int, EncoderFacts], tuple[EncoderFacts, Callable[[], nn.
 
 
 @dataclass(frozen=True)
-class Task:
+class NetworkFacts:
     """The facts that a method has about the network that it trains."""
 
     classes: int  # of labels or targets, in other tasks than classification
@@ -69,7 +69,7 @@ class Method(ABC):
     """Of your own method: whether every loss that reads labels is `task.learning.loss`, with labels as they come, so
     that `task.class_weights` can weigh the classes."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: NetworkFacts) -> None:
         """A subclass also takes the further keys of the spec's section `method`, by name."""
         self.task = task
 
@@ -150,7 +150,7 @@ class Method(ABC):
         return Shape(self.task.learning.score_shape, self.task.dtype)
 
 
-def make_method(section: MethodSection, task: Task, load: Load, *, of_task: TaskSection) -> Method:
+def make_method(section: MethodSection, task: NetworkFacts, load: Load, *, of_task: TaskSection) -> Method:
     """The method of a spec.
 
     Raises SpecError.

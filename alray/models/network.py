@@ -26,7 +26,7 @@ from alray.models.component import Component, LocalComponent
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
 from alray.models.encoder_group import EncoderGroup, facts_of_group
-from alray.models.method import Method, Task, make_method
+from alray.models.method import Method, NetworkFacts, make_method
 from alray.models.optimizers import recipe
 from alray.models.own_state import Owners, require_tensors, require_untouched_buffers
 from alray.models.precision import LOWERED, lower
@@ -87,7 +87,7 @@ class Network:
         """The blocks of each component."""
         self._owners = Owners()
         self.dtype = DTYPES[spec.run.precision]
-        task = Task(
+        task = NetworkFacts(
             classes=classes,
             learning=_learning(spec, classes, sample, load),
             num_components=components or len(self),

@@ -41,7 +41,7 @@ from alray.report.invariants import doubts_of
 from alray.runtime.stage.weights_hash import weights_sha256
 
 if TYPE_CHECKING:
-    from alray.runtime.stage.workload import Workload
+    from alray.runtime.workload import Workload
 
 
 def summarise(records: Sequence[Record], plan: Plan, metric: Metric = ACCURACY, **facts: Any) -> Summary:

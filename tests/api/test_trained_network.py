@@ -165,7 +165,7 @@ def test_a_network_predicts_what_an_evaluation_measures(
     data = of_run.workload.data
     split = "test" if data.test is not None else "validation"
     measured = {each.depth: getattr(each, split) for each in of_run.evaluate([split])}
-    monkeypatch.setattr("alray.runtime.stage.workload.open_data", None)  # it is not opened
+    monkeypatch.setattr("alray.runtime.workload.open_data", None)  # it is not opened
     for depth, wanted in measured.items():
         network = run.network(depth)
         assert network.depth == depth and not network.training

@@ -34,10 +34,10 @@ from alray.core.errors import RequestError
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, DepthScores, EvaluationRecord, Failure, Scores
 from alray.inference import requests
+from alray.inference.chosen_weights import Weights
 from alray.inference.export import Exported
 from alray.inference.requests import Evaluated
 from alray.inference.route_costs import RouteCost
-from alray.inference.weights import Weights
 from alray.parts.tasks.classification.task import ClassPrediction
 from alray.planning.prediction.compare import compare_plans
 from alray.planning.prediction.fit import Fit

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 
 @pytest.mark.full

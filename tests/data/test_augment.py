@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from alray.core.errors import DataError
+from alray.core.randomness.generators import generator
 from alray.data.augment import strong
-from alray.data.source import generator
 
 
 def test_the_same_generator_gives_the_same_picture_and_the_original_is_kept() -> None:

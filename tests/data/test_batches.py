@@ -16,11 +16,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from alray.core.errors import DataError, ProcessLost
+from alray.core.stopped import StoppedWatch
 from alray.data import batches as batches_module
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset
 from alray.data.opening import open_data
-from alray.data.stopped import StoppedWatch
 from alray.runtime.stage.feed import feed
 from tests.data import sections as spec
 

@@ -14,7 +14,7 @@ from alray.core.errors import DataError
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset
 from alray.data.opening import open_data
-from alray.runtime.stage.workload import open_training_data
+from alray.runtime.workload import open_training_data
 from tests.data import sections as spec
 
 

@@ -9,9 +9,9 @@ import pytest
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import EvaluationRecord, effective, read
 from alray.core.run_folder.store import manifests
+from alray.inference.chosen_weights import RequestedWeights
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
-from alray.inference.weights import RequestedWeights
 
 from .conftest import Workshop
 from .test_resume import stopping

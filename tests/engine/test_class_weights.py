@@ -15,7 +15,7 @@ from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.records import EvaluationRecord, read
 from alray.data.batches import TrainBatches
 from alray.inference.network import TrainedNetwork
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from .conftest import Workshop
 from .test_same_bits import same

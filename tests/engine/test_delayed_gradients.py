@@ -20,7 +20,7 @@ from alray.data.batches import TrainBatches
 from alray.models.delayed_weights import DelayedWeights
 from alray.orchestrate import Finished
 from alray.runtime.stage.work import backpropagation
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from .conftest import Workshop
 

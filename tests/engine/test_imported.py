@@ -18,7 +18,7 @@ from alray.data.batches import TrainBatches
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from ..pairwise import first_alone
 from .conftest import Workshop

@@ -28,7 +28,7 @@ from alray.models.task import make_task
 from alray.orchestrate import Finished
 from alray.parts.tasks.next_token.task import END
 from alray.runtime.planner.planning import Planner
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from ..pairwise import first_alone
 from .conftest import Workshop

@@ -14,7 +14,7 @@ from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
 from alray.inference.network import TrainedNetwork
 from alray.orchestrate import Finished
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from ..pairwise import first_alone
 from .conftest import Workshop

@@ -14,7 +14,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.data.batches import TrainBatches
 from alray.orchestrate import Finished
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from .conftest import Workshop
 

@@ -23,7 +23,7 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
 from alray.models.component import Component
 from alray.orchestrate import Finished
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from .conftest import Workshop
 from .test_same_bits import same

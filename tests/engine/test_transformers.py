@@ -12,7 +12,7 @@ import pytest
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 from benchmarks.huggingface import FAMILIES, METHODS, is_of_language, looked_at, spec_of
 
 pytestmark = pytest.mark.skipif(

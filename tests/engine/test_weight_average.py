@@ -17,7 +17,7 @@ from alray.data.batches import TrainBatches
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 from .conftest import Workshop
 from .test_same_bits import same

@@ -650,7 +650,7 @@ MUTATIONS = (
         ACCELERATOR,
         "return min(map(_memory_bytes, range(count())))",
         "return _memory_bytes(0)",
-        "runtime/planner/test_memory.py::test_the_part_of_a_gpu_that_a_stage_has",
+        "runtime/planner/test_memory_limits.py::test_the_part_of_a_gpu_that_a_stage_has",
     ),
     Mutation(
         "memory: torch's error says that it is out",

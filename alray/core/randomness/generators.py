@@ -1,4 +1,4 @@
-"""The global random generators of torch, NumPy and Python: seeded for one purpose, and put back.
+"""Random generators: a separate one for a purpose; and the global ones of torch, NumPy and Python, seeded and put back.
 
 alray's code draws from separate generators, except torch's layers in training. A user's code may draw from any of
 these.
@@ -17,6 +17,11 @@ from alray.core import accelerator
 from alray.core.randomness.seeds import derive_seed
 
 _CPU = torch.device("cpu")
+
+
+def generator(seed: int, *purpose: str | int) -> torch.Generator:
+    """Return a CPU generator for one purpose. torch's global generator is never used for data."""
+    return torch.Generator().manual_seed(derive_seed(seed, *purpose))
 
 
 def seed_torch(device: torch.device, seed: int, *purpose: str | int) -> None:

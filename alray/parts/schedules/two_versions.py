@@ -21,7 +21,7 @@ from alray.planning.schedules.pipeline import recomputed, with_messages
 from alray.planning.schedules.schedule import Computation, Schedule
 
 
-def _order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> list[Computation]:
+def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> list[Computation]:
     """A forward and a backward in turns. Backwards with a number below 0 are the last ones of the mini-batch before."""
     late = stages - stage - 1  # micro-batches whose forward is done and whose gradient has not come
     listed: list[Computation] = []
@@ -30,7 +30,7 @@ def _order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> 
     return listed
 
 
-_listed = with_messages(_order)
+_listed = with_messages(order)
 
 
 def actions(stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1) -> tuple[Action, ...]:

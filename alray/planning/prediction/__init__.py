@@ -1,1 +1,1 @@
-"""Partition, schedule, simulation, memory. No torch, no Ray."""
+"""The partition, simulation, memory and step time of a plan. No torch, no Ray."""

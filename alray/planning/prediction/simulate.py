@@ -3,9 +3,8 @@
 A stage does its actions in order, one at a time. A receive starts when its message has arrived. A send starts when its
 edge has room: an edge holds `in_flight` mini-batches that wait to be received. Between nodes, a send also waits until
 little enough of the messages before it is still on the link, and its message until the stage's network card has sent
-those before (`alray.planning.prediction.links`). A barrier opens when
-every stage has reached it. Every other action starts as soon as the one before it ends. Any lists of actions can be
-simulated, not only those of a schedule.
+those before (`alray.planning.prediction.links`). A barrier opens when every stage has reached it. Every other action
+starts as soon as the one before it ends. Any lists of actions can be simulated, not only those of a schedule.
 
 Events are the actions that wait for another stage, and the first action of each stage. All other times follow by
 addition. Events are computed in rounds (`alray.planning.prediction.rounds`), each for all stages, and for all durations

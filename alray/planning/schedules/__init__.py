@@ -1,1 +1,1 @@
-"""Schedules of the pipeline: one file each, one table of them, and the actions they are made of."""
+"""The actions of schedules, what schedules share, and the table that finds each one in `alray/parts/schedules`."""

@@ -7,8 +7,7 @@
     2W0.1    stage 2 waits at the second barrier of mini-batch 0
     2F0.3    stage 2, forward, mini-batch 0, micro-batch 3
 
-The number after the dot is `number`; 0 is not printed. A program holds the list of every
-stage.
+The number after the dot is `number`; 0 is not printed. A program holds the list of every stage.
 
 With virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of S holds the
 virtual stages s, s + S, s + 2S and so on, so `5F0` belongs to the list of stage 1 of 4. There is still one list

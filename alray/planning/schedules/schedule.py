@@ -1,6 +1,7 @@
 """The type of a schedule: a value that answers every question about it.
 
-To add a schedule, write a file that makes one `Schedule`, and add it to the table in `alray.planning.schedules.table`.
+To add a schedule, write a file in `alray/parts/schedules` that makes one `SCHEDULE`; the table finds it
+(`alray.planning.schedules.table`).
 The spec, the plan, the stages and the reports ask that value; none of them knows a schedule by its name.
 """
 

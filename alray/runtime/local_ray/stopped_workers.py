@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import psutil
 
-from alray.data.stopped import STOPPED_S, Stopped
+from alray.core.stopped import STOPPED_S, Stopped
 from alray.data.worker_names import OWNER
 
 _LOOKING_S = 3.0

@@ -33,7 +33,7 @@ from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import parse_devices
-from alray.runtime.planner.memory import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 

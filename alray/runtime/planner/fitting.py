@@ -22,7 +22,7 @@ from alray.planning.schedules.micro_batches import MOST_PER_STAGE
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.memory import stage_memories
+from alray.runtime.planner.memory_limits import stage_memories
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 from alray.runtime.planner.stage_devices import stage_links, stage_speeds

@@ -10,7 +10,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
-from alray.runtime.planner.memory import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.probe.estimate import estimate_costs
 
 

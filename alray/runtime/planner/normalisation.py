@@ -13,7 +13,7 @@ from alray.planning.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from alray.models.network import Network
-    from alray.runtime.stage.workload import Workload
+    from alray.runtime.workload import Workload
 
 
 def require_whole_norms(spec: Spec, network: Network) -> None:

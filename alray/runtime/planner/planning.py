@@ -40,7 +40,7 @@ from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.runtime.planner.costs_file import on_their_devices, probed, read_costs
-from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, stage_links, stage_speeds, with_their_resources
@@ -49,7 +49,7 @@ from alray.runtime.probe.device_speed import SpeedTest, train_seconds
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.other_programs import BUSY
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 _AS_USUAL = Options()
 _DATA_REPEATS = 10

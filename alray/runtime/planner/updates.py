@@ -8,7 +8,7 @@ from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.models.component import trainable
 from alray.runtime.stage.learning_rate import Rates
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 
 def require_an_update(workload: Workload) -> None:

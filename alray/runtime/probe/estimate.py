@@ -19,7 +19,7 @@ from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.machines import BEST, USUAL, WORST, Device, Reached
 from alray.runtime.device import devices
-from alray.runtime.probe.memory import component_memory
+from alray.runtime.probe.component_memory import component_memory
 from alray.runtime.probe.operations import Operation, OperationCounter, seconds_on
 
 ASSUMED_FLOPS_PER_S = 4.0e10

@@ -20,7 +20,7 @@ from alray.runtime.runner.policy import NextStep, judge
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Assignment, Start
 from alray.runtime.stage.telemetry import StageStatus
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 _LEARNED_NOTHING = (
     "the run learned nothing: every parameter is as it was before the first mini-batch. No gradient reaches one that "

@@ -21,7 +21,7 @@ from alray.core.run_folder.records import read_environment, replace_file, write_
 from alray.core.storage.location import Location
 from alray.data.form import FORM, DataForm
 from alray.runtime.planner.micro_batches import as_saved
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 _WITH_PASSWORD = re.compile(r"://[^/@\s]*@")
 """In a URL: a user and a password. They are in no record."""

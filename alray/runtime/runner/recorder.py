@@ -26,7 +26,7 @@ from alray.planning.prediction.plan import Plan
 from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.telemetry import CheckpointPart, Losses, Telemetry
-from alray.runtime.stage.workload import DataFacts, Workload
+from alray.runtime.workload import DataFacts, Workload
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.checkpoint import read_checked
-from alray.runtime.stage.workload import Workload
+from alray.runtime.workload import Workload
 
 _FREE = (
     "name",

@@ -42,7 +42,7 @@ from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import Telemetry
 from alray.runtime.stage.work.backpropagation import WHOLE, BackpropagationWork, MicroBatching
 from alray.runtime.stage.work.local_losses import LocalLosses
-from alray.runtime.stage.workload import network_of, open_training_data
+from alray.runtime.workload import network_of, open_training_data
 
 
 @dataclass(frozen=True)

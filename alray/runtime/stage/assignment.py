@@ -14,7 +14,7 @@ from alray.core.storage.location import Location
 from alray.models.encoder import EncoderFacts
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.stage.workload import DataFacts
+from alray.runtime.workload import DataFacts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from alray.config.sections.own_code import OwnCode
 from alray.config.sections.spec import Spec
 from alray.config.user_code import named
 from alray.core.errors import PlanError, SpecError, UserCodeError
-from alray.runtime.stage.workload import DataFacts
+from alray.runtime.workload import DataFacts
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Moment:
         mini_batches: the number of mini-batches in a duration.
         total_steps: mini-batches of the run; None: it has no known end.
         accumulate: mini-batches of an update.
-        kind: of the schedule.
+        kind: of the rate.
     """
 
     begun: int
@@ -58,14 +58,14 @@ class Moment:
 
 
 Rate = Callable[[Moment], float]
-"""A schedule: the rate at a moment after the warm-up."""
+"""How a rate changes: its value at a moment after the warm-up."""
 
 
 class Rates:
     """The learning rates of a run."""
 
     def __init__(self, spec: Spec, load: Load) -> None:
-        """Raises SpecError if a schedule of the user cannot be made."""
+        """Raises SpecError if a rate of the user cannot be made."""
         self._spec = spec
         self._rate = rate_of(spec.lr_schedule, load)
 
@@ -90,9 +90,9 @@ class Rates:
 
 
 def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
-    """The schedule of a spec: of a user's class an object, of a user's function the function with its fields.
+    """The rate of a spec: of a user's class an object, of a user's function the function with its fields.
 
-    Raises SpecError if a schedule of the user cannot be made.
+    Raises SpecError if a rate of the user cannot be made.
     """
     found = code_of(RATES, section, load)
     if not isinstance(section, OwnCode):
@@ -111,7 +111,7 @@ def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
 
 
 def _rate_of_user(title: str, rate: Callable[[Moment], Any], moment: Moment) -> float:
-    """What a user's schedule returns. Raises UserCodeError if it raises anything, or returns no finite number of 0 or
+    """What a user's rate returns. Raises UserCodeError if it raises anything, or returns no finite number of 0 or
     more."""
     at = f"mini-batch {moment.begun + 1}"
     with named(title, at, key="lr_schedule.kind"):
@@ -142,7 +142,7 @@ def learning_rate(
     The full rate is `base` scaled with the batch (`batch_factor`). Over the first `warmup_epochs` epochs the rate rises
     in equal steps, one a mini-batch: from zero (`warmup_from`), so that the last mini-batch has the full rate, or from
     `base`, which the first one has, so that the first one after the warm-up has the full rate (Goyal et al. 2017, arXiv
-    1706.02677, section 2.2). Then the schedule says it (`alray/parts/rates`).
+    1706.02677, section 2.2). Then the rate of the spec says it (`alray/parts/rates`).
 
     Args:
         base: the optimizer's rate.
@@ -174,7 +174,7 @@ def batch_factor(schedule: LrScheduleSection, samples: int | None) -> float:
 
     linear        samples / reference          (Goyal et al. 2017, arXiv 1706.02677, section 2.1)
     square_root   sqrt(samples / reference)    (Krizhevsky 2014, arXiv 1404.5997, section 5: the variance of an update)
-    Raises PlanError where either number is missing and the schedule scales.
+    Raises PlanError where either number is missing and `lr_schedule` scales.
     """
     if schedule.scale_with_batch == "none":
         return 1.0

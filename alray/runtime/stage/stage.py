@@ -52,8 +52,7 @@ class Stage:
         """
         Args:
             actions: those of mini-batch 0 on this stage, as `alray.planning.schedules.schedule.Actions` gives them;
-            every other
-                mini-batch has the same.
+                every other mini-batch has the same.
             micro_batches: of a mini-batch; None: it is not cut, and the numbers of messages mean samples and labels.
             slowdown: slows this replica on purpose; None for none.
         """

@@ -25,7 +25,7 @@ from alray.runtime.runner.recorder import Recorder
 from alray.runtime.runner.resume import Resumed
 from alray.runtime.stage.assignment import start_from
 from alray.runtime.stage.checkpoint import read_checked
-from alray.runtime.stage.workload import DataFacts
+from alray.runtime.workload import DataFacts
 
 SPEC = """\
 name: crashed

@@ -20,7 +20,7 @@ from alray.runtime.runner.driver import Driver
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Start
 from alray.runtime.stage.telemetry import CheckpointPart, Losses, StageStatus
-from alray.runtime.stage.workload import DataFacts
+from alray.runtime.workload import DataFacts
 
 from ...plans import plan_of as planned
 

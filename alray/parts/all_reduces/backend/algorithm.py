@@ -1,4 +1,4 @@
-"""The all-reduce of the process group itself: gloo's ring."""
+"""The all-reduce of the process group itself: that of gloo or NCCL."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors, pass_on
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Pooling, Readout, with_activation
 from alray.models.sampled_tokens import sampled_cross_entropy
@@ -29,7 +29,7 @@ class AssociatedMethod(Method):
 
     def __init__(
         self,
-        task: Task,
+        task: NetworkFacts,
         *,
         label_dim: int,
         label_activation: str,

@@ -8,7 +8,7 @@ from alray.config.sections.head import HeadOrAuto
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import head_of
 from alray.models.task import LearningTask
@@ -46,7 +46,7 @@ class AugLocalMethod(Method):
     94.61, InfoPro 86.95, predsim 74.95. arXiv 2402.17318.
     """
 
-    def __init__(self, task: Task, *, depth: int, pyramid: float, head: HeadOrAuto) -> None:
+    def __init__(self, task: NetworkFacts, *, depth: int, pyramid: float, head: HeadOrAuto) -> None:
         super().__init__(task)
         self.depth = depth
         self.pyramid = pyramid

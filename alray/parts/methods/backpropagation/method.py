@@ -5,7 +5,7 @@ from __future__ import annotations
 from alray.config.sections.head import HeadOrAuto
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.encoder import Encoder, EncoderFacts
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.readout import head_of
 from alray.models.shape import Shape
 from alray.models.tied_readout import tied_head
@@ -27,7 +27,7 @@ class BackpropagationMethod(Method):
 
     def __init__(
         self,
-        task: Task,
+        task: NetworkFacts,
         *,
         head: HeadOrAuto,
         label_smoothing: float,

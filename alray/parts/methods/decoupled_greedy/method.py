@@ -7,7 +7,7 @@ from torch import nn
 from alray.config.sections.head import HeadOrModel
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import head_of
 from alray.models.task import LearningTask
@@ -30,7 +30,7 @@ class GreedyMethod(Method):
             `model`: a copy of the model's classifier.
     """
 
-    def __init__(self, task: Task, *, head: HeadOrModel, label_smoothing: float) -> None:
+    def __init__(self, task: NetworkFacts, *, head: HeadOrModel, label_smoothing: float) -> None:
         super().__init__(task)
         self.head = head
         self.label_smoothing = label_smoothing

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.similarities import similarities, similarities_of_classes
@@ -47,7 +47,13 @@ class InformationMethod(Method):
     """
 
     def __init__(
-        self, task: Task, *, projection_dim: int | None, pool: int | None, classifier_weight: float, gather: bool
+        self,
+        task: NetworkFacts,
+        *,
+        projection_dim: int | None,
+        pool: int | None,
+        classifier_weight: float,
+        gather: bool,
     ) -> None:
         super().__init__(task)
         self.projection_dim = projection_dim

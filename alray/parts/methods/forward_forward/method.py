@@ -11,7 +11,7 @@ from torch.nn import functional
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, Passage, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
@@ -64,7 +64,9 @@ class ForwardForwardMethod(Method):
 
     row_dimensions = 1
 
-    def __init__(self, task: Task, *, loss: str, alpha: float, peer_normalisation: float, prediction: str) -> None:
+    def __init__(
+        self, task: NetworkFacts, *, loss: str, alpha: float, peer_normalisation: float, prediction: str
+    ) -> None:
         super().__init__(task)
         self.loss = loss
         self.alpha = alpha

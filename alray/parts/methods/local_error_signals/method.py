@@ -9,7 +9,7 @@ from torch.nn import functional
 from alray.config.sections.head import HeadOrAuto
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, head_of
 from alray.models.similarities import similarities, similarities_of_classes
@@ -48,7 +48,7 @@ class LocalErrorMethod(Method):
     (4.53), CIFAR-10 5.58 (5.99) and CIFAR-100 24.07 (26.24). arXiv 1901.06656.
     """
 
-    def __init__(self, task: Task, *, loss: str, beta: float, head: HeadOrAuto, gather: bool) -> None:
+    def __init__(self, task: NetworkFacts, *, loss: str, beta: float, head: HeadOrAuto, gather: bool) -> None:
         super().__init__(task)
         self.loss = loss
         self.beta = beta

@@ -6,7 +6,7 @@ from torch import nn
 
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
@@ -35,7 +35,7 @@ class MonoForwardMethod(Method):
     CIFAR-100 63.28.
     """
 
-    def __init__(self, task: Task, *, pool: int | None, prediction: str) -> None:
+    def __init__(self, task: NetworkFacts, *, pool: int | None, prediction: str) -> None:
         super().__init__(task)
         self.pool = pool
         self.adds_up = prediction == "sum"

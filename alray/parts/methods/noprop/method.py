@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from alray.models.component import LocalComponent, Passage, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features
 from alray.models.shape import Shape
@@ -57,7 +57,7 @@ class NoPropMethod(Method):
 
     encoders_take_samples = True
 
-    def __init__(self, task: Task, *, eta: float, hidden: int) -> None:
+    def __init__(self, task: NetworkFacts, *, eta: float, hidden: int) -> None:
         super().__init__(task)
         self.eta = eta
         self.hidden = hidden

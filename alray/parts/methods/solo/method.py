@@ -13,7 +13,7 @@ from alray.core.errors import SpecError
 from alray.models.causal import CausalLayers
 from alray.models.component import CopyingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout, head_of
 from alray.models.shape import Shape
@@ -47,7 +47,7 @@ class SoloMethod(Method):
 
     def __init__(
         self,
-        task: Task,
+        task: NetworkFacts,
         *,
         copy_every: int,
         layers: int,

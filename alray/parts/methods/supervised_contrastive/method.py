@@ -21,7 +21,7 @@ from torch.nn import functional
 from alray.config.sections.head import HeadOrAuto
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Pooling, Readout, head_of
 from alray.models.shape import Shape
@@ -40,7 +40,7 @@ class ContrastiveMethod(Method):
 
     def __init__(
         self,
-        task: Task,
+        task: NetworkFacts,
         *,
         projection_dim: int,
         temperature: float,

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from alray.config.sections.task import Label, TaskSection
 from alray.core.errors import DataError
+from alray.core.randomness.generators import generator
 from alray.data.picture import Picture, resize
-from alray.data.source import Normalisation, Source, SplitName, TensorSet, generator
+from alray.data.source import Normalisation, Source, SplitName, TensorSet
 from alray.parts.sources.synthetic.keys import Synthetic
 
 # Not the seed of a run, so that every run trains and tests on the same samples.

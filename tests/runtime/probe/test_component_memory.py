@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from alray.models.network import Network
 from alray.models.own_state import Owners
 from alray.planning.prediction.costs import Costs
+from alray.runtime.probe.component_memory import ComponentMemory, component_memory
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.probe.memory import ComponentMemory, component_memory
 from alray.runtime.probe.memory_meter import MemoryMeter
 from alray.runtime.probe.recurrent_operations import recurrent_operations
 from benchmarks.memory_networks import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
@@ -259,7 +259,7 @@ def test_counting_allocates_nothing_and_draws_nothing(make_workload: Callable[..
 @pytest.mark.full  # the LSTM of the test of memory has sequences too
 def test_sequences_are_counted_at_short_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     network, costs = counted("lstm", "backpropagation")
-    monkeypatch.setattr("alray.runtime.probe.memory._LENGTHS", (SMALL.places - 1, SMALL.places))
+    monkeypatch.setattr("alray.runtime.probe.component_memory._LENGTHS", (SMALL.places - 1, SMALL.places))
     whole = component_memory(network, 1, SMALL.batch, CPU)
     for name, exact in vars(whole).items():
         if "fixed" not in name:

@@ -12,7 +12,7 @@ import torch
 from alray.core.errors import PlanError, SpecError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
 from alray.runtime.device.machine_memory import machine_memory_bytes
-from alray.runtime.planner.memory import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 
 from ...pairwise import first_alone
 
