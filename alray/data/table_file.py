@@ -5,8 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +37,7 @@ _LARGEST_BYTES = 16 * 2**30
 _INPUT = "INPUT"
 """The argument of `alray predict`, as messages name it."""
 _SAME_STEP = 1e-6  # steps of 0.1 between float64 numbers differ by less
+_MANY = 5  # a row of as many numbers is hardly ever in order by chance
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
@@ -239,13 +238,12 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
                 seen[written] = plain(written)
             labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
-    titles = [names[at] for at in numeric]
+    matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
     if layout.header == "auto" and not header and not notes and _begins_with_a_title(labels):
-        if _can_be_titles(titles, decimal):
+        if _can_be_titles([names[at] for at in numeric], matrix):
             found = _read_csv(path, key, replace(layout, header=True))
             return replace(found, notes=(*found.notes, _first_line(path, names, "the names of the columns")))
         notes = (_first_line(path, names, "a row"),)
-    matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
     return Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, tuple(notes))
 
 
@@ -253,17 +251,25 @@ def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
     return f"{path.name}: the first line, {','.join(names)}, is taken for {taken}; data.header says otherwise"
 
 
-def _can_be_titles(cells: Sequence[str], decimal: str) -> bool:
-    """Whether these numbers can name columns, as years, wavelengths and the numbers of pixels do: several whole ones
-    that ascend; three or more whole ones that descend, or any in equal steps."""
-    values = [value for cell in cells if (value := number(cell, decimal)) is not None]
-    steps = [other - one for one, other in pairwise(values)]
+def _can_be_titles(cells: Sequence[str], values: NDArray[numpy.float64]) -> bool:
+    """Whether the numbers of the first line can name columns, as years, wavelengths and the numbers of pixels do:
+    several whole ones that ascend; three or more whole ones that descend, or any in equal steps. Rows have those too,
+    so fewer than `_MANY` of them are names only where none lies among the values of its column.
+
+    Args:
+        cells: the first line as it is written.
+        values: all lines, [lines, columns]; there are several.
+    """
+    first, others = values[0], values[1:]
+    steps = numpy.diff(first)
     whole = all(cell.strip().isdecimal() for cell in cells)
-    if len(steps) < 2:
-        return whole and bool(steps) and steps[0] > 0
-    if whole and (min(steps) > 0 or max(steps) < 0):
+    if whole and len(steps) > 0 and steps.min() > 0:
         return True
-    return steps[0] != 0 and all(isclose(step, steps[0], rel_tol=_SAME_STEP) for step in steps)
+    if len(steps) < 2 or steps[0] == 0:
+        return False
+    if not (whole and steps.max() < 0) and not numpy.allclose(steps, steps[0], rtol=_SAME_STEP, atol=0):
+        return False
+    return len(first) >= _MANY or not bool(((others.min(0) <= first) & (first <= others.max(0))).any())
 
 
 def _begins_with_a_title(labels: Sequence[str]) -> bool:

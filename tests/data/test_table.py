@@ -101,9 +101,9 @@ def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
         assert len(opened(write_csv(tmp_path / "b.csv", rows, None), label_column=2).train) == len(rows)
 
 
-@pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,)])
+@pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,), (0.5, 1.0, 1.5), (9, 3, 1)])
 def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tuple[float, ...]) -> None:
-    """Names that are numbers are whole ones in order, or have equal steps."""
+    """Names that are numbers are whole ones in order, or have equal steps; a few of these are unlike those below."""
     others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
     data = opened(write_csv(tmp_path / "a.csv", [(*first, "rare"), *others], None), label_column=len(first))
     assert (data.classes, len(data.train)) == (("a", "b", "rare"), 7)
@@ -117,13 +117,15 @@ def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tu
         "2020,2015,2012,species",
         "400.5,401.0,401.5,species",
         "400.0,401.0,402.0,species",
-        "0.3,0.2,0.1,species",
+        "0.5,0.4,0.3,0.2,0.1,species",
+        "5,4,3,2,1,species",
         "4,9,5,Label",
     ],
 )
 def test_numbers_in_order_and_a_title_name_columns(tmp_path: Path, names: str) -> None:
-    rows = [(number, number % 3, 7.5 * number, "ab"[number % 2]) for number in range(6)]
-    data = opened(write_csv(tmp_path / "a.csv", rows, tuple(names.split(","))), label_column=3)
+    width = names.count(",")
+    rows = [(*((number + 7.5 * place) % 10 for place in range(width)), "ab"[number % 2]) for number in range(6)]
+    data = opened(write_csv(tmp_path / "a.csv", rows, tuple(names.split(","))), label_column=width)
     assert (data.classes, len(data.train)) == (("a", "b"), 6)
 
 
