@@ -24,6 +24,7 @@ from alray.data.columns import (
     plain,
     require_apart,
     require_distinct,
+    spelt_in,
     without_name,
 )
 from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
@@ -51,6 +52,7 @@ class TableLayout:
             classes.
         labelled: whether there are labels; else there may be no column of them.
         form: of a CSV file.
+        trained: whether the columns are those of the training file, and not those that the spec names.
     """
 
     header: bool | Literal["auto"] = "auto"
@@ -59,20 +61,28 @@ class TableLayout:
     targets: tuple[Column, ...] | None = None
     labelled: bool = True
     form: CsvForm = COMMAS
+    trained: bool = False
 
-    def chosen(self, names: Sequence[str], path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def chosen(self, names: Sequence[str], path: Path, key: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The numbers of the columns of labels, one for classes and none if they are not `labelled`, and those of the
         columns of numbers.
 
         Args:
             names: the first line.
+            key: of the file.
         """
+
+        def at(column: Column, named_by: str) -> int:
+            if self.trained:
+                return column_number(spelt_in(names, column), names, path, key)
+            return column_number(column, names, path, f"data.{named_by}")
+
         if not self.labelled:
             label: tuple[int, ...] = ()
         elif self.targets:
-            label = tuple(column_number(each, names, path, "label_columns") for each in self.targets)
+            label = tuple(at(each, "label_columns") for each in self.targets)
         elif self.label_column is not None:
-            label = (column_number(self.label_column, names, path, "label_column"),)
+            label = (at(self.label_column, "label_column"),)
         elif _LABEL in names:
             label = (list(names).index(_LABEL),)
         else:
@@ -87,7 +97,7 @@ class TableLayout:
         if self.columns is None:
             numbers = tuple(number for number in range(len(names)) if number not in label)
         else:
-            numbers = tuple(column_number(column, names, path, "columns") for column in self.columns)
+            numbers = tuple(at(column, "columns") for column in self.columns)
         if not numbers:
             raise DataError("there is no column of numbers", file=str(path), key="data.columns", hint=_LAYOUT)
         require_apart(label, numbers, names, path, "columns")
@@ -114,7 +124,9 @@ class TableLayout:
             tuple(train.columns[at] if named else at for at in numbers) for numbers in (train.targets, train.chosen)
         )
         header = self.header if named or self.header != "auto" else False
-        return TableLayout(header, labels[0], columns, None if self.targets is None else labels, form=self.form)
+        return TableLayout(
+            header, labels[0], columns, None if self.targets is None else labels, form=self.form, trained=True
+        )
 
 
 @dataclass
@@ -185,7 +197,7 @@ class RowReader:
             first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
             if len(first) == len(columns):
                 columns = tuple(range(len(columns)))
-        return TableLayout(named, None, columns, (), labelled=False, form=self.form)
+        return TableLayout(named, None, columns, (), labelled=False, form=self.form, trained=True)
 
 
 def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:
@@ -201,7 +213,7 @@ def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:
 def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
     names, records = csv_table(path, key, _LAYOUT, layout.form)
     decimal = layout.form.decimal
-    targets, chosen = layout.chosen(names, path)
+    targets, chosen = layout.chosen(names, path, key)
     header, notes = layout.header, tuple[str, ...]()
     if header == "auto":
         columns = (layout.label_column, *(layout.columns or ()), *(layout.targets or ()))
@@ -307,7 +319,7 @@ def _read_parquet(path: Path, key: str, layout: TableLayout) -> Rows:
         with parquet.ParquetFile(path) as file:
             given = file.schema_arrow.names
             names = tuple(map(plain, given))
-            targets, chosen, notes = layout.named(names, path, *layout.chosen(names, path))
+            targets, chosen, notes = layout.named(names, path, *layout.chosen(names, path, key))
             of_classes = layout.targets is None
             numeric = chosen if of_classes else (*chosen, *targets)
             label, rows = targets[0] if targets else 0, 0

@@ -136,17 +136,25 @@ def test_a_line_says_where_numbers_and_a_text_are_taken_for_a_row(tmp_path: Path
     assert len(data.train) == 7 and ",species, is taken for a row" in "".join(data.notes)
 
 
-def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
-    """In any order; they are normalised as the training file is."""
-    train = write_csv(tmp_path / "train.csv")
+@pytest.mark.parametrize("names", [("label", "note", "width", "length"), ("Label", "Note", "WIDTH", "Length")])
+def test_other_files_have_their_columns_by_name(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """In any order, and with other capitals; they are normalised as the training file is."""
+    train = write_csv(tmp_path / "train.csv", names=("length", "width", "label"))
     other = [(kind, "a note", width, length) for length, width, kind in ROWS[:3]]
-    test = write_csv(tmp_path / "test.csv", other, ("kind", "note", "width", "length"))
-    data = opened(train, test=test, validation=test, label_column="kind")
+    test = write_csv(tmp_path / "test.csv", other, names)
+    data = opened(train, test=test, validation=test)
     assert len(data.train) == 4
     for split in (data.test, data.validation):
         assert split is not None and len(split) == 3
         samples, labels = split.take([0, 1, 2])
         assert torch.equal(samples, values(data)[:3]) and labels.tolist() == [0, 0, 1]
+
+
+def test_a_file_without_a_column_of_the_training_file_is_named(tmp_path: Path) -> None:
+    train, test = write_csv(tmp_path / "a.csv"), write_csv(tmp_path / "b.csv", names=("length", "wide", "kind"))
+    with pytest.raises(DataError, match="no column `width`") as raised:
+        opened(train, test=test, label_column="kind")
+    assert raised.value.problems[0].key == "data.test"
 
 
 def test_a_constant_column_stays_finite(tmp_path: Path) -> None:
@@ -237,8 +245,9 @@ def test_samples_to_predict_have_the_columns_of_training(tmp_path: Path) -> None
     source = TableSource(
         train=write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("x", "label")), validation=None, test=None
     )
-    with pytest.raises(DataError, match=r"b\.csv:1: data\.columns: there is no column `x`"):
+    with pytest.raises(DataError, match=r"b\.csv:1: INPUT: there is no column `x`"):
         list(source.read_samples(write_csv(tmp_path / "b.csv", [(1,)], ("w",))))
+    assert len(list(source.read_samples(write_csv(tmp_path / "d.csv", [(1,)], ("X",))))) == 1
     with pytest.raises(DataError, match=r"c\.csv:2: .*`a`"):
         list(source.read_samples(write_csv(tmp_path / "c.csv", [("a",)], ("x",))))
 
