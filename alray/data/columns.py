@@ -71,6 +71,7 @@ def column_number(column: Column, names: Sequence[str], path: Path, key: str) ->
 
     Args:
         names: the first line, as `plain` makes them.
+        key: that names the column, or the file that should have it.
 
     Raises:
         DataError: if there is no such column.
@@ -82,8 +83,15 @@ def column_number(column: Column, names: Sequence[str], path: Path, key: str) ->
     what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
     hint = f"the first line is {', '.join(f'`{name}`' for name in names[:MOST_SHOWN])}"
     if meant := next((name for name in names if isinstance(column, int) and name.lstrip("0") == str(column)), None):
-        hint = f"a name that is a number is in quotes: '{meant}', in a shell as `\"data.{key}='{meant}'\"`"
-    raise DataError(f"there is no column {what}", file=str(path), line=1, key=f"data.{key}", hint=hint)
+        hint = f"a name that is a number is in quotes: '{meant}', in a shell as `\"{key}='{meant}'\"`"
+    raise DataError(f"there is no column {what}", file=str(path), line=1, key=key, hint=hint)
+
+
+def spelt_in(names: Sequence[str], column: Column) -> Column:
+    """A column of the training file as the first line of another file has it, perhaps in other capitals."""
+    if isinstance(column, int) or column in names:
+        return column
+    return next((name for name in names if name.lower() == column.lower()), column)
 
 
 def require_apart(labels: Sequence[int], samples: Sequence[int], names: Sequence[str], path: Path, key: str) -> None:

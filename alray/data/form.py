@@ -215,10 +215,15 @@ class DataForm(Form):
         )
 
     def standardise(self, data: Dataset) -> None:
-        """Have the splits of these data standardised as this says, whatever their training file holds now."""
+        """Have the splits of these data standardised as this says, whatever their training file holds now. What their
+        spec says itself stays: it may have been changed by hand."""
         if isinstance(self.input, SampleForm):
-            targets = None if self.targets is None else self.targets.normalisation
-            data.standardise(self.input.normalisation, targets)
+            samples, targets = self.input.normalisation, data.train.target_normalisation
+            if data.section.normalise is not None:
+                samples = data.train.normalisation
+            if targets is not None and self.targets is not None:
+                targets = self.targets.normalisation
+            data.standardise(samples, targets)
 
     def suits(self, data: Dataset) -> bool:
         """Whether these data have samples of this shape, and as many classes, labels or targets."""

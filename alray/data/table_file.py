@@ -5,8 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +24,7 @@ from alray.data.columns import (
     plain,
     require_apart,
     require_distinct,
+    spelt_in,
     without_name,
 )
 from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
@@ -39,6 +38,7 @@ _LARGEST_BYTES = 16 * 2**30
 _INPUT = "INPUT"
 """The argument of `alray predict`, as messages name it."""
 _SAME_STEP = 1e-6  # steps of 0.1 between float64 numbers differ by less
+_MANY = 5  # a row of as many numbers is hardly ever in order by chance
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
@@ -52,6 +52,7 @@ class TableLayout:
             classes.
         labelled: whether there are labels; else there may be no column of them.
         form: of a CSV file.
+        trained: whether the columns are those of the training file, and not those that the spec names.
     """
 
     header: bool | Literal["auto"] = "auto"
@@ -60,20 +61,28 @@ class TableLayout:
     targets: tuple[Column, ...] | None = None
     labelled: bool = True
     form: CsvForm = COMMAS
+    trained: bool = False
 
-    def chosen(self, names: Sequence[str], path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def chosen(self, names: Sequence[str], path: Path, key: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The numbers of the columns of labels, one for classes and none if they are not `labelled`, and those of the
         columns of numbers.
 
         Args:
             names: the first line.
+            key: of the file.
         """
+
+        def at(column: Column, named_by: str) -> int:
+            if self.trained:
+                return column_number(spelt_in(names, column), names, path, key)
+            return column_number(column, names, path, f"data.{named_by}")
+
         if not self.labelled:
             label: tuple[int, ...] = ()
         elif self.targets:
-            label = tuple(column_number(each, names, path, "label_columns") for each in self.targets)
+            label = tuple(at(each, "label_columns") for each in self.targets)
         elif self.label_column is not None:
-            label = (column_number(self.label_column, names, path, "label_column"),)
+            label = (at(self.label_column, "label_column"),)
         elif _LABEL in names:
             label = (list(names).index(_LABEL),)
         else:
@@ -88,7 +97,7 @@ class TableLayout:
         if self.columns is None:
             numbers = tuple(number for number in range(len(names)) if number not in label)
         else:
-            numbers = tuple(column_number(column, names, path, "columns") for column in self.columns)
+            numbers = tuple(at(column, "columns") for column in self.columns)
         if not numbers:
             raise DataError("there is no column of numbers", file=str(path), key="data.columns", hint=_LAYOUT)
         require_apart(label, numbers, names, path, "columns")
@@ -115,7 +124,9 @@ class TableLayout:
             tuple(train.columns[at] if named else at for at in numbers) for numbers in (train.targets, train.chosen)
         )
         header = self.header if named or self.header != "auto" else False
-        return TableLayout(header, labels[0], columns, None if self.targets is None else labels, form=self.form)
+        return TableLayout(
+            header, labels[0], columns, None if self.targets is None else labels, form=self.form, trained=True
+        )
 
 
 @dataclass
@@ -186,7 +197,7 @@ class RowReader:
             first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
             if len(first) == len(columns):
                 columns = tuple(range(len(columns)))
-        return TableLayout(named, None, columns, (), labelled=False, form=self.form)
+        return TableLayout(named, None, columns, (), labelled=False, form=self.form, trained=True)
 
 
 def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:
@@ -202,7 +213,7 @@ def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:
 def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
     names, records = csv_table(path, key, _LAYOUT, layout.form)
     decimal = layout.form.decimal
-    targets, chosen = layout.chosen(names, path)
+    targets, chosen = layout.chosen(names, path, key)
     header, notes = layout.header, tuple[str, ...]()
     if header == "auto":
         columns = (layout.label_column, *(layout.columns or ()), *(layout.targets or ()))
@@ -239,13 +250,12 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
                 seen[written] = plain(written)
             labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
-    titles = [names[at] for at in numeric]
+    matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
     if layout.header == "auto" and not header and not notes and _begins_with_a_title(labels):
-        if _can_be_titles(titles, decimal):
+        if _can_be_titles([names[at] for at in numeric], matrix):
             found = _read_csv(path, key, replace(layout, header=True))
             return replace(found, notes=(*found.notes, _first_line(path, names, "the names of the columns")))
         notes = (_first_line(path, names, "a row"),)
-    matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
     return Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, tuple(notes))
 
 
@@ -253,17 +263,25 @@ def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
     return f"{path.name}: the first line, {','.join(names)}, is taken for {taken}; data.header says otherwise"
 
 
-def _can_be_titles(cells: Sequence[str], decimal: str) -> bool:
-    """Whether these numbers can name columns, as years, wavelengths and the numbers of pixels do: several whole ones
-    that ascend; three or more whole ones that descend, or any in equal steps."""
-    values = [value for cell in cells if (value := number(cell, decimal)) is not None]
-    steps = [other - one for one, other in pairwise(values)]
+def _can_be_titles(cells: Sequence[str], values: NDArray[numpy.float64]) -> bool:
+    """Whether the numbers of the first line can name columns, as years, wavelengths and the numbers of pixels do:
+    several whole ones that ascend; three or more whole ones that descend, or any in equal steps. Rows have those too,
+    so fewer than `_MANY` of them are names only where none lies among the values of its column.
+
+    Args:
+        cells: the first line as it is written.
+        values: all lines, [lines, columns]; there are several.
+    """
+    first, others = values[0], values[1:]
+    steps = numpy.diff(first)
     whole = all(cell.strip().isdecimal() for cell in cells)
-    if len(steps) < 2:
-        return whole and bool(steps) and steps[0] > 0
-    if whole and (min(steps) > 0 or max(steps) < 0):
+    if whole and len(steps) > 0 and steps.min() > 0:
         return True
-    return steps[0] != 0 and all(isclose(step, steps[0], rel_tol=_SAME_STEP) for step in steps)
+    if len(steps) < 2 or steps[0] == 0:
+        return False
+    if not (whole and steps.max() < 0) and not numpy.allclose(steps, steps[0], rtol=_SAME_STEP, atol=0):
+        return False
+    return len(first) >= _MANY or not bool(((others.min(0) <= first) & (first <= others.max(0))).any())
 
 
 def _begins_with_a_title(labels: Sequence[str]) -> bool:
@@ -301,7 +319,7 @@ def _read_parquet(path: Path, key: str, layout: TableLayout) -> Rows:
         with parquet.ParquetFile(path) as file:
             given = file.schema_arrow.names
             names = tuple(map(plain, given))
-            targets, chosen, notes = layout.named(names, path, *layout.chosen(names, path))
+            targets, chosen, notes = layout.named(names, path, *layout.chosen(names, path, key))
             of_classes = layout.targets is None
             numeric = chosen if of_classes else (*chosen, *targets)
             label, rows = targets[0] if targets else 0, 0

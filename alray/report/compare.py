@@ -54,8 +54,7 @@ class ComparedRun:
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
         self._training_time = TrainingTime(folder.effective_records)
         # Many runs may be compared. So each keeps only what a comparison shows, a small part of a long run's records.
-        steps = [each.step for each in folder.effective_records if isinstance(each, EvaluationRecord)]
-        evaluated = [step for step in steps if step <= self.figures.steps]
+        evaluated = [each.step for each in _evaluations(folder, self.figures)]
         whole = {evaluated[-1] if evaluated else 0, self.figures.best.step if self.figures.best else 0}
         kept = [_compact(each, whole) for each in folder.effective_records if not isinstance(each, StepRecord)]
         self.folder: RunFolder = replace(folder, records=[], effective_records=kept)
@@ -94,16 +93,16 @@ class ComparedRun:
 
     @cached_property
     def evaluations(self) -> list[EvaluationRecord]:
-        return [record for record in self.folder.effective_records if isinstance(record, EvaluationRecord)]
+        """Without those of work that an interrupted or failed run could not save."""
+        return _evaluations(self.folder, self.figures)
 
     @property
     def chosen(self) -> EvaluationRecord | None:
         """The evaluation with the best validation accuracy; the last one without a validation set, or if the weights of
-        the best were not kept. The end of a run may evaluate the same weights again, and then measures more. Those of
-        work that an interrupted or failed run could not save do not count."""
+        the best were not kept. The end of a run may evaluate the same weights again, and then measures more."""
         best = self.figures.best
         if best is None or not self.keeps_best:
-            return next((record for record in reversed(self.evaluations) if record.step <= self.figures.steps), None)
+            return self.evaluations[-1] if self.evaluations else None
         return next(record for record in reversed(self.evaluations) if record.step == best.step)
 
     @property
@@ -186,6 +185,11 @@ class ComparedRun:
             self.figures.metric: self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
+
+
+def _evaluations(folder: RunFolder, figures: Figures) -> list[EvaluationRecord]:
+    records = folder.effective_records
+    return [each for each in records if isinstance(each, EvaluationRecord) and each.step <= figures.steps]
 
 
 def _compact(record: Record, whole: set[int]) -> Record:

@@ -101,9 +101,9 @@ def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
         assert len(opened(write_csv(tmp_path / "b.csv", rows, None), label_column=2).train) == len(rows)
 
 
-@pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,)])
+@pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,), (0.5, 1.0, 1.5), (9, 3, 1)])
 def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tuple[float, ...]) -> None:
-    """Names that are numbers are whole ones in order, or have equal steps."""
+    """Names that are numbers are whole ones in order, or have equal steps; a few of these are unlike those below."""
     others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
     data = opened(write_csv(tmp_path / "a.csv", [(*first, "rare"), *others], None), label_column=len(first))
     assert (data.classes, len(data.train)) == (("a", "b", "rare"), 7)
@@ -117,13 +117,15 @@ def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tu
         "2020,2015,2012,species",
         "400.5,401.0,401.5,species",
         "400.0,401.0,402.0,species",
-        "0.3,0.2,0.1,species",
+        "0.5,0.4,0.3,0.2,0.1,species",
+        "5,4,3,2,1,species",
         "4,9,5,Label",
     ],
 )
 def test_numbers_in_order_and_a_title_name_columns(tmp_path: Path, names: str) -> None:
-    rows = [(number, number % 3, 7.5 * number, "ab"[number % 2]) for number in range(6)]
-    data = opened(write_csv(tmp_path / "a.csv", rows, tuple(names.split(","))), label_column=3)
+    width = names.count(",")
+    rows = [(*((number + 7.5 * place) % 10 for place in range(width)), "ab"[number % 2]) for number in range(6)]
+    data = opened(write_csv(tmp_path / "a.csv", rows, tuple(names.split(","))), label_column=width)
     assert (data.classes, len(data.train)) == (("a", "b"), 6)
 
 
@@ -134,17 +136,25 @@ def test_a_line_says_where_numbers_and_a_text_are_taken_for_a_row(tmp_path: Path
     assert len(data.train) == 7 and ",species, is taken for a row" in "".join(data.notes)
 
 
-def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
-    """In any order; they are normalised as the training file is."""
-    train = write_csv(tmp_path / "train.csv")
+@pytest.mark.parametrize("names", [("label", "note", "width", "length"), ("Label", "Note", "WIDTH", "Length")])
+def test_other_files_have_their_columns_by_name(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """In any order, and with other capitals; they are normalised as the training file is."""
+    train = write_csv(tmp_path / "train.csv", names=("length", "width", "label"))
     other = [(kind, "a note", width, length) for length, width, kind in ROWS[:3]]
-    test = write_csv(tmp_path / "test.csv", other, ("kind", "note", "width", "length"))
-    data = opened(train, test=test, validation=test, label_column="kind")
+    test = write_csv(tmp_path / "test.csv", other, names)
+    data = opened(train, test=test, validation=test)
     assert len(data.train) == 4
     for split in (data.test, data.validation):
         assert split is not None and len(split) == 3
         samples, labels = split.take([0, 1, 2])
         assert torch.equal(samples, values(data)[:3]) and labels.tolist() == [0, 0, 1]
+
+
+def test_a_file_without_a_column_of_the_training_file_is_named(tmp_path: Path) -> None:
+    train, test = write_csv(tmp_path / "a.csv"), write_csv(tmp_path / "b.csv", names=("length", "wide", "kind"))
+    with pytest.raises(DataError, match="no column `width`") as raised:
+        opened(train, test=test, label_column="kind")
+    assert raised.value.problems[0].key == "data.test"
 
 
 def test_a_constant_column_stays_finite(tmp_path: Path) -> None:
@@ -235,8 +245,9 @@ def test_samples_to_predict_have_the_columns_of_training(tmp_path: Path) -> None
     source = TableSource(
         train=write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("x", "label")), validation=None, test=None
     )
-    with pytest.raises(DataError, match=r"b\.csv:1: data\.columns: there is no column `x`"):
+    with pytest.raises(DataError, match=r"b\.csv:1: INPUT: there is no column `x`"):
         list(source.read_samples(write_csv(tmp_path / "b.csv", [(1,)], ("w",))))
+    assert len(list(source.read_samples(write_csv(tmp_path / "d.csv", [(1,)], ("X",))))) == 1
     with pytest.raises(DataError, match=r"c\.csv:2: .*`a`"):
         list(source.read_samples(write_csv(tmp_path / "c.csv", [("a",)], ("x",))))
 

@@ -161,7 +161,7 @@ def test_a_test_file_has_the_columns_of_the_training_file(tmp_path: Path) -> Non
         assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])
     train = write(tmp_path, "title,label,review\na,spam,b\nc,ham,d\n")
     write(tmp_path, "id,label,review\n7,ham,d\n", "test.csv")
-    with pytest.raises(DataError, match=r"test\.csv:1: data\.text_columns: there is no column `title`"):
+    with pytest.raises(DataError, match=r"test\.csv:1: data\.test: there is no column `title`"):
         TextCsvSource(train=train, test=test, layout=TextFileLayout(label_column="label")).open("test")
     train = write(tmp_path, ",text,label\n0,a,spam\n1,b,ham\n")
     write(tmp_path, "0,c,ham\n", "test.csv")

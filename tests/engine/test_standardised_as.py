@@ -95,3 +95,44 @@ def test_a_run_goes_on_and_is_done_again_with_its_own_constants(rows) -> None:
     assert not found.same  # the first epoch had other constants
     unbroken = started("unbroken", 2, normalise={"mean": [1.5, -2.5], "deviation": [3.0, 0.5]})
     assert found.weights_sha256[1] == unbroken.summary.weights_sha256
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data.workers": 1},
+        {"data.batch_size": 15},
+        {"data.train": "moved.csv"},
+        {"data.test": "moved.csv"},
+        {"task.metric": "macro_f1"},
+    ],
+)
+def test_a_change_that_is_allowed_keeps_them(change: dict[str, Any]) -> None:
+    """Where it does not decide how samples become inputs of the network."""
+    run = started("run", 1)
+    own = Path("run/sample.json")
+    form = json.loads(own.read_text())
+    form["input"] |= {"mean": [1.5, -2.5], "std": [3.0, 0.5]}
+    own.write_text(json.dumps(form))
+    Path("moved.csv").write_bytes(Path("rows.csv").read_bytes())
+    run.resume({"run.epochs": 2, **change}, allow_change=True, inline=True, progress=False)
+    assert json.loads(own.read_text()) == form
+
+
+def test_constants_that_are_written_into_the_spec_of_a_run_hold() -> None:
+    run = started("run", 1)
+    spec = dict(read_document(run.folder / "spec.yaml").value)
+    spec["data"] = {**spec["data"], "normalise": {"mean": [1.5, -2.5], "deviation": [3.0, 0.5]}}
+    replace_file(run.folder / "spec.yaml", json.dumps(spec))
+    run.resume({"run.epochs": 2}, allow_change=True, inline=True, progress=False)
+    written = json.loads(Path("run/sample.json").read_text())["input"]
+    assert (written["mean"], written["std"]) == ([1.5, -2.5], [3.0, 0.5])
+
+
+@pytest.mark.parametrize("change", [{"data.columns": ["b", "a"]}, {"data.validation_fraction": 0.2}])
+def test_they_are_computed_anew_where_a_change_decides_them(change: dict[str, Any]) -> None:
+    run = started("run", 1)
+    before = json.loads(Path("run/sample.json").read_text())["input"]["mean"]
+    run.resume({"run.epochs": 2, **change}, allow_change=True, inline=True, progress=False)
+    after = json.loads(Path("run/sample.json").read_text())["input"]["mean"]
+    assert after != before

@@ -313,6 +313,7 @@ def test_weights_that_a_failed_run_could_not_save_are_not_compared(add: Add) -> 
     comparison = compare_runs([add("a", (0.5, 0.5), status="failed")])
     assert comparison.groups[0].score("test") is None
     assert score_table(comparison).rows[0][-3:] == ("–", "–", "–")
+    assert not training_rows(comparison, "steps")
     assert not comparison.notes
 
 

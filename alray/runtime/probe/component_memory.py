@@ -2,8 +2,9 @@
 
 A component is built on the meta device. Its actions then run on tensors that have a device but no memory
 (`FakeTensorMode`). So the operations are those of the real device; its attention, for example, keeps other tensors
-than that of the meta device. A block that fails on such tensors, because it reads their values or has weak
-references to its parameters, is counted on the meta device. An optimizer that does is counted on the CPU, with memory.
+than that of the meta device. A block that fails on such tensors, because it reads their values, or whose parameters
+torch cannot swap for them, because it has views of them or weak references to them, is counted on the meta device. An
+optimizer that reads values is counted on the CPU, with memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
-from weakref import getweakrefs, ref
+from weakref import ref
 
 import torch
 from torch import nn
@@ -215,15 +216,16 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
     recurrent = [module for module in component.modules() if isinstance(module, nn.RNNBase)]
     for layer in recurrent:
         layer._flat_weight_refs.clear()  # a tensor with weak references cannot be swapped
-    for parameter in component.parameters():
-        if getweakrefs(parameter):
-            raise _ValuesNeededError("the code of a component has weak references to its parameters")
-        torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
-    for module in component.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            module._buffers[name] = _fake(buffer, mode, device)
-    for module, name, tensor in plain_tensors(component):
-        vars(module)[name] = _fake(tensor, mode, device)
+    try:
+        for parameter in component.parameters():
+            torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
+        for module in component.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                module._buffers[name] = _fake(buffer, mode, device)
+        for module, name, tensor in plain_tensors(component):
+            vars(module)[name] = _fake(tensor, mode, device)
+    except FAULTS_OF_USER_CODE as error:
+        raise _ValuesNeededError from error
     for layer in recurrent:
         layer._flat_weight_refs = [None if weight is None else ref(weight) for weight in layer._flat_weights]
     with mode, recurrent_operations() if recurrent else nullcontext(), torch.device(device):

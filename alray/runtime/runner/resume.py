@@ -57,6 +57,8 @@ _FREE = (
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
 """Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
 resume may change too."""
+_OF_MINI_BATCHES = ("data.batch_size", "data.last_batch", "data.augment", "data.mix")
+"""Keys that decide neither which samples are trained nor how one becomes an input."""
 _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
@@ -84,7 +86,13 @@ class Resumed:
     @property
     def keeps_samples(self) -> bool:
         """Whether samples and targets become inputs of the network as before: other data, or another task, need not."""
-        return not self.allow_change or (self.before.data, self.before.task) == (self.spec.data, self.spec.task)
+        if not self.allow_change:
+            return True
+        tasks = [(spec.task.kind, spec.task.standardises) for spec in (self.before, self.spec)]
+        before, after = (spec.data.model_dump(mode="json") for spec in (self.before, self.spec))
+        return tasks[0] == tasks[1] and all(
+            _free(key, self.spec) or key.startswith(_OF_MINI_BATCHES) for key, *_ in _differences(before, after, "data")
+        )
 
     @classmethod
     def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:

@@ -90,15 +90,17 @@ def _without_tensors(value: Any) -> Any:
 
 
 def _over_tensors(value: Any, of_one: Callable[[torch.Tensor], Any]) -> Any:
-    """The value with `of_one` of each tensor in its place, in new dicts, lists and tuples."""
+    """The value with `of_one` of each tensor in its place, in new dicts, lists, tuples and sets."""
     if isinstance(value, torch.Tensor):
         return of_one(value)
     if isinstance(value, dict):
         return {key: _over_tensors(entry, of_one) for key, entry in value.items()}
     if isinstance(value, list):
         return [_over_tensors(entry, of_one) for entry in value]
+    if type(value) is set:  # no resume reads one of another class
+        return {_over_tensors(entry, of_one) for entry in value}
     named = isinstance(value, tuple) and hasattr(value, "_make")
-    if named or type(value) is tuple:  # no resume reads tensors in a tuple of another class
+    if named or type(value) is tuple:  # nor one of another class of tuples
         return getattr(value, "_make", tuple)(_over_tensors(entry, of_one) for entry in value)
     return value
 

@@ -112,10 +112,44 @@ class Referring(nn.Module):
 
     def forward(self, s, mask=None):
         return functional.relu(self.layer(s))
+
+
+class Normed(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.utils.weight_norm(nn.Conv2d(input[0], 4, 3, padding=1))
+
+    def forward(self, s, mask=None):
+        return functional.relu(self.layer(s))
+
+
+class View(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.Conv2d(input[0], 4, 3, padding=1)
+        self.first = self.layer.weight[:1]
+
+    def forward(self, s, mask=None):
+        return functional.relu(self.layer(s))
+
+
+class Weight(nn.Parameter):
+    __slots__ = ("note",)
+
+
+class Slots(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.layer = nn.Conv2d(input[0], 4, 3, padding=1)
+        self.layer.weight = Weight(self.layer.weight.detach())
+
+    def forward(self, s, mask=None):
+        return functional.relu(self.layer(s))
 """
 
 
-@pytest.mark.parametrize("block", ["Reading", "Referring"])
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("block", ["Reading", "Referring", "Normed", "View", "Slots"])
 def test_a_block_that_asks_for_values_is_counted_on_the_meta_device(
     make_workload: Callable[..., Any], block: str
 ) -> None:

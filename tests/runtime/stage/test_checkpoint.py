@@ -126,12 +126,12 @@ class Summing(torch.optim.SGD):
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             sums = group.setdefault("sums", (torch.zeros(2), Sums([torch.zeros(2)], torch.zeros(2))))
-            state = self.state[group["params"][0]].setdefault("sums", (torch.zeros(2),))
-            for each in tree_leaves((sums, state)):
+            state = self.state[group["params"][0]].setdefault("sums", (torch.zeros(2), {torch.zeros(2)}))
+            for each in tree_leaves((sums, state[0], [*state[1]])):
                 each.add_(1)
 
 
-def test_a_snapshot_has_the_tensors_in_tuples_as_they_were(make_network):
+def test_a_snapshot_has_the_tensors_in_tuples_and_sets_as_they_were(make_network):
     network = make_network("optimizer={kind: 'python:own_blocks.Summing', lr: 0.1}", code=SUMMING)
     component = network.component(0, "cpu")
     train(component, 1)
@@ -139,8 +139,9 @@ def test_a_snapshot_has_the_tensors_in_tuples_as_they_were(make_network):
     train(component, 2)
     kept = next(state for state in snapshot.optimizers.values() if state)
     assert isinstance(kept["param_groups"][0]["sums"][1], Sums)
-    sums = tree_leaves((kept["param_groups"][0]["sums"], kept["state"][0]["sums"]))
-    assert len(sums) == 4 and all(torch.equal(each, torch.ones(2)) for each in sums)
+    state = kept["state"][0]["sums"]
+    sums = tree_leaves((kept["param_groups"][0]["sums"], state[0], [*state[1]]))
+    assert len(sums) == 5 and all(torch.equal(each, torch.ones(2)) for each in sums)
     with pytest.raises(RunError, match=r"keeps what no resume could read: .*Sums"):
         write_snapshot(snapshot, Path("unwritten"))
 

@@ -128,11 +128,11 @@ class FoldersWithTables(Folders):
         file, key = folder / self._table, f"data.{split}"
         header, records = csv_table(file, key, _LAYOUT, self._form)
         next(records)
-        at = column_number(_FILE_NAME, header, file, "targets")
+        at = column_number(_FILE_NAME, header, file, "data.targets")
         others = [number for number in named_columns(header) if number != at]
         notes = without_name(header, [at], file, "label_columns")
         if self._columns is not None:
-            others, notes = [column_number(column, header, file, "label_columns") for column in self._columns], ()
+            others, notes = [column_number(column, header, file, "data.label_columns") for column in self._columns], ()
         require_distinct(header, (at, *others), file)
         paths: list[Path] = []
         rows: list[list[float]] = []

@@ -53,7 +53,8 @@ class Table(OwnValidationSection):
     """Whether the first line of a CSV file names the columns. Default: auto, if a column is given by its name or is
     called `label`, if the first line has something else than a number in a column of numbers, if it counts at least
     three columns: 0, 1, 2, ..., or if its numbers are whole and ascend or descend, as years do, or have equal steps, as
-    wavelengths do, and its class is neither a number nor on another line."""
+    wavelengths do, and its class is neither a number nor on another line. Up to four that do not ascend by whole
+    numbers must lie outside the values of their columns."""
     delimiter: Delimiter = ","
     """The character between two columns of a CSV file, such as ";", or "\\t" for a tab. Default: ","."""
     decimal: Literal[".", ","] = "."

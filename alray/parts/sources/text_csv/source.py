@@ -19,6 +19,7 @@ from alray.data.columns import (
     plain,
     require_apart,
     require_distinct,
+    spelt_in,
     without_name,
 )
 from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
@@ -120,9 +121,10 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
     elif by_position:
         label, texts = train.label, train.chosen
     else:
-        spelt = [_spelt_in(names, column) for column in train.columns]
-        label = column_number(spelt[train.label], names, path, "label_column")
-        texts = tuple(column_number(spelt[at], names, path, "text_columns") for at in train.chosen)
+        label, *others = (
+            column_number(spelt_in(names, train.columns[at]), names, path, key) for at in (train.label, *train.chosen)
+        )
+        texts = tuple(others)
     notes: tuple[str, ...] = ()
     if header:
         if train is None and layout.text_columns is None:
@@ -155,16 +157,10 @@ def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table |
         return True
     if train is not None:
         chosen = (train.columns[at] for at in (train.label, *train.chosen))
-        return bool(train.header) and all(_spelt_in(names, column) in names for column in chosen)
+        return bool(train.header) and all(spelt_in(names, column) in names for column in chosen)
     if counts_columns(names):
         return True
     return True if layout.label_column is None and _LABEL in map(str.lower, names) else None
-
-
-def _spelt_in(names: tuple[str, ...], column: str) -> str:
-    """The name of a column as the first line of another file has it, perhaps in other capitals."""
-    alike = (name for name in names if name.lower() == column.lower())
-    return column if column in names else next(alike, column)
 
 
 def _column_numbers(
@@ -172,13 +168,13 @@ def _column_numbers(
 ) -> tuple[int, tuple[int, ...]]:
     """Return the numbers of the column of classes and of the columns of text of a training file."""
     if layout.label_column is not None:
-        label = column_number(layout.label_column, names, path, "label_column")
+        label = column_number(layout.label_column, names, path, "data.label_column")
     else:
         lower = [name.lower() for name in names]
         label = lower.index(_LABEL) if header and _LABEL in lower else 0
     if layout.text_columns is None:
         return label, tuple(number for number in range(len(names)) if number != label)
-    texts = tuple(column_number(column, names, path, "text_columns") for column in layout.text_columns)
+    texts = tuple(column_number(column, names, path, "data.text_columns") for column in layout.text_columns)
     require_apart((label,), texts, names, path, "text_columns")
     return label, texts
 
