@@ -14,9 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
-# The tests of the simulated device fill the time in which the others wait.
-test: checks
-	@$(MAKE) --no-print-directory --jobs unit simulated-soonest
+# mypy and the tests of the simulated device fill the time in which the others wait.
+test: $(INSTALLED)
+	@$(MAKE) --no-print-directory --jobs --output-sync=target lint layers $(COLLECTED)
+	@$(MAKE) --no-print-directory --jobs types unit simulated-soonest
 
 test-all: checks unit-all docs-test simulated
 

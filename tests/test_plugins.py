@@ -94,6 +94,7 @@ def test_a_run_and_its_resume_are_one_run_of_mlflow(installed: Path) -> None:
     assert {metric.step: metric.value for metric in history} == pytest.approx(losses)
 
 
+@pytest.mark.full  # to import MLflow takes seconds
 def test_a_trial_has_the_tag_of_its_study(installed: Path) -> None:
     from mlflow import MlflowClient
 

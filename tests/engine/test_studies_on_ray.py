@@ -227,6 +227,7 @@ def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room
     assert json.loads((workshop.folder / "answer.json").read_text())["statuses"] == {"finished": 8}
 
 
+@pytest.mark.full  # tests/studies/test_tuning.py stops a study at a full disk, without Ray
 @pytest.mark.timeout(120)
 def test_two_trials_that_meet_a_full_disk_at_once_end_the_study_in_one_error(
     workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, monkeypatch: Any
