@@ -15,7 +15,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.run_folder.records import StageRecord
 from alray.planning.schedules.table import SCHEDULES
-from benchmarks import laws, schedules, schedules_page, uneven
+from benchmarks import laws, runs, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded
 
 Run = Callable[..., dict[str, Any]]
@@ -61,6 +61,30 @@ def test_all_schedules_are_measured(run_inline: Run) -> None:
         assert entry["step_time_s"] > 0 and entry["predicted_step_time_s"] > 0
     assert len({result["runs"][name][0]["weights_sha256"] for name in schedules_page.LOCAL}) == 1
     json.dumps(result)
+
+
+@pytest.mark.parametrize("name", schedules.OTHERS)
+def test_every_further_network_has_a_spec_in_every_schedule(name: str) -> None:
+    spec, overrides = schedules.OTHERS[name]
+    for schedule, own in schedules.SCHEDULES.items():
+        loaded = load_spec(spec, [*own, *overrides]).spec
+        assert (loaded.schedule, loaded.pipeline.stages) == (schedule, 2)
+
+
+def test_a_network_that_was_measured_is_kept_where_a_later_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_at_the_last(spec: Path, *overrides: str) -> dict[str, Any]:
+        if spec == next(reversed(schedules.OTHERS.values()))[0]:
+            raise SystemExit("the run failed")
+        return dict.fromkeys(schedules.KEPT, 0.1)
+
+    monkeypatch.setattr(runs, "MEASURED", tmp_path)
+    monkeypatch.setattr("sys.argv", ["schedules", "--repeats", "1"])
+    with pytest.raises(SystemExit, match="the run failed"):
+        schedules.main(run=fails_at_the_last)
+    kept = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
+    assert list(kept) == ["eight Transformer components", *list(schedules.OTHERS)[:-1]]
 
 
 @pytest.mark.full
