@@ -153,6 +153,11 @@ def _exported(entries: Sequence[Figures]) -> list[str]:
     ]
 
 
+def was_tried(entry: Figures) -> bool:
+    """Whether a model was looked at, and not only listed."""
+    return "with" in entry or "failed" in entry
+
+
 def works(entry: Figures) -> bool:
     """Whether a model was traced and cut, and nothing that was tried with it failed."""
     trained = entry.get("trained") or {}
@@ -164,7 +169,7 @@ def works(entry: Figures) -> bool:
 
 
 def _section(library: str, entries: Sequence[Figures]) -> list[str]:
-    tried = [entry for entry in entries if "with" in entry or "failed" in entry]
+    tried = [entry for entry in entries if was_tried(entry)]
     right = [entry for entry in tried if works(entry)]
     run = [entry for entry in tried if entry.get("trained")]
     what = "models" if library == "torchvision" else "families"

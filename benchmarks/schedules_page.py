@@ -227,11 +227,11 @@ def engines(result: dict[str, Any]) -> list[str]:
     two = [median(case["ratios"]) for name, case in result.items() if "sleeping" not in name]
     every = [median(case["ratios"]) for case in result.values()]
     slower = sum(ratio > 1.0 for ratio in every)
+    on_two = f"Over the {len(two)} cases on two stages the median ratio is **{median(two):.2f}**. " if two else ""
     return [
         *lines,
         "",
-        f"Over the {len(two)} cases on two stages the median ratio is **{median(two):.2f}**. In {slower} of all "
-        f"{len(every)} cases the median is above 1, at most {max(every):.2f}.",
+        f"{on_two}In {slower} of all {len(every)} cases the median is above 1, at most {max(every):.2f}.",
         "",
     ]
 
