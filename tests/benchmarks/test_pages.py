@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import engines, publish, runs, schedules_page
+from benchmarks import engines, models_page, publish, runs, schedules_page
 
 
 @pytest.fixture
@@ -110,3 +110,11 @@ def test_cases_of_many_stages_alone_have_a_page(published: Path) -> None:
     some = {name: case for name, case in figures_of(published, "engines").items() if "sleeping" in name}
     text = "\n".join(schedules_page.engines(some))
     assert f"of all {len(some)} cases" in text and "on two stages" not in text
+
+
+def test_a_model_that_a_method_did_not_train_is_not_trained_by_every_method() -> None:
+    entries = [each for each in figures_of(runs.RESULTS, "models") if each["from"].startswith("torchvision:")]
+    trained = [each for each in entries if each.get("trained")]
+    trained[0]["trained"]["decoupled_greedy"] = "other"
+    text = models_page.page(entries, figures_of(runs.RESULTS, "exported"), [])
+    assert f" {len(trained) - 1} of them trained by every method." in text

@@ -112,6 +112,22 @@ def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch)
     )
 
 
+def test_a_ratio_of_the_laws_compares_runs_of_one_repeat() -> None:
+    """The machine gets slower: in each repeat `sequential` takes ten times as long, or 20, or 30."""
+    steps_s = {"sequential": [1.0, 40.0, 90.0], "streamed": [0.1, 2.0, 3.0], "overlapped": [0.1, 2.0, 3.0]}
+    entries = {
+        name: [{"step_time_s": each, "clocks_law_s": each / (number + 2)} for number, each in enumerate(steps)]
+        for name, steps in steps_s.items()
+    }
+    entries["sequential"][1]["clocks_law_s"] = 1.0
+    law = {"law_s": 1.0, "formula": "F", "allowed": 0.1}
+    result = {"spec": "made_up.yaml", "stages": 2, "laws": dict.fromkeys(steps_s, law), "runs": entries}
+    lines = schedules_page.laws(result)
+    assert "`streamed` is **20.0** times as fast" in " ".join(lines)
+    (row,) = [line for line in lines if line.startswith("| `sequential`")]
+    assert "| **4.000** |" in row, "40, 2 and 4 times the clocks"
+
+
 def test_the_laws_are_those_of_the_spec() -> None:
     spec = load_spec(laws.SPEC).spec
     (entry,) = spec.model.components
