@@ -148,7 +148,6 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.trials
 	$(BIN)/python -m benchmarks.clock
-	$(BIN)/python -m benchmarks.syncs
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.activation_memory
 	$(BIN)/python -m benchmarks.searches

@@ -2,9 +2,9 @@
 
     python -m benchmarks.accuracy [--only NAME] [--method KIND] [--seeds N] [--folder DIR] [--jobs N]
 
-Trains every spec of specs/laptop that `accuracy_page` names by every method of alray, each on one stage in a process of
-its own. Then it adds the figures of the run folders that exist to those published before. Finished runs of the same
-spec are not repeated, so the command can be stopped and given again. With `--seeds 0` nothing is run.
+Trains every spec of specs/laptop that `accuracy_page` names by each method that it compares, each on one stage in a
+process of its own. Then it adds the figures of the run folders that exist to those published before. Finished runs of
+the same spec are not repeated, so the command can be stopped and given again. With `--seeds 0` nothing is run.
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ def trials(
     ]
 
 
-def figures(folder: Path, known: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Accuracies of the finished runs below `folder`, by network, method and seed, added to those `known` before.
+def figures(folder: Path, known: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Accuracies of the finished runs below `folder`, by network, method and seed, added to those `known` before. A run
+    of another spec than that of its trial is left out.
 
     They are shares of 0..1 at the evaluation that validation chose, of the whole network and of the route of each
     depth.
@@ -117,8 +118,11 @@ def figures(folder: Path, known: dict[str, Any] | None = None) -> dict[str, Any]
     for network in NETWORKS:
         for method in METHODS:
             for run_dir in sorted(folder.glob(f"{network}-{method}-*/")):
+                seed = run_dir.name.removeprefix(f"{network}-{method}-")
+                if not seed.isdecimal() or not Trial(network, method, int(seed), folder, tuple(overrides)).is_done:
+                    continue
                 run = ComparedRun(run_dir)
-                if run.status != "finished" or run.chosen is None:
+                if run.chosen is None:
                     continue
                 found.setdefault(network, {}).setdefault(method, {})[str(run.seed)] = {
                     "step": run.chosen.step,

@@ -33,8 +33,8 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
     lines = [
         "# Accuracy of the four families on laptop data",
         "",
-        "Measured by `make accuracy`, from the run folders of `specs/laptop/*.yaml`. Each spec is trained by every",
-        f"method, with the same encoders: {', '.join(f'`{kind}` ({short})' for kind, short in METHODS.items())}.",
+        "Measured by `make accuracy`, from the run folders of `specs/laptop/*.yaml`. Each spec is trained by these",
+        f"methods, with the same encoders: {', '.join(f'`{kind}` ({short})' for kind, short in METHODS.items())}.",
         "",
         "Test accuracy in percent: the mean over seeds ± the sample standard deviation. Of each run the evaluation",
         "with the best validation accuracy counts; the test set chooses nothing. A seed changes initial weights, the",

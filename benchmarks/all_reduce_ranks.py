@@ -24,7 +24,7 @@ from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
-from benchmarks.all_reduce_accuracy import accuracies
+from benchmarks.all_reduce_accuracy import OF_GRADIENTS, accuracies
 
 TIMEOUT_S = 300.0
 SETTINGS: dict[str, dict[str, Any]] = {"powersgd": {"rank": 2}, "top_k": {"fraction": 0.01}}
@@ -60,7 +60,7 @@ def measure(rank: int, job: Job, folder: Path) -> None:
         if rank < num_ranks:
             clock = Clock(group, job.cell_s)
             links.append({"ranks": num_ranks, **link(clock)})
-            compressions = tuple(COMPRESSIONS.sections) if num_ranks in job.compressed_ranks else ("none",)
+            compressions = OF_GRADIENTS if num_ranks in job.compressed_ranks else ("none",)
             for side in job.sides:
                 for compression in compressions:
                     cells += [cell(clock, name, compression, side) for name in names_of("all_reduces")]
@@ -166,6 +166,7 @@ def beside_ddp(clock: Clock, side: int) -> dict[str, Any]:
 
     found = {"plain_s": clock.seconds(lambda: step(plain)), "ddp_s": clock.seconds(lambda: step(wrapped))}
     layout = GradientLayout.of([plain.weight])
+    agree: dict[str, bool] = {}
     with communication_thread() as thread:
         for name in ("backend", "ring"):
             over = make_all_reduce(ALL_REDUCES.section(name), clock.group, timeout_s=TIMEOUT_S)
@@ -178,9 +179,9 @@ def beside_ddp(clock: Clock, side: int) -> dict[str, Any]:
                 reducer.wait()
 
             found[f"{name}_s"] = clock.seconds(reduced)
-    assert plain.weight.grad is not None
-    agree = torch.allclose(plain.weight.grad, wrapped.module.weight.grad, atol=1e-6)
-    return {"ranks": clock.size, "nbytes": 4 * side * side, "same_gradient": bool(agree), **found}
+            assert plain.weight.grad is not None
+            agree[name] = torch.allclose(plain.weight.grad, wrapped.module.weight.grad, atol=1e-6)
+    return {"ranks": clock.size, "nbytes": 4 * side * side, "same_gradient": agree, **found}
 
 
 def side_of(nbytes: int) -> int:

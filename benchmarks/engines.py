@@ -87,13 +87,13 @@ def main(wanted: list[str]) -> None:
         if not wanted or any(name.startswith(each) for each in wanted):
             found[name] = measure(spec, overrides, own, torchs)
             print(told(name, found[name], "torch"), flush=True)  # noqa: T201
-    write_results("engines", found)
+            write_results("engines", found)
     split = {}
     for name, spec, overrides in cases():
         if "sleeping, zero_bubble" in name and (not wanted or any(name.startswith(each) for each in wanted)):
             split[name] = measure(spec, overrides, own, without_split)
             print(told(name, split[name], "1f1b"), flush=True)  # noqa: T201
-    write_results("split_backward", split)
+            write_results("split_backward", split)
 
 
 if __name__ == "__main__":

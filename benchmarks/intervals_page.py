@@ -133,7 +133,8 @@ def page(coverage: dict[str, Any], noise: dict[str, Any]) -> str:
     return f"""\
 # How far intervals can be relied on
 
-Written by `make publish` from `benchmarks/coverage.py` and `docs/published_runs/mlperf_batch_sizes.csv`.
+Written by `make publish` from what `python -m benchmarks.coverage` and `python -m benchmarks.noise_scale` measure, and
+from `docs/published_runs/mlperf_batch_sizes.csv`.
 
 ## How often they contain the truth
 
@@ -177,7 +178,7 @@ The critical batch size is that of the study, with its 90 % interval; the last c
 The noise scale is of the network and its data alone, so it hardly tells optimizers apart: their critical batch sizes
 differ.
 
-| run | after 32 mini-batches | at the target | over the run | critical batch size | ratio |
+| run | after {EVERY} mini-batches | last before the target | over the run | critical batch size | ratio |
 |---|---|---|---|---|---|
 {chr(10).join(_noise_scales(noise))}
 """

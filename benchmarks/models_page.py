@@ -9,6 +9,8 @@ Figures = dict[str, Any]
 TARGETS = {"torchvision": 0.95, "timm": 0.90}
 ROUNDING = 1e-6
 """The largest difference in float64 that counts as agreement: some models compute in float32 inside."""
+_TRAINED = ("trained", "same")
+"""How the mini-batch of a method ends where nothing failed."""
 LOCAL = {"associated_learning": "AL", "decoupled_greedy": "DGL", "supervised_contrastive": "SCPL"}
 
 
@@ -153,27 +155,33 @@ def _exported(entries: Sequence[Figures]) -> list[str]:
     ]
 
 
+def was_tried(entry: Figures) -> bool:
+    """Whether a model was looked at, and not only listed."""
+    return "with" in entry or "failed" in entry
+
+
 def works(entry: Figures) -> bool:
     """Whether a model was traced and cut, and nothing that was tried with it failed."""
     trained = entry.get("trained") or {}
     return "places" in entry and not (
         entry.keys() & {"refused", "failed"}
-        or any(each not in ("trained", "same") for each in trained.values())
+        or any(each not in _TRAINED for each in trained.values())
         or max(entry.get("in_float64", {}).values(), default=0.0) > ROUNDING
     )
 
 
 def _section(library: str, entries: Sequence[Figures]) -> list[str]:
-    tried = [entry for entry in entries if "with" in entry or "failed" in entry]
+    tried = [entry for entry in entries if was_tried(entry)]
     right = [entry for entry in tried if works(entry)]
     run = [entry for entry in tried if entry.get("trained")]
+    by_every = [entry for entry in run if all(each in _TRAINED for each in entry["trained"].values())]
     what = "models" if library == "torchvision" else "families"
     lines = [f"## {library}", ""]
     if tried:
         lines += [
             f"Of {len(entries)} {what}, {len(tried)} were tried, and **{len(right)}** of these are cut and agree "
             f"with the whole: **{len(right) / len(tried):.0%}** (target: {TARGETS[library]:.0%}). "
-            f"{len(run)} of them trained by every method.",
+            f"{len(by_every)} of them trained by every method.",
             "",
         ]
     family = library == "timm"
@@ -194,7 +202,7 @@ def _section(library: str, entries: Sequence[Figures]) -> list[str]:
             f"- `{entry['from'].partition(':')[2]}`: {entry.get('refused') or entry['failed']}" for entry in refused
         ]
     failed = [(entry, by, each) for entry in run for by, each in entry["trained"].items()]
-    failed = [each for each in failed if each[2] not in ("trained", "same")]
+    failed = [each for each in failed if each[2] not in _TRAINED]
     if failed:
         lines += ["", "Methods that failed:", ""]
         lines += [f"- `{entry['from'].partition(':')[2]}`, `{by}`: {said}" for entry, by, said in failed]

@@ -30,8 +30,8 @@ Written by `make findings` from the reports of the studies. A run predicts its s
 times of its components alone. The page has predicted over measured step time: below 1 the step took longer than
 predicted. A setting is a row of a report, a mean over two to five seeds.
 
-The reports were made on two processor cores of several machines. Those that are left out ran beside other programs,
-have changed since, or measure no times."""
+The reports were made on two processor cores of several machines. Those that are left out ran several trials at a time,
+or beside other programs, or their studies have changed since."""
 
 
 @dataclass(frozen=True)

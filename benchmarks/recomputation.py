@@ -58,7 +58,7 @@ def main(wanted: list[str]) -> None:
         if not wanted or any(name.startswith(each) for each in wanted):
             found[name] = measure(spec, overrides, own, late)
             print(told(name, found[name], "after the gradient"), flush=True)  # noqa: T201
-    write_results("recomputation", found)
+            write_results("recomputation", found)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,10 @@ OTHERS: dict[str, tuple[Path, tuple[str, ...]]] = {
         LAPTOP / "transformer_docstrings.yaml",
         ("model.components.1.repeat=3", *TWO_STAGES),
     ),
-    "an uneven VGG": (SPEC.with_name("uneven.yaml"), ("pipeline={partition: uniform, micro_batch_norm: accept}",)),
+    "an uneven VGG": (
+        SPEC.with_name("uneven.yaml"),
+        ("pipeline.partition=uniform", "pipeline.micro_batch_norm=accept"),
+    ),
 }
 """Further networks, whose predictions are counted with those of the eight Transformer components."""
 KEPT = ("step_time_s", "predicted_step_time_s", "bubble", "predicted_bubble", "weights_sha256")
@@ -48,14 +51,14 @@ def measure(*overrides: str, repeats: int, spec: Path = SPEC, run: Runner = summ
     return {"spec": spec.name, "overrides": list(overrides), "runs": runs}
 
 
-def main() -> None:
+def main(run: Runner = summary_of) -> None:
     given = settings(__doc__, repeats=3)
-    eight = measure(*given.overrides, repeats=given.repeats)
+    eight = measure(*given.overrides, repeats=given.repeats, run=run)
     write_results("schedules", eight)
     networks = {"eight Transformer components": eight}
     for name, (spec, overrides) in OTHERS.items():
-        networks[name] = measure(*overrides, *given.overrides, repeats=given.repeats, spec=spec)
-    write_results("predictions", networks)
+        networks[name] = measure(*overrides, *given.overrides, repeats=given.repeats, spec=spec, run=run)
+        write_results("predictions", networks)  # now, since the next network may fail
 
 
 if __name__ == "__main__":

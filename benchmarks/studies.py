@@ -31,20 +31,26 @@ _SCALE = 1.0
 _COLOURS = 96  # lines, bands and letters with their soft edges
 
 
-def run(name: str) -> float:
-    """Run a study, or what is left of one that was stopped. Returns the seconds that this took."""
+def run(name: str) -> float | None:
+    """Run a study, or what is left of one that was stopped.
+
+    Returns:
+        The minutes that it took; None if it was stopped before: those of a part say nothing of the whole.
+    """
     folder = FOLDERS / name
-    how = ["--resume", str(folder)] if folder.exists() else [str(SPECS / f"{name}.yaml"), "--output", str(folder)]
+    resumed = folder.exists()
+    how = ["--resume", str(folder)] if resumed else [str(SPECS / f"{name}.yaml"), "--output", str(folder)]
     begun_s = time.monotonic()
     subprocess.run([sys.executable, "-m", "alray", "study", *how], check=True)
-    return time.monotonic() - begun_s
+    return None if resumed else (time.monotonic() - begun_s) / 60
 
 
-def keep(name: str, minutes: float, *, beside: bool = False) -> None:
+def keep(name: str, minutes: float | None, *, beside: bool = False) -> None:
     """Copy what the pages of the docs show: each figure as one small picture, the tables of points and trials as CSV,
     and the verdicts. The study folder has the rest, and running the study makes it again.
 
     Args:
+        minutes: as `run` returned them.
         beside: whether other programs ran at the same time. The report says so.
     """
     folder, kept = FOLDERS / name, REPORTS / name
@@ -60,7 +66,8 @@ def keep(name: str, minutes: float, *, beside: bool = False) -> None:
     (kept / findings_page.KEPT).write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
     title, rest = pictured((folder / "report.md").read_text(encoding="utf-8")).split("\n", 1)
     spec = f"../../../specs/studies/laptop/{name}.yaml"
-    how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec}) in {minutes:.1f} minutes"
+    how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec})"
+    how += "" if minutes is None else f" in {minutes:.1f} minutes"
     how += f", {findings_page.BESIDE}." if beside else "."
     (kept / "README.md").write_text(f"{title}\n\n{how}\n{rest}", encoding="utf-8")
 
@@ -87,11 +94,11 @@ def main() -> None:
     given = parser.parse_args()
     without = sorted(path.stem for path in SPECS.glob("*.yaml") if not (REPORTS / path.stem).exists())
     for name in given.names or without:
-        seconds = run(name)
+        minutes = run(name)
         status = json.loads((FOLDERS / name / "study.json").read_text(encoding="utf-8"))["status"]
         if status != "finished":
             raise SystemExit(f"the study {name} was {status}; the same command goes on with it")
-        keep(name, seconds / 60, beside=given.beside)
+        keep(name, minutes, beside=given.beside)
         findings_page.main()
         predictions_page.main()
 

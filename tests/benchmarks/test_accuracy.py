@@ -29,7 +29,8 @@ def test_a_finished_run_of_the_same_spec_is_not_done_again(
     assert not Trial("vgg_digits", "associated_learning", 0, tmp_path, ("run.epochs=2",)).is_done
     assert not Trial("vgg_digits", "associated_learning", 1, tmp_path, SHORT).is_done
 
-    found = figures(tmp_path)
+    assert figures(tmp_path) == {}, "they are short runs, and no runs of the committed spec"
+    found = figures(tmp_path, overrides=SHORT)
     assert list(found) == ["vgg_digits"] and list(found["vgg_digits"]) == ["associated_learning", "backpropagation"]
     run = found["vgg_digits"]["associated_learning"]["0"]
     assert list(run["test_per_depth"]) == ["1", "2", "3", "4"]

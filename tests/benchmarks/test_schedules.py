@@ -15,7 +15,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.run_folder.records import StageRecord
 from alray.planning.schedules.table import SCHEDULES
-from benchmarks import laws, schedules, schedules_page, uneven
+from benchmarks import laws, runs, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded
 
 Run = Callable[..., dict[str, Any]]
@@ -63,6 +63,30 @@ def test_all_schedules_are_measured(run_inline: Run) -> None:
     json.dumps(result)
 
 
+@pytest.mark.parametrize("name", schedules.OTHERS)
+def test_every_further_network_has_a_spec_in_every_schedule(name: str) -> None:
+    spec, overrides = schedules.OTHERS[name]
+    for schedule, own in schedules.SCHEDULES.items():
+        loaded = load_spec(spec, [*own, *overrides]).spec
+        assert (loaded.schedule, loaded.pipeline.stages) == (schedule, 2)
+
+
+def test_a_network_that_was_measured_is_kept_where_a_later_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_at_the_last(spec: Path, *overrides: str) -> dict[str, Any]:
+        if spec == next(reversed(schedules.OTHERS.values()))[0]:
+            raise SystemExit("the run failed")
+        return dict.fromkeys(schedules.KEPT, 0.1)
+
+    monkeypatch.setattr(runs, "MEASURED", tmp_path)
+    monkeypatch.setattr("sys.argv", ["schedules", "--repeats", "1"])
+    with pytest.raises(SystemExit, match="the run failed"):
+        schedules.main(run=fails_at_the_last)
+    kept = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
+    assert list(kept) == ["eight Transformer components", *list(schedules.OTHERS)[:-1]]
+
+
 @pytest.mark.full
 def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laws, "STEPS", dict.fromkeys(laws.STEPS, 11))
@@ -86,6 +110,22 @@ def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch)
     assert {name: law["law_s"] for name, law in result["laws"].items()} == pytest.approx(
         {"streamed": 0.060, "overlapped": 0.360, "parallel_backward": 0.360, "sequential": 0.960}
     )
+
+
+def test_a_ratio_of_the_laws_compares_runs_of_one_repeat() -> None:
+    """The machine gets slower: in each repeat `sequential` takes ten times as long, or 20, or 30."""
+    steps_s = {"sequential": [1.0, 40.0, 90.0], "streamed": [0.1, 2.0, 3.0], "overlapped": [0.1, 2.0, 3.0]}
+    entries = {
+        name: [{"step_time_s": each, "clocks_law_s": each / (number + 2)} for number, each in enumerate(steps)]
+        for name, steps in steps_s.items()
+    }
+    entries["sequential"][1]["clocks_law_s"] = 1.0
+    law = {"law_s": 1.0, "formula": "F", "allowed": 0.1}
+    result = {"spec": "made_up.yaml", "stages": 2, "laws": dict.fromkeys(steps_s, law), "runs": entries}
+    lines = schedules_page.laws(result)
+    assert "`streamed` is **20.0** times as fast" in " ".join(lines)
+    (row,) = [line for line in lines if line.startswith("| `sequential`")]
+    assert "| **4.000** |" in row, "40, 2 and 4 times the clocks"
 
 
 def test_the_laws_are_those_of_the_spec() -> None:

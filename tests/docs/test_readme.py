@@ -142,3 +142,11 @@ def test_the_figures_are_the_measured_ones() -> None:
     predictions = re.findall(r"\*\*([\d.]+)\*\*", (ROOT / "docs/predictions.md").read_text(encoding="utf-8"))
     assert len(predictions) == 3 and all(each in README and each in MEASURED for each in predictions)
     assert result("uneven")["best"] in result("uneven")["chosen"]
+
+
+@pytest.mark.parametrize("name", ["measured", "language_models"])
+def test_what_is_said_of_the_executor_is_the_median_on_two_stages(name: str) -> None:
+    text = " ".join((ROOT / f"docs/{name}.md").read_text(encoding="utf-8").split())
+    on_two = [median(case["ratios"]) for case_of, case in result("engines").items() if "sleeping" not in case_of]
+    assert f"{len(on_two)} comparisons on two stages" in text
+    assert re.findall(r"alray's executor takes ([\d.]+) of (?:its|the) step", text) == [f"{median(on_two):.2f}"]

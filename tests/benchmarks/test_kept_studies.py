@@ -1,0 +1,34 @@
+"""Reports of studies in docs: what is kept of a study folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alray.studies.report import write_report
+from benchmarks import studies
+
+from ..studies.conftest import results, study_folder, trial
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_report_has_the_minutes_of_the_whole_study_or_none(
+    stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(studies, "FOLDERS", tmp_path / "studies")
+    monkeypatch.setattr(studies, "REPORTS", tmp_path / "docs")
+    folder = tmp_path / "studies" / "made-up"
+
+    def ended(command: list[str], *, check: bool) -> None:
+        """What is left of the study takes no time, and ends in this folder."""
+        assert ("--resume" in command) == stopped
+        of = results([trial(number, {"pipeline.stages": number + 1}) for number in range(2)])
+        write_report(study_folder(of, folder))
+
+    monkeypatch.setattr("subprocess.run", ended)
+    if stopped:
+        folder.mkdir(parents=True)
+    studies.keep("made-up", studies.run("made-up"))
+    text = (tmp_path / "docs" / "made-up" / "README.md").read_text(encoding="utf-8")
+    assert "made-up.yaml)" in text and (" minutes." in text) != stopped
