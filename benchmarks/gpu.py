@@ -5,13 +5,11 @@
 
 Each network trains in one process, and as two stages that share the GPU. A run predicts its step and its memory before
 it trains, from components that it measures on the GPU. Beside them stands what a plan says that has never seen such a
-GPU (`alray plan --on`). What was published of this model of GPU and this torch is kept: a way that was measured before
-gets a further session.
+GPU (`alray plan --on`).
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +20,7 @@ import torch
 from alray.core import accelerator
 from alray.core.run_folder.records import StageRecord
 from alray.planning.prediction.machines import DEVICES
-from benchmarks.runs import RESULTS, answer, recorded, write_results
+from benchmarks.runs import answer, recorded, write_results
 
 NETWORKS = ("mlp", "resnet", "gpt")
 PRECISIONS = ("float32", "bf16")
@@ -96,6 +94,7 @@ def measured(network: str, precision: str, way: str, device: str | None) -> dict
         "predicted_memory_bytes": summary["predicted_memory_bytes"],
         "stages": [times_of([each for each in steady if each.stage == stage]) for stage in stages],
         "weights_sha256": summary["weights_sha256"],
+        "again": [],  # what further sessions measured, which `benchmarks.publish` adds
     }
     if device is not None and WAYS[way][-1] == ALONE[0]:
         elsewhere = answer("plan", str(spec), *overrides, "--on", f"1x{device}")
@@ -104,37 +103,22 @@ def measured(network: str, precision: str, way: str, device: str | None) -> dict
     return row
 
 
-def published(device: str) -> dict[str, Any]:
-    """What was published of this model of GPU and this torch, to which further rows and sessions are added."""
-    file = RESULTS / "gpu.json"
-    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    if (result.get("device"), result.get("torch")) == (device, torch.__version__):
-        return result
-    return {"device": device, "torch": torch.__version__, "besides_tensors_bytes": besides_tensors(), "rows": []}
-
-
-def add(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
-    """Add a row, or a session to the row of this way."""
-    names = ("network", "precision", "way")
-    for each in rows:
-        if all(each[name] == row[name] for name in names):
-            each["again"].append({name: row[name] for name in ("step_s", "predicted_s", "weights_sha256")})
-            return
-    rows.append({**row, "again": []})
-    rows.sort(key=lambda each: (NETWORKS.index(each["network"]), PRECISIONS.index(each["precision"])))
-
-
 def main() -> None:
     found = accelerator.available()
     if found is None:
         raise SystemExit("benchmarks.gpu: there is no GPU here")
     device = published_name(found)
-    result = published(accelerator.name(found))
+    result: dict[str, Any] = {
+        "device": accelerator.name(found),
+        "torch": torch.__version__,
+        "besides_tensors_bytes": besides_tensors(),
+        "rows": [],
+    }
     for network in sys.argv[1:] or NETWORKS:
         for precision in PRECISIONS:
             for way in WAYS:
                 row = measured(network, precision, way, device)
-                add(result["rows"], row)
+                result["rows"].append(row)
                 print(row, flush=True)  # noqa: T201
                 write_results("gpu", result)
 

@@ -12,6 +12,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,29 @@ def models(old: list[Figures], new: list[Figures]) -> list[Figures]:
 
 
 def gpu(old: Figures, new: Figures) -> Figures:
-    """Of rows of one GPU. Raises SystemExit where rows of another GPU, or by another torch, would stay beside them."""
+    """Of rows of one GPU: one that was published before gets a further session. Raises SystemExit where rows of another
+    GPU, or by another torch, would stay beside them."""
     keys = ("network", "precision", "way")
-    rows = by_keys(*keys)(old["rows"], new["rows"])
-    of_one = all(old[key] == new[key] for key in ("device", "torch"))
-    if not of_one and any(row not in new["rows"] for row in rows):
+    known = {tuple(row[key] for key in keys) for row in old["rows"]}
+    rows = [*old["rows"], *(row for row in new["rows"] if tuple(row[key] for key in keys) not in known)]
+    if all(old[key] == new[key] for key in ("device", "torch")):
+        return {**new, "rows": [*map(partial(in_session, new["rows"], keys), rows)]}
+    if len(rows) > len(new["rows"]):
         raise SystemExit(
             f"gpu.json has some networks on {new['device']} with torch {new['torch']}, and those published are of "
             f"{old['device']} with {old['torch']}: measure all of them"
         )
-    return {**new, "rows": rows}
+    return new
+
+
+def in_session(measured: list[Figures], keys: tuple[str, ...], row: Figures) -> Figures:
+    """A row with the session in which its way was measured again, if it was."""
+    further = [
+        {key: each[key] for key in ("step_s", "predicted_s", "weights_sha256")}
+        for each in measured
+        if all(each[key] == row[key] for key in keys) and each["step_s"] != row["step_s"]
+    ]
+    return {**row, "again": [*row["again"], *(each for each in further if each not in row["again"])]}
 
 
 MERGED: dict[str, Callable[[Any, Any], Any]] = {
