@@ -5,8 +5,9 @@ With w(t) the weights after update t and d the decay,
     m(1) = w(1),    m(t) = d m(t-1) + (1 - d) w(t)
 
 as `torch.optim.swa_utils.AveragedModel` computes it with `get_ema_multi_avg_fn(d)`. Buffers of floating point, such as
-the running statistics of batch normalisation, are averaged alike. The average is of one component, so it does not
-depend on the partition; training never reads it.
+the running statistics of batch normalisation, are averaged alike: as mini-batch t left them, though a pipeline without
+a flush makes update t after forwards of the next mini-batch. The average is of one component, so it does not depend on
+the partition; training never reads it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,20 @@ class WeightAverage:
         self._module = module
         self._decay = decay
         self._means: dict[str, torch.Tensor] = {}
+        self._kept: dict[str, torch.Tensor] = {}  # buffers for the next update
+
+    def keep_buffers(self) -> None:
+        """Keep a copy of the buffers as they are now: the next update takes it, whatever changes them before. Buffers
+        that an earlier call kept, and no update took, are forgotten."""
+        self._kept = _copies(
+            {name: value for name, value in averaged(self._module).items() if not isinstance(value, nn.Parameter)}
+        )
 
     @torch.no_grad()
     def update(self) -> None:
         """Take the weights after an update into the average."""
-        held, means = averaged(self._module), self._means
+        held, means = averaged(self._module) | self._kept, self._means
+        self._kept = {}
         if not means:
             self._means = _copies(held)
             return

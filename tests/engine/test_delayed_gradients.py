@@ -157,6 +157,29 @@ def test_cuts_and_stops_leave_the_weights_alone(late: Workshop, processes: None,
     assert resumed.error is None and resumed.summary.weights_sha256 == expected
 
 
+AVERAGED = (
+    "data.shape=[2, 8, 8]",
+    "model.components=[&vgg {block: vgg, channels: [6]}, *vgg, {block: linear, width: 7}]",
+    "optimizer.ema_decay=0.9",
+    "pipeline.micro_batch_norm=accept",
+)
+
+
+@pytest.mark.few
+@pytest.mark.parametrize(
+    "keys", [(), ("pipeline.activation_checkpointing=true", "optimizer.accumulate=2")], ids=["plain", "recomputed"]
+)
+def test_a_moving_average_takes_the_statistics_of_its_own_mini_batch(late: Workshop, keys: tuple[str, ...]) -> None:
+    """Below the last stage an update comes after forwards of the next mini-batch, unless a cut comes before these."""
+    keys = (*AVERAGED, *keys)
+    runs = [late.run(*on(stages, *keys), name=f"on-{stages}") for stages in (1, 2, 3)]
+    runs.append(late.run(*on(3, *keys, "run.evaluate_every=1 steps"), name="cut"))
+    late.run(*on(3, *keys, "run.steps=5"))
+    runs.append(late.resume(*on(2), "run.steps=11"))
+    assert [run.error for run in runs] == [None] * len(runs)
+    assert len({run.summary.weights_sha256 for run in runs}) == 1
+
+
 BLOCKS = '''
 import torch
 from torch import nn

@@ -82,6 +82,17 @@ def test_local_losses_end_in_the_same_bits(messages: Workshop, kind: str) -> Non
     assert two.summary.weights_sha256 != alone.summary.weights_sha256
 
 
+def test_a_partition_that_was_found_stays_where_its_ends_round(messages: Workshop) -> None:
+    """Measured anew, the components have other costs: the last one's forward is then the longest."""
+    keys = ("pipeline.messages={compression: int4, where: stages}", "pipeline.stages=2")
+    cost = "{forward_s: %s, backward_s: 1e-3, update_s: 1e-3}"
+    slow_last = f"pipeline.costs=[{', '.join(cost % seconds for seconds in ('1e-3', '1e-3', '1e-3', '9e-3'))}]"
+    whole = messages.run(*keys, name="whole")
+    messages.run(*keys, "run.steps=3")
+    same(messages.resume(slow_last, "run.steps=6"), whole)
+    assert messages.run(*keys, slow_last, name="other").summary.partition != whole.summary.partition
+
+
 @pytest.mark.few
 @pytest.mark.parametrize("kind", list(reversed(COMPRESSIONS)))
 def test_pipelines_end_in_the_same_bits(messages: Workshop, kind: str) -> None:

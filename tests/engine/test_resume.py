@@ -162,6 +162,21 @@ def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, referenc
     assert sorted(losses(resumed)) == list(range(1, 22))
 
 
+@pytest.mark.parametrize("bound", [(), ("run.stop_at={metric: validation_accuracy, above: 0.001}",)], ids=["", "bound"])
+def test_evaluations_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, stopping, bound) -> None:
+    """A stop is not the end of the run, although an evaluation falls on it."""
+
+    def evaluations(run):
+        found = [record for record in read(Path(run.summary.run_dir) / "records.jsonl") if record.kind == "evaluation"]
+        return [record.model_dump(exclude={"time_s", "duration_s"}) for record in found]
+
+    keys = ("run.test=end", "run.evaluate_every=4 steps", *bound)
+    whole = workshop.run(*keys, name="whole")
+    workshop.run(*keys, asked=stopping(4))
+    stopping(None)
+    assert evaluations(workshop.resume()) == evaluations(whole)
+
+
 @pytest.mark.full
 def test_more_epochs(workshop, stopping) -> None:
     whole = workshop.run("run.epochs=4", name="whole")

@@ -214,24 +214,41 @@ class Planner:
             costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
         )
 
-    def plan_for(self, costs: Costs, stages: int, replicas: int, found: StageDevices | None = None) -> Plan:
+    def plan_for(
+        self,
+        costs: Costs,
+        stages: int,
+        replicas: int,
+        found: StageDevices | None = None,
+        *,
+        begun: Plan | None = None,
+    ) -> Plan:
         """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
 
         Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
-        up to rounding with backpropagation. Another number of replicas gets new shares and rounds the gradients' sums
-        differently.
+        up to rounding with backpropagation, unless messages are compressed between stages alone. Another number of
+        replicas gets new shares and rounds the gradients' sums differently.
+
+        Args:
+            begun: the plan of a run that goes on. Where another partition gives other weights, its one is kept.
         """
         pipeline = self.workload.spec.pipeline
         partition = pipeline.partition if stages == pipeline.stages else "auto"
+        if begun is not None and stages == begun.stages and pipeline.rounds_where_stages_end:
+            partition = begun.partition
         return self._plan(costs, stages, partition, replicas, found=found)
 
-    def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
-        """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
+    def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note, *, begun: Plan | None = None) -> Plan:
+        """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's.
+
+        Args:
+            begun: as for `plan_for`.
+        """
         if (found := engine.find_devices(plan, costs, self._speed_test, note)) is None:
             return plan
         for line in found.lines:
             note(line)
-        return self.plan_for(costs, plan.stages, plan.replicas, found)
+        return self.plan_for(costs, plan.stages, plan.replicas, found, begun=begun)
 
     def replanned(self, before: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if all are."""
@@ -241,8 +258,8 @@ class Planner:
                 "no node is left that can hold a stage", hint="bring nodes back, then `alray resume` the run"
             )
         unchanged = (stages, replicas) == (before.stages, before.replicas)
-        plan = before if unchanged else self.plan_for(costs, stages, replicas)
-        plan = self.fitted(plan, costs, engine, note)
+        plan = before if unchanged else self.plan_for(costs, stages, replicas, begun=before)
+        plan = self.fitted(plan, costs, engine, note, begun=before)
         if replicas != before.replicas:
             note(
                 f"there is room for {replicas} of {before.replicas} replicas: "
@@ -252,6 +269,11 @@ class Planner:
                 note("they continue from the mean of the weights and the optimizers of replica 0")
         if stages != before.stages:
             note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
+            if self.workload.spec.pipeline.rounds_where_stages_end:
+                note(
+                    f"the weights will not be those of a run on {before.stages} stages: messages are rounded where a "
+                    "stage ends"
+                )
         return plan
 
     def surroundings(self, *, one_process: bool) -> Surroundings:

@@ -63,6 +63,7 @@ _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
+_ROUNDED = "messages are rounded where a stage ends"
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,15 @@ class Resumed:
         if not allow_change:
             require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
-        before = as_saved(load_own_spec(run_dir).spec)
+        manifest = latest_manifest(run_dir)
+        before = _with_partition(as_saved(load_own_spec(run_dir).spec), manifest)
         loaded = _with_overrides(file, overrides, before)
-        after = loaded.spec
+        after = _with_partition(loaded.spec, manifest)
         if not allow_change:
             _refuse_changes(before, after, run_dir)
         with loaded.locations.locating():
             _require_files(after)
-        return cls(run_dir, before, after, latest_manifest(run_dir), allow_change, loaded.locations)
+        return cls(run_dir, before, after, manifest, allow_change, loaded.locations)
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
@@ -268,14 +270,21 @@ class Resumed:
             else change
             for key, change in _changes_of_keys(self.before, self.spec).items()
         ]
+        of_pipeline = _changes_of_pipeline(self.before, self.spec)
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
-            for change in (*changes, *_changes_of_pipeline(self.before, self.spec))
+            for change in (*changes, *of_pipeline)
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
             notes.append(
                 "all replicas continue from the mean of the weights and the optimizers of replica 0: the run was "
                 f"on {counted(self.before.replicas.count, 'replica')}"
+            )
+        partitions = [list(each) for each in (self.manifest["partition"], plan.partition)]
+        if self.spec.pipeline.rounds_where_stages_end and not of_pipeline and partitions[0] != partitions[1]:
+            notes.append(
+                f"the weights will not be those of an unbroken run: {_ROUNDED}, and the partition was {partitions[0]}, "
+                f"is {partitions[1]}"
             )
         recorded = self.manifest["environment"]
         changed = [
@@ -359,6 +368,18 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Loade
     return load([f"{_MICRO_BATCHES}=null", *overrides])
 
 
+def _with_partition(spec: Spec, manifest: dict[str, Any] | None) -> Spec:
+    """The spec with the checkpoint's partition in place of `auto`, where another partition gives other weights: costs
+    that are measured anew may make another one."""
+    pipeline = spec.pipeline
+    if manifest is None or pipeline.partition != "auto" or not pipeline.rounds_where_stages_end:
+        return spec
+    partition = tuple(manifest["partition"])
+    if len(partition) != pipeline.stages * spec.virtual_stages:
+        return spec
+    return spec.model_copy(update={"pipeline": pipeline.model_copy(update={"partition": partition})})
+
+
 def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     """Raise SpecError if the two specs do not compute the same."""
     changes = list(_changes_of_keys(before, after).values())
@@ -411,14 +432,17 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
         changes.append(f"{change} (gradients of micro-batches are added up in another order)")
     if own.gradient_delay != others.gradient_delay:
         changes.append(f"{change} (the gradients of one of them are an update late)")
-    messages = after.pipeline.messages
-    if messages != before.pipeline.messages:
+    if after.pipeline.messages != before.pipeline.messages:
         changes.append("`pipeline.messages` (what components send each other would be rounded otherwise)")
-    elif messages is not None and messages.where == "stages":
-        layouts = [(spec.pipeline.stages, spec.pipeline.partition, spec.virtual_stages) for spec in (before, after)]
-        if layouts[0] != layouts[1]:
-            changes.append("`pipeline.partition` (messages are rounded where a stage ends)")
+    elif after.pipeline.rounds_where_stages_end and _ends(before) != _ends(after):
+        changes.append(f"`pipeline.partition` ({_ROUNDED})")
     return changes
+
+
+def _ends(spec: Spec) -> tuple[Any, list[list[int]]]:
+    """What says where a stage ends: the components of each virtual stage, and the virtual stages of each stage."""
+    stages, schedule = spec.pipeline.stages, SCHEDULES[spec.schedule]
+    return spec.pipeline.partition, [schedule.held(stage, stages, spec.virtual_stages) for stage in range(stages)]
 
 
 def _overrides_that_keep(before: Spec, after: Spec) -> str:

@@ -185,8 +185,7 @@ def _components(assignment: Assignment, network: Network, device: torch.device) 
 
 def _open_boundaries(assignment: Assignment, components: list[Component], network: Network) -> None:
     """Where messages are compressed between stages alone: the boundaries of this stage with others."""
-    messages = assignment.spec.pipeline.messages
-    if messages is None or messages.where == "components":
+    if not assignment.spec.pipeline.rounds_where_stages_end:
         return
     own = {component.index: component for component in components}
     for index, component in own.items():

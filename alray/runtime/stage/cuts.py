@@ -100,7 +100,7 @@ class Cuts:
         if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
             evaluator = Evaluator(
                 data,
-                self._leader.splits(flags),
+                self._leader.splits(step),
                 depths=self._assignment.plan.costs.depths,
                 measured=self._measured is not None,
             )

@@ -110,12 +110,12 @@ class Leader:
             flags |= CutFlag.CHECKPOINT | CutFlag.STOP
         return flags
 
-    def splits(self, flags: int) -> tuple[str, ...]:
-        """The splits that an evaluation with these flags measures: those that `run` asks for then, and that of
-        `run.stop_at`.
+    def splits(self, step: int) -> tuple[str, ...]:
+        """The splits that an evaluation after `step` mini-batches measures: those that `run` asks for then, and that of
+        `run.stop_at`. A stop that was asked for is not the end of the run.
         """
         needed = self._stop_at.split if self._stop_at is not None else None
-        due = {"always", "end"} if flags & CutFlag.STOP else {"always"}
+        due = {"always", "end"} if self.over(step) else {"always"}
         return tuple(split for split, when in self._measured.items() if when in due or split == needed)
 
     def heard(self, evaluation: EvaluationRecord) -> None:

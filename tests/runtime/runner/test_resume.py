@@ -165,6 +165,33 @@ def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
     assert "`seed` from" in other_seed
 
 
+ROUNDED = "pipeline.messages={compression: int8, where: stages}"
+
+
+def test_where_stages_round_a_partition_that_was_found_is_kept_or_missed(tmp_path) -> None:
+    run_dir = started(tmp_path, *ON_TWO, ROUNDED)
+    assert notes(run_dir, partition=(2, 2), on_cpu=True) == []
+    assert resumed(run_dir) == resumed(run_dir, "pipeline.partition=[2, 2]")
+    assert Resumed.again(run_dir, []).spec.pipeline.partition == (2, 2)
+    with pytest.raises(SpecError, match=r"`pipeline.partition` \(messages are rounded"):
+        resumed(run_dir, "pipeline.stages=3")
+    (refused,) = notes(run_dir, "pipeline.stages=3", partition=(1, 1, 2), on_cpu=True)
+    assert "this changes: `pipeline.partition`" in refused
+    # The checkpoint may be of fewer stages than the spec asks for, after a node was lost.
+    (tmp_path / "again").mkdir()
+    run_dir = started(tmp_path / "again", ROUNDED, "pipeline.stages=3")
+    (missed,) = notes(run_dir, partition=(1, 1, 2), on_cpu=True)
+    assert "the partition was [2, 2], is [1, 1, 2]" in missed
+
+
+def test_where_stages_round_a_schedule_that_places_them_otherwise_is_refused(tmp_path) -> None:
+    """In the shape of a V the last stage has the two virtual stages in the middle: nothing is rounded between them."""
+    run_dir = started(tmp_path, *ON_TWO, ROUNDED, "pipeline.schedule=zb_v", "pipeline.partition=[1, 1, 1, 1]")
+    assert resumed(run_dir, "pipeline.schedule=dualpipe_v").schedule == "dualpipe_v"
+    with pytest.raises(SpecError, match=r"`pipeline.partition` \(messages are rounded"):
+        resumed(run_dir, "pipeline.schedule=zero_bubble", "pipeline.virtual_stages=2")
+
+
 @pytest.mark.parametrize(
     ("count", "compression", "noted"),
     [(2, "none", False), (4, "none", True), (2, "{kind: powersgd, start_iteration: 2}", True)],

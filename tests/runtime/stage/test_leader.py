@@ -151,26 +151,33 @@ def test_a_stop_that_was_asked_for_ends_with_a_checkpoint_after_the_mini_batch_a
 
 def test_the_training_set_is_measured_at_the_end_or_where_a_bound_needs_it():
     leader = lead(run("1 epoch"), total_steps=13)
-    assert leader.splits(EVALUATE) == ("validation", "test")
-    assert leader.splits(EVALUATE | STOP) == ("train", "validation", "test")
+    assert leader.splits(7) == ("validation", "test")
+    assert leader.splits(13) == ("train", "validation", "test")
     bound = run("1 epoch", stop_at=StopAt(metric="train_accuracy", above=0.5))
     leader = lead(bound, total_steps=13)
-    assert leader.splits(EVALUATE) == ("train", "validation", "test")
+    assert leader.splits(7) == ("train", "validation", "test")
 
 
 def test_the_training_set_is_never_measured_if_it_is_asked_to_be_unless_a_bound_needs_it():
     leader = lead(run("1 epoch", train="never"), total_steps=13)
-    assert leader.splits(EVALUATE | STOP) == ("validation", "test")
+    assert leader.splits(13) == ("validation", "test")
     leader = lead(run("1 epoch", train="never", stop_at=StopAt(metric="train_accuracy", above=0.5)), total_steps=13)
-    assert leader.splits(EVALUATE) == ("train", "validation", "test")
+    assert leader.splits(7) == ("train", "validation", "test")
+
+
+def test_a_run_that_its_bound_ends_measures_what_belongs_to_the_end():
+    leader = lead(run("4 steps", test="end", stop_at=StopAt(metric="validation_accuracy", above=0.5)), total_steps=13)
+    assert leader.splits(4) == ("validation",)
+    leader.heard(evaluation(4, validation=0.6))
+    assert leader.splits(4) == ("train", "validation", "test")
 
 
 def test_the_test_set_is_measured_at_the_end_alone_if_it_is_asked_to_be():
     leader = lead(run("1 epoch", test="end"), total_steps=13)
-    assert leader.splits(EVALUATE) == ("validation",)
-    assert leader.splits(EVALUATE | STOP) == ("train", "validation", "test")
+    assert leader.splits(7) == ("validation",)
+    assert leader.splits(13) == ("train", "validation", "test")
     leader = lead(run("1 epoch", test="end", stop_at=StopAt(metric="test_accuracy", above=0.5)), total_steps=13)
-    assert leader.splits(EVALUATE) == ("validation", "test")
+    assert leader.splits(7) == ("validation", "test")
     leader.heard(evaluation(4, validation=0.6))
     leader.heard(evaluation(4, train=0.7, validation=0.6, test=0.5))
     assert leader.standing.best == Best(step=4, validation=0.6, test=0.5)

@@ -20,7 +20,7 @@ from alray.core.randomness.generators import put_back
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.boundary import across
 from alray.models.component import Component, backward_of, read
-from alray.models.delayed_weights import keeping_versions
+from alray.models.delayed_weights import DelayedWeights, keeping_versions
 from alray.models.encoder import Tensors, in_default_strides, row_major
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.runtime.stage.losses import all_finite
@@ -154,12 +154,7 @@ class BackpropagationWork(ChainWork):
         Args:
             kept: whether a backward pass needs them later.
         """
-        versions = [
-            optimizer.delayed
-            for component in self.chains[batch.own]
-            for optimizer in component.optimizers().values()
-            if optimizer.delayed is not None
-        ]
+        versions = [version for component in self.chains[batch.own] for version in _versions(component)]
         for each in versions:
             each.use(batch.step)
         with keeping_versions() if kept and versions else nullcontext():
@@ -167,6 +162,11 @@ class BackpropagationWork(ChainWork):
 
     def forward(self, batch: MicroBatch) -> None:
         outgoing = self._forward(batch)
+        if batch.number == self._micro_batches - 1:
+            for component in self.chains[batch.own]:
+                if component.weight_average is not None and _versions(component):
+                    # Buffers have no versions, and the next mini-batch may change them before the update of this one.
+                    component.weight_average.keep_buffers()
         if outgoing is not None:
             chain = self.chains[batch.own]
             if chain[-1].above is not None:
@@ -362,6 +362,11 @@ class GradientsReady:
                 return
             self._called += 1
             self._ready(self._components[index])
+
+
+def _versions(component: Component) -> list[DelayedWeights]:
+    """The versions of a component's weights, of each of its optimizers; none where gradients are not late."""
+    return [each.delayed for each in component.optimizers().values() if each.delayed is not None]
 
 
 def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str | int, ...]:
