@@ -12,6 +12,10 @@ from pathlib import Path
 
 import numpy
 from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import BertProcessing
 
 from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.sections.data import DataSection
@@ -29,6 +33,7 @@ from alray.parts.sources.torchvision.keys import Torchvision
 NUM_WORDS = 30_000
 """Different words of a training set of text, its validation split left out: as many as the vocabularies hold."""
 
+_WHOLE = "data.train_fraction=1.0"
 Overrides = tuple[str, ...]
 """As on the command line: where a data set's stand-in lies."""
 
@@ -49,6 +54,7 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
         "aclImdb": imdb(folder / "aclImdb", num_train_per_class=160),
         "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
         "vectors": word_vectors(folder / "vectors.txt", width=300),
+        "tokenizer": tokenizer_of_bert(folder / "tokenizer.json"),
         "EMNIST": emnist(folder / "emnist", num_train=200, num_test=40),
         "flowers": flowers(folder / "flowers", num_train_per_class=20),
         "nyu-mll/glue": sst2(folder / "sst2", num_train=300),
@@ -61,12 +67,17 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
 def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str) -> LoadedSpec:
     """The spec of a file with overrides, its data a stand-in where it wants any.
 
-    Texts that an LSTM reads are cut shorter: its shapes and its costs are found word by word.
+    Texts that an LSTM reads are cut shorter: its shapes and its costs are found word by word. A small share of a data
+    set is all of its stand-in, and a tokenizer of the hub is a small one.
     """
-    spec = load_spec(file).spec
+    spec = load_spec(file, overrides).spec
     shorter = ["data.text.max_tokens=10"] if any(entry.block == "lstm" for entry in spec.model.blocks) else []
     vectors = stand_ins["vectors"] if any(getattr(entry, "vectors", None) for entry in spec.model.blocks) else ()
-    return load_spec(file, [*overrides, *shorter, *vectors, *stand_ins.get(_data_set_of(spec.data), ())])
+    tokenizer = getattr(getattr(spec.data, "text", None), "tokenizer", None)
+    own = stand_ins["tokenizer"] if tokenizer is not None and not tokenizer.endswith(".json") else ()
+    if spec.data.train_fraction < 0.01:
+        overrides = (*(each for each in overrides if not each.startswith("data.train_fraction=")), _WHOLE)
+    return load_spec(file, [*overrides, *shorter, *vectors, *own, *stand_ins.get(_data_set_of(spec.data), ())])
 
 
 def _data_set_of(data: DataSection) -> str:
@@ -121,6 +132,18 @@ def word_vectors(file: Path, *, width: int) -> Overrides:
     """The vectors of a few words, in the text format of GloVe."""
     file.write_text("".join(f"word{word} {' '.join(['0.1'] * width)}\n" for word in range(3)), encoding="utf-8")
     return (f"model.components.0.vectors={file}",)
+
+
+def tokenizer_of_bert(file: Path) -> Overrides:
+    """Words of letters, between [CLS] and [SEP]."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    vocabulary = {token: number for number, token in enumerate([*special, *(f"w{number}" for number in range(40))])}
+    made = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = Whitespace()
+    made.add_special_tokens(special)
+    made.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    made.save(str(file))
+    return (f"data.text.tokenizer={file}",)
 
 
 def cifar10(root: Path, *, num_per_file: int) -> Overrides:
