@@ -66,7 +66,7 @@ WAYS = (
 )
 
 
-def network_of(name: str, method: str, size: Size, precision: str = "float32") -> Network:
+def network_of(name: str, method: str, size: Size, *, precision: str = "float32", optimizer: str = "adam") -> Network:
     """One of `NETWORKS`, or an `mlp`: four components."""
     text = name in ("lstm", "transformer")
     sample = Shape((3, size.image, size.image))
@@ -78,7 +78,7 @@ def network_of(name: str, method: str, size: Size, precision: str = "float32") -
             "data": {"source": "synthetic", "shape": [3, size.image, size.image], "batch_size": size.batch},
             "model": {"components": _components(name, size)},
             "method": {"kind": method},
-            "optimizer": {"kind": "adam", "lr": 1e-3},
+            "optimizer": {"kind": optimizer, "lr": 1e-3},
             "pipeline": {"micro_batch_norm": "accept"},
             "run": {"steps": 1, "precision": precision},
         }

@@ -151,8 +151,7 @@ def _count_at(
             try:
                 retained, forward, backward = _run(exercise, meter)
                 if not network.method.local_losses:
-                    with_gradients = meter.held_bytes
-                    adding = _run(exercise, meter, add=True)[2] - with_gradients
+                    adding = _run(exercise, meter, add=True)[2]
             except FAULTS_OF_USER_CODE as error:
                 if device.type == "meta":
                     raise
