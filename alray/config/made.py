@@ -1,4 +1,4 @@
-"""Makes the parts that a spec chooses: alray's parts, those of installed packages, and classes of the user."""
+"""Finds the code of the parts that a spec chooses: of alray, of an installed package or of the user."""
 
 from __future__ import annotations
 

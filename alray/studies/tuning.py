@@ -72,7 +72,7 @@ _UNTOLD_S = 20.0
 
 
 def runs_in_one_process(spec: Spec) -> bool:
-    """Whether a trial has a single stage."""
+    """Whether a trial has a single stage of a single replica."""
     return spec.pipeline.stages * spec.replicas.count == 1
 
 

@@ -2,7 +2,7 @@
 
 alray's parts lie in `alray/parts/<kind>/<name>`: the keys of one are in its `keys.py`, which imports neither torch
 nor Ray; its code is imported when a run needs it. Installed packages give further names by entry points, and a spec
-names a class of the user as `python:module.Class`. `alray.config.made` makes an object of any of the three.
+names a class of the user as `python:module.Class`. `alray.config.made` finds the code of any of the three.
 """
 
 from __future__ import annotations
