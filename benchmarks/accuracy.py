@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from alray.config.known_code import sha256
 from alray.config.loading.load import dump_spec, load_spec
 from alray.core.run_folder.records import Summary
 from alray.report.compare import ComparedRun
@@ -59,6 +60,11 @@ class Trial:
         """Overrides of the spec. A method's bare name replaces the whole section, so it goes first."""
         method = [f"method={self.method}"] if self.method != "associated_learning" else []
         return [*method, f"seed={self.seed}", "pipeline.stages=1", "run.checkpoint.keep=1", *self.overrides]
+
+    @property
+    def spec_sha256(self) -> str:
+        """A hash of the keys that its spec and its overrides give, without those that have defaults."""
+        return sha256(json.dumps(load_spec(self.spec, self.arguments).given, sort_keys=True).encode())
 
     @property
     def is_done(self) -> bool:
@@ -109,22 +115,31 @@ def trials(
 
 def figures(folder: Path, known: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Accuracies of the finished runs below `folder`, by network, method and seed, added to those `known` before. A run
-    of another spec than that of its trial is left out.
+    of another spec than that of its trial is left out, and so is a known figure that was measured with another one.
+    Figures that do not say with which stay.
 
     They are shares of 0..1 at the evaluation that validation chose, of the whole network and of the route of each
     depth.
     """
-    found: dict[str, Any] = known or {}
+    found: dict[str, Any] = {}
     for network in NETWORKS:
         for method in METHODS:
+            for seed, figure in (known or {}).get(network, {}).get(method, {}).items():
+                trial = Trial(network, method, int(seed), folder, tuple(overrides))
+                if figure.get("spec_sha256") in (None, trial.spec_sha256):
+                    found.setdefault(network, {}).setdefault(method, {})[seed] = figure
             for run_dir in sorted(folder.glob(f"{network}-{method}-*/")):
                 seed = run_dir.name.removeprefix(f"{network}-{method}-")
-                if not seed.isdecimal() or not Trial(network, method, int(seed), folder, tuple(overrides)).is_done:
+                if not seed.isdecimal():
+                    continue
+                trial = Trial(network, method, int(seed), folder, tuple(overrides))
+                if not trial.is_done:
                     continue
                 run = ComparedRun(run_dir)
                 if run.chosen is None:
                     continue
                 found.setdefault(network, {}).setdefault(method, {})[str(run.seed)] = {
+                    "spec_sha256": trial.spec_sha256,
                     "step": run.chosen.step,
                     "validation": run.chosen.validation,
                     "test": run.chosen.test,

@@ -54,6 +54,7 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
         *_depths(result),
         *_bags(result),
         *_missing(result),
+        *_of_unknown_specs(result),
     ]
     return "\n".join(lines) + "\n"
 
@@ -122,6 +123,14 @@ def _missing(result: dict[str, dict[str, Runs]]) -> list[str]:
         if (seeds := [str(seed) for seed in range(SEEDS) if str(seed) not in result.get(network, {}).get(method, {})])
     ]
     return ["", f"Not there yet (seeds): {', '.join(lacking)}."] if lacking else []
+
+
+def _of_unknown_specs(result: dict[str, dict[str, Runs]]) -> list[str]:
+    """Runs that were published before their figures said of which spec they are."""
+    figures = [figure for of in result.values() for runs in of.values() for figure in runs.values()]
+    unknown = sum("spec_sha256" not in figure for figure in figures)
+    told = f"Of {unknown} of {len(figures)} runs it was not kept which spec they had. They stay on this page until they"
+    return ["", told, "are measured again, even if the spec has changed."] if unknown else []
 
 
 def _depths_of(of: dict[str, Runs]) -> Iterable[int]:

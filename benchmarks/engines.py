@@ -49,6 +49,11 @@ def cases() -> Iterator[tuple[str, Path, list[str]]]:
                 yield f"{name}, {schedule}, {micro_batches}", spec, [*overrides, *more]
 
 
+def split_cases() -> Iterator[tuple[str, Path, list[str]]]:
+    """Those in which a backward is split, and is compared with one that is not."""
+    return (case for case in cases() if "sleeping, zero_bubble" in case[0])
+
+
 def own(place: Place, components: Sequence[Component]) -> Engine:
     """alray's executor."""
     return place.executed(components)
@@ -89,8 +94,8 @@ def main(wanted: list[str]) -> None:
             print(told(name, found[name], "torch"), flush=True)  # noqa: T201
             write_results("engines", found)
     split = {}
-    for name, spec, overrides in cases():
-        if "sleeping, zero_bubble" in name and (not wanted or any(name.startswith(each) for each in wanted)):
+    for name, spec, overrides in split_cases():
+        if not wanted or any(name.startswith(each) for each in wanted):
             split[name] = measure(spec, overrides, own, without_split)
             print(told(name, split[name], "1f1b"), flush=True)  # noqa: T201
             write_results("split_backward", split)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torchvision.models import mobilenet_v2
 
 import alray
 from alray.data.batches import EvaluationBatches
@@ -88,29 +88,48 @@ def compared(spec: str, overrides: dict[str, Any], new: Callable[[], nn.Module],
     }
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+@dataclass(frozen=True)
+class Case:
+    """A network that a method trains, and its class in plain torch."""
+
+    network: str
+    method: str
+    spec: str
+    overrides: dict[str, Any]
+    new: Callable[[], nn.Module]
+    measure: Measure
+
+
+def cases() -> Iterator[Case]:
     networks: list[tuple[str, str, dict[str, Any], Mapping[str, Any], Callable[[], nn.Module], Measure]] = [
         ("a user's ResNet", "exported.yaml", {}, OF_PICTURES, ResNet, accuracy),
         ("a user's GPT", "exported_tokens.yaml", {}, OF_TOKENS, Gpt, nats),
         ("mobilenet_v2", "exported.yaml", {"model": LIBRARY}, OF_PICTURES, _of_torchvision, accuracy),
     ]
-    found: list[Figures] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []
     for network, spec, keys, methods, new, measure in networks:
         for method, fields in methods.items():
-            known = any((each["network"], each["method"]) == (network, method) for each in found)
-            of_other_width = network == "mobilenet_v2" and method == "channel_goodness"  # not ten groups of channels
-            if known or of_other_width:
-                continue
+            if network == "mobilenet_v2" and method == "channel_goodness":
+                continue  # not ten groups of channels
             section = {"kind": method.partition(",")[0], **fields}
-            figures = compared(spec, {**keys, "method": section}, new, measure)
-            found.append({"network": network, "metric": measure.__name__, "method": method, **figures})
-            MEASURED.mkdir(parents=True, exist_ok=True)
-            RESULT.write_text(json.dumps(found, indent=1), encoding="utf-8")
-            print(json.dumps(found[-1]), flush=True)  # noqa: T201
+            yield Case(network, method, spec, {**keys, "method": section}, new, measure)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    found: list[Figures] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []
+    for case in cases():
+        if any((each["network"], each["method"]) == (case.network, case.method) for each in found):
+            continue
+        figures = compared(case.spec, case.overrides, case.new, case.measure)
+        found.append({"network": case.network, "metric": case.measure.__name__, "method": case.method, **figures})
+        MEASURED.mkdir(parents=True, exist_ok=True)
+        RESULT.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        print(json.dumps(found[-1]), flush=True)  # noqa: T201
 
 
 def _of_torchvision() -> nn.Module:
+    from torchvision.models import mobilenet_v2  # imports torch's compiler
+
     model: nn.Module = mobilenet_v2(**SMALL)
     return model
 

@@ -23,7 +23,7 @@ def page(measured: Figures) -> str:
             "",
             f"Written by `make publish` from `python -m benchmarks.gpu` on one {measured['device']}, with torch "
             f"{measured['torch']} and one thread a process. Runs have 120 mini-batches; the first ten do not count. "
-            "Two numbers are of two sessions, on two such machines. Ways on two stages have both stages on this one "
+            f"{_sessions(measured['rows'])}Ways on two stages have both stages on this one "
             "GPU (`GPU: 0.5`), so they show that it works and what it costs, not what a second GPU brings.",
             "",
             "A run predicts its step and its memory before it trains, from components that it measures on the GPU. "
@@ -50,7 +50,7 @@ def page(measured: Figures) -> str:
             "The plan counts them since then: it says 0.97 of what both stages took.",
             "",
             "The same network ends in the same weights on one stage and on two, with local losses: "
-            f"{_equal(measured['rows'])}. It ends in the same weights in both sessions: {_again(measured['rows'])}.",
+            f"{_equal(measured['rows'])}.{_again(measured['rows'])}",
             "",
             f"A process takes {measured['besides_tensors_bytes'] / 1e9:.2f} GB of this GPU besides its tensors: CUDA's "
             "context, kernels, and workspaces of cuBLAS and cuDNN. Plans leave 1 GB for that.",
@@ -90,8 +90,16 @@ def _equal(rows: list[Figures]) -> str:
     return f"{len(equal)} of {len(compared)} ({', '.join(equal)})"
 
 
+def _sessions(rows: list[Figures]) -> str:
+    """What several numbers in a cell are."""
+    most = 1 + max(len(row["again"]) for row in rows)
+    return f"Where there are several numbers, each is of one session: up to {most}. " if most > 1 else ""
+
+
 def _again(rows: list[Figures]) -> str:
     """How many ways that were run in several sessions have one hash."""
     several = [row for row in rows if row["again"]]
+    if not several:
+        return ""
     equal = [row for row in several if {each["weights_sha256"] for each in row["again"]} == {row["weights_sha256"]}]
-    return f"{len(equal)} of {len(several)} ways"
+    return f" It ends in the same weights in all sessions: {len(equal)} of {len(several)} ways."

@@ -4,8 +4,8 @@ the chain of its parts the whole, and does it train by every method, in the same
     python -m benchmarks.models [NAME ...]
 
 All models are traced, cut and compared first, then trained; the smallest come first. What is known of a model is kept
-and not measured again: delete its entry in build/benchmarks/models.json to measure it once more. Families of timm are
-tried where timm is installed; its models for tests are left out.
+and not measured again: take all but `from`, `family` and `parameters` out of its entry in build/benchmarks/models.json
+to measure it once more. Families of timm are tried where timm is installed; its models for tests are left out.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
     python -m benchmarks.publish
 
-A benchmark may have measured some of its cases: those replace the published ones, the others stay. Where a page cannot
-be written nothing is published. The figures in README are written by hand: a test says which of them differ now.
+A benchmark may have measured some of its cases: those replace the published ones, the others stay, and those that no
+longer exist go. On the GPU that is published, the published figures stay and the new ones become a further session.
+Where a page cannot be written nothing is published. The figures in README are written by hand: a test says which of
+them differ now.
 """
 
 from __future__ import annotations
@@ -11,12 +13,26 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accuracy_page, all_reduce_page, gpu_page, intervals_page, models_page, schedules_page, tables
+from benchmarks import (
+    accuracy_page,
+    all_reduce_page,
+    engines,
+    exported,
+    gpu,
+    gpu_page,
+    huggingface,
+    intervals_page,
+    models_page,
+    recomputation,
+    schedules,
+    schedules_page,
+    tables,
+)
 from benchmarks.runs import MEASURED, RESULTS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -37,61 +53,85 @@ PUBLISHED = {
 """The results that a page shows, or `benchmarks.crossover` reads."""
 
 
-def by_name(old: Figures, new: Figures) -> Figures:
-    """Of results that have their cases by name."""
-    return {**old, **new}
+def by_name(names: Iterable[str]) -> Callable[[Figures, Figures], Figures]:
+    """Of results that have their cases by name, those that exist."""
+    exist = tuple(names)
 
-
-def by_keys(*keys: str) -> Callable[[list[Figures], list[Figures]], list[Figures]]:
-    """Of results that are a list of cases, each known by these keys."""
-
-    def merged(old: list[Figures], new: list[Figures]) -> list[Figures]:
-        return list({tuple(each[key] for key in keys): each for each in (*old, *new)}.values())
+    def merged(old: Figures, new: Figures) -> Figures:
+        both = {**old, **new}
+        return {name: both[name] for name in exist if name in both}
 
     return merged
 
 
+def exported_cases(old: list[Figures], new: list[Figures]) -> list[Figures]:
+    exist = {(case.network, case.method) for case in exported.cases()}
+    both = {(each["network"], each["method"]): each for each in (*old, *new)}
+    return [each for key, each in both.items() if key in exist]
+
+
 def models(old: list[Figures], new: list[Figures]) -> list[Figures]:
-    """Of all models, those that were listed and not tried yet replace none that was tried."""
-    published = {each["from"] for each in old}
-    return by_keys("from")(old, [each for each in new if models_page.was_tried(each) or each["from"] not in published])
+    """A model is replaced by what was measured of it at least as far. Those that their library no longer lists are
+    left out; `benchmarks.models` lists each library that is installed as a whole."""
+    listed = {each["from"] for each in new}
+    libraries = {library_of(each) for each in new}
+    both = {each["from"]: each for each in old if each["from"] in listed or library_of(each) not in libraries}
+    for each in new:
+        if each["from"] not in both or measured_how_far(each) >= measured_how_far(both[each["from"]]):
+            both[each["from"]] = each
+    return list(both.values())
 
 
-def gpu(old: Figures, new: Figures) -> Figures:
-    """Of rows of one GPU: one that was published before gets a further session. Raises SystemExit where rows of another
-    GPU, or by another torch, would stay beside them."""
-    keys = ("network", "precision", "way")
-    known = {tuple(row[key] for key in keys) for row in old["rows"]}
-    rows = [*old["rows"], *(row for row in new["rows"] if tuple(row[key] for key in keys) not in known)]
-    if all(old[key] == new[key] for key in ("device", "torch")):
-        return {**new, "rows": [*map(partial(in_session, new["rows"], keys), rows)]}
-    if len(rows) > len(new["rows"]):
-        raise SystemExit(
-            f"gpu.json has some networks on {new['device']} with torch {new['torch']}, and those published are of "
-            f"{old['device']} with {old['torch']}: measure all of them"
-        )
-    return new
+def library_of(model: Figures) -> str:
+    return str(model["from"]).partition(":")[0]
 
 
-def in_session(measured: list[Figures], keys: tuple[str, ...], row: Figures) -> Figures:
+def measured_how_far(model: Figures) -> int:
+    """0: it is only listed. 1: it was looked at. 2: it was trained too, or cannot be."""
+    if model.keys() & {"trained", "refused", "failed"}:
+        return 2
+    return 1 if models_page.was_tried(model) else 0
+
+
+def of_gpu(old: Figures, new: Figures) -> Figures:
+    """Of one GPU and torch, what was published before stays and gets a further session. Raises SystemExit where rows of
+    another GPU, or by another torch, lack some of those that were published and can still be measured."""
+    exist = list(product(gpu.NETWORKS, gpu.PRECISIONS, gpu.WAYS))
+    before, found = ({place_of(row): row for row in each["rows"]} for each in (old, new))
+    if any(old[key] != new[key] for key in ("device", "torch")):
+        if any(place in before and place not in found for place in exist):
+            raise SystemExit(
+                f"{MEASURED / 'gpu.json'} has some ways on {new['device']} with torch {new['torch']}, and those "
+                f"published are on {old['device']} with {old['torch']}: measure all of them, or delete this file"
+            )
+        return {**new, "rows": [found[place] for place in exist if place in found]}
+    both = {**found, **{place: in_session(row, found.get(place)) for place, row in before.items()}}
+    return {**old, "rows": [both[place] for place in exist if place in both]}
+
+
+def place_of(row: Figures) -> tuple[str, str, str]:
+    return row["network"], row["precision"], row["way"]
+
+
+def in_session(row: Figures, measured: Figures | None) -> Figures:
     """A row with the session in which its way was measured again, if it was."""
-    further = [
-        {key: each[key] for key in ("step_s", "predicted_s", "weights_sha256")}
-        for each in measured
-        if all(each[key] == row[key] for key in keys) and each["step_s"] != row["step_s"]
-    ]
-    return {**row, "again": [*row["again"], *(each for each in further if each not in row["again"])]}
+    if measured is None or measured["step_s"] in (each["step_s"] for each in (row, *row["again"])):
+        return row
+    return {
+        **row,
+        "again": [*row["again"], {key: measured[key] for key in ("step_s", "predicted_s", "weights_sha256")}],
+    }
 
 
 MERGED: dict[str, Callable[[Any, Any], Any]] = {
-    "engines": by_name,
-    "split_backward": by_name,
-    "recomputation": by_name,
-    "predictions": by_name,
-    "huggingface": by_name,
-    "exported": by_keys("network", "method"),
+    "engines": by_name(name for name, *_ in engines.cases()),
+    "split_backward": by_name(name for name, *_ in engines.split_cases()),
+    "recomputation": by_name(name for name, *_ in recomputation.cases()),
+    "predictions": by_name(schedules.NETWORKS),
+    "huggingface": by_name(huggingface.FAMILIES),
+    "exported": exported_cases,
     "models": models,
-    "gpu": gpu,
+    "gpu": of_gpu,
 }
 """The published figures with those just measured, of the benchmarks that may measure a part."""
 

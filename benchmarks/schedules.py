@@ -37,6 +37,8 @@ OTHERS: dict[str, tuple[Path, tuple[str, ...]]] = {
     ),
 }
 """Further networks, whose predictions are counted with those of the eight Transformer components."""
+FIRST = "eight Transformer components"
+NETWORKS = (FIRST, *OTHERS)
 KEPT = ("step_time_s", "predicted_step_time_s", "bubble", "predicted_bubble", "weights_sha256")
 
 
@@ -55,7 +57,7 @@ def main(run: Runner = summary_of) -> None:
     given = settings(__doc__, repeats=3)
     eight = measure(*given.overrides, repeats=given.repeats, run=run)
     write_results("schedules", eight)
-    networks = {"eight Transformer components": eight}
+    networks = {FIRST: eight}
     for name, (spec, overrides) in OTHERS.items():
         networks[name] = measure(*overrides, *given.overrides, repeats=given.repeats, spec=spec, run=run)
         write_results("predictions", networks)  # now, since the next network may fail

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from alray.cli.main import execute
+from benchmarks import accuracy, accuracy_page
 from benchmarks.accuracy import SPECS, Trial, figures, trials
 from benchmarks.accuracy_page import METHODS, NETWORKS
 
@@ -36,6 +38,30 @@ def test_a_finished_run_of_the_same_spec_is_not_done_again(
     assert list(run["test_per_depth"]) == ["1", "2", "3", "4"]
     assert run["test"] == run["test_per_depth"]["4"] and 0 <= run["test"] <= 1
     assert list(found["vgg_digits"]["backpropagation"]["0"]["test_per_depth"]) == ["4"]
+
+
+def test_a_published_figure_of_another_spec_is_not_published_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {str(seed): Trial("vgg_digits", "backpropagation", seed, tmp_path) for seed in range(2)}
+    known: dict[str, Any] = {
+        "vgg_digits": {"backpropagation": {seed: {"spec_sha256": run.spec_sha256} for seed, run in runs.items()}},
+        "removed": {"backpropagation": {"0": {}}},
+    }
+    assert figures(tmp_path, known) == {"vgg_digits": known["vgg_digits"]}
+    (tmp_path / "vgg_digits.yaml").write_text(
+        (SPECS / "vgg_digits.yaml").read_text(encoding="utf-8").replace("epochs: 20", "epochs: 21"), encoding="utf-8"
+    )
+    monkeypatch.setattr(accuracy, "SPECS", tmp_path)
+    known["vgg_digits"]["backpropagation"]["2"] = before_specs_were_kept = {"test": 0.5}
+    assert figures(tmp_path, known) == {"vgg_digits": {"backpropagation": {"2": before_specs_were_kept}}}
+
+
+def test_the_page_says_how_many_figures_do_not_say_their_spec() -> None:
+    run = {"test": 0.5, "test_per_depth": {"1": 0.5}}
+    runs = {"0": run, "1": {**run, "spec_sha256": "0"}}
+    assert "1 of 2 runs" in accuracy_page.page({"vgg_digits": {"backpropagation": runs}})
+    assert "of 1 runs" not in accuracy_page.page({"vgg_digits": {"backpropagation": {"1": runs["1"]}}})
 
 
 def test_every_network_has_its_spec_and_every_run_a_name() -> None:

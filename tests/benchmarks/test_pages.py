@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import engines, models_page, publish, runs, schedules_page
+from benchmarks import engines, gpu_page, models_page, publish, runs, schedules_page
 
 
 @pytest.fixture
@@ -60,35 +60,111 @@ def test_a_model_that_was_measured_alone_leaves_the_others(published: Path, name
     by_name = isinstance(before, dict)
     entries = list(before.values()) if by_name else before
     again = {**entries[1], "again": True}
-    runs.write_results(name, {entries[1]["class"]: again} if by_name else [again])
+    if name == "models":
+        runs.write_results(name, [again, *(listed(each) for each in entries if each is not entries[1])])
+    else:
+        runs.write_results(name, {entries[1]["class"]: again} if by_name else [again])
     publish.main()
     after = figures_of(published, name)
     assert (list(after.values()) if by_name else after) == [entries[0], again, *entries[2:]]
 
 
-def test_a_model_that_is_only_listed_replaces_none_that_was_tried(published: Path) -> None:
+def listed(entry: dict[str, Any]) -> dict[str, Any]:
+    """A model as `benchmarks.models` lists it, before anything is tried."""
+    return {key: entry[key] for key in ("from", "family", "parameters")}
+
+
+def test_models_are_published_as_far_as_they_were_measured(published: Path) -> None:
+    """`make models` lists all, then looks at all, then trains all: it may be interrupted in between."""
     before = figures_of(published, "models")
-    listed = [{key: before[0][key] for key in ("from", "family", "parameters")}, {**before[0], "from": "timm:another"}]
-    runs.write_results("models", listed)
+    looked_at = [{key: entry[key] for key in entry if key != "trained"} for entry in before]
+    another = {**listed(before[0]), "from": "timm:another"}
+    runs.write_results("models", [listed(before[0]), *looked_at[1:], another])
     publish.main()
-    assert figures_of(published, "models") == [*before, listed[1]]
+    assert figures_of(published, "models") == [*before, another]
+    refused = {**listed(before[0]), "with": {}, "refused": "for a reason"}
+    runs.write_results("models", [refused, *looked_at[1:], {**another, "with": {}}])
+    publish.main()
+    assert figures_of(published, "models") == [refused, *before[1:], {**another, "with": {}}]
 
 
-def test_rows_of_one_gpu_get_sessions_and_stand_beside_none_of_another(published: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("engines", "eight, removed, 4"),
+        ("split_backward", "eight, 1f1b, 4"),
+        ("huggingface", "RemovedForCausalLM"),
+        ("exported", {"network": "removed"}),
+        ("exported", {"method": "removed"}),
+        ("models", {"from": "torchvision:removed"}),
+        ("gpu", {"network": "removed"}),
+    ],
+)
+def test_a_case_that_no_longer_exists_is_not_published_again(published: Path, name: str, gone: Any) -> None:
+    before = figures_of(published, name)
+    if isinstance(gone, str):
+        with_removed: Any = {**before, gone: next(iter(before.values()))}
+    elif name == "gpu":
+        with_removed = {**before, "rows": [*before["rows"], {**before["rows"][0], **gone}]}
+    else:
+        with_removed = [*before, {**before[0], **gone}]
+    (published / f"{name}.json").write_text(json.dumps(with_removed), encoding="utf-8")
+    runs.write_results(name, before)
+    publish.main()
+    assert figures_of(published, name) == before
+
+
+def test_models_of_a_library_that_is_not_installed_stay(published: Path) -> None:
+    before = figures_of(published, "models")
+    runs.write_results("models", [entry for entry in before if entry["from"].startswith("torchvision:")])
+    publish.main()
+    assert figures_of(published, "models") == before
+
+
+def test_rows_of_one_gpu_get_sessions(published: Path) -> None:
     before = figures_of(published, "gpu")
     mine = [{**row, "step_s": 1.0, "again": []} for row in before["rows"] if row["network"] == "gpt"]
-    runs.write_results("gpu", {**before, "rows": mine})
+    runs.write_results("gpu", {**before, "besides_tensors_bytes": 1, "rows": mine})
     for _ in range(2):  # what was published once is not published again
         publish.main()
-        for old, row in zip(before["rows"], figures_of(published, "gpu")["rows"], strict=True):
+        after = figures_of(published, "gpu")
+        assert after["besides_tensors_bytes"] == before["besides_tensors_bytes"]
+        for old, row in zip(before["rows"], after["rows"], strict=True):
             further = [each["step_s"] for each in row["again"][len(old["again"]) :]]
             assert {**row, "again": old["again"]} == old and further == ([1.0] if row["network"] == "gpt" else [])
-    runs.write_results("gpu", {**before, "device": "another", "rows": mine})
-    with pytest.raises(SystemExit, match="measure all of them"):
+
+
+def test_a_way_that_was_measured_later_stands_among_those_of_its_network(published: Path) -> None:
+    before = figures_of(published, "gpu")
+    (published / "gpu.json").write_text(json.dumps({**before, "rows": before["rows"][1:]}), encoding="utf-8")
+    runs.write_results("gpu", {**before, "rows": before["rows"][:1]})
+    publish.main()
+    assert figures_of(published, "gpu") == before
+
+
+def test_rows_of_another_gpu_replace_all_that_can_be_measured(published: Path) -> None:
+    before = figures_of(published, "gpu")
+    of_gpt = [row for row in before["rows"] if row["network"] == "gpt"]
+    runs.write_results("gpu", {**before, "device": "another", "rows": of_gpt})
+    with pytest.raises(SystemExit, match=r"build/benchmarks/gpu\.json.* delete"):
         publish.main()
+    assert figures_of(published, "gpu") == before
+    removed = {**before["rows"][0], "way": "removed"}
+    (published / "gpu.json").write_text(json.dumps({**before, "rows": [*before["rows"], removed]}), encoding="utf-8")
     runs.write_results("gpu", {**before, "device": "another"})
     publish.main()
-    assert figures_of(published, "gpu")["device"] == "another"
+    assert figures_of(published, "gpu") == {**before, "device": "another"}
+
+
+def test_the_page_of_a_gpu_counts_its_sessions() -> None:
+    measured = figures_of(runs.RESULTS, "gpu")
+    for row in measured["rows"]:
+        row["again"] = []
+    assert "sessions" not in gpu_page.page(measured)
+    first = measured["rows"][0]
+    first["again"] = [{key: first[key] for key in ("step_s", "predicted_s", "weights_sha256")} for _ in range(2)]
+    text = gpu_page.page(measured)
+    assert "up to 3." in text and "in all sessions: 1 of 1 ways" in text
 
 
 def test_where_a_page_fails_nothing_is_published(published: Path) -> None:
