@@ -214,15 +214,21 @@ class DataForm(Form):
             input=_form(data.inputs),
         )
 
+    @property
+    def constants(self) -> tuple[Normalisation | None, Normalisation | None]:
+        """How samples and targets are standardised; None: they are not."""
+        samples = self.input.normalisation if isinstance(self.input, SampleForm) else None
+        return samples, None if self.targets is None else self.targets.normalisation
+
     def standardise(self, data: Dataset) -> None:
         """Have the splits of these data standardised as this says, whatever their training file holds now. What their
         spec says itself stays: it may have been changed by hand."""
         if isinstance(self.input, SampleForm):
-            samples, targets = self.input.normalisation, data.train.target_normalisation
+            samples, targets = self.constants
             if data.section.normalise is not None:
                 samples = data.train.normalisation
-            if targets is not None and self.targets is not None:
-                targets = self.targets.normalisation
+            if targets is None or data.train.target_normalisation is None:
+                targets = data.train.target_normalisation
             data.standardise(samples, targets)
 
     def suits(self, data: Dataset) -> bool:
