@@ -59,10 +59,11 @@ class RowForm(Form):
     delimiter: str
     decimal: str
     wide: bool
+    alike: tuple[str, ...] = ()
 
     @property
     def reader(self) -> RowReader:
-        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide)
+        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide, self.alike)
 
 
 class SampleForm(Form):
@@ -275,13 +276,17 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
     if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
         picture = None
     rows = inputs.source.rows
+    row_form = None
+    if rows is not None:
+        form = rows.form
+        row_form = RowForm(
+            columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide, alike=rows.alike
+        )
     return SampleForm(
         shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
         numbers=inputs.split.shape.numbers,
         picture=PictureForm(**vars(picture)) if picture else None,
-        rows=None
-        if rows is None
-        else RowForm(columns=rows.columns, delimiter=rows.form.delimiter, decimal=rows.form.decimal, wide=rows.wide),
+        rows=row_form,
     )
