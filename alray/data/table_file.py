@@ -274,7 +274,7 @@ def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
 def _can_be_titles(cells: Sequence[str], values: NDArray[numpy.float64]) -> bool:
     """Whether the numbers of the first line can name columns, as years, wavelengths and the numbers of pixels do:
     several whole ones that ascend; three or more whole ones that descend, or any in equal steps. Rows have those too,
-    so fewer than `_MANY` of them are names only where none lies among the values of its column.
+    so fewer than `_MANY` numbers are names only where none lies among the values of its column.
 
     Args:
         cells: the first line as it is written.
@@ -283,11 +283,10 @@ def _can_be_titles(cells: Sequence[str], values: NDArray[numpy.float64]) -> bool
     first, others = values[0], values[1:]
     steps = numpy.diff(first)
     whole = all(cell.strip().isdecimal() for cell in cells)
-    if whole and len(steps) > 0 and steps.min() > 0:
-        return True
-    if len(steps) < 2 or steps[0] == 0:
-        return False
-    if not (whole and steps.max() < 0) and not numpy.allclose(steps, steps[0], rtol=_SAME_STEP, atol=0):
+    ordered = whole and len(steps) > 0 and steps.min() > 0
+    if not ordered and len(steps) > 1 and steps[0] != 0:
+        ordered = (whole and steps.max() < 0) or numpy.allclose(steps, steps[0], rtol=_SAME_STEP, atol=0)
+    if not ordered:
         return False
     return len(first) >= _MANY or not bool(((others.min(0) <= first) & (first <= others.max(0))).any())
 

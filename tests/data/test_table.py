@@ -110,7 +110,9 @@ def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
         assert len(opened(write_csv(tmp_path / "b.csv", rows, None), label_column=2).train) == len(rows)
 
 
-@pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,), (0.5, 1.0, 1.5), (9, 3, 1)])
+@pytest.mark.parametrize(
+    "first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,), (0.5, 1.0, 1.5), (9, 3, 1), (1, 5), (1, 5, 9, 12)]
+)
 def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tuple[float, ...]) -> None:
     """Names that are numbers are whole ones in order, or have equal steps; a few of these are unlike those below."""
     others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
