@@ -71,27 +71,57 @@ def column_number(column: Column, names: Sequence[str], path: Path, key: str) ->
 
     Args:
         names: the first line, as `plain` makes them.
-        key: that names the column, or the file that should have it.
+        key: that names the column.
 
     Raises:
         DataError: if there is no such column.
     """
-    if isinstance(column, int) and column < len(names):
-        return column
-    if isinstance(column, str) and plain(column) in names:
-        return list(names).index(plain(column))
+    found = _place(column, names)
+    if found is None:
+        meant = next((name for name in names if isinstance(column, int) and name.lstrip("0") == str(column)), None)
+        quoted = meant and f"a name that is a number is in quotes: '{meant}', in a shell as `\"{key}='{meant}'\"`"
+        raise _lacking(column, names, path, key, quoted)
+    return found
+
+
+def place_elsewhere(column: Column, training: Sequence[str], names: Sequence[str]) -> int | None:
+    """The number that a column of the training file has in another file; None if that does not have it. A name may have
+    other capitals there, if it is the only one that then fits and the training file does not have it too.
+
+    Args:
+        training: the names of the columns of the training file.
+        names: the first line of the other file.
+    """
+    found = _place(column, names)
+    if found is None and isinstance(column, str):
+        alike = [at for at, name in enumerate(names) if name.lower() == column.lower()]
+        if len(alike) == 1 and names[alike[0]] not in training:
+            return alike[0]
+    return found
+
+
+def number_elsewhere(column: Column, training: Sequence[str], names: Sequence[str], path: Path, key: str) -> int:
+    """As `place_elsewhere`. Raises DataError if the other file does not have the column.
+
+    Args:
+        key: that names the other file.
+    """
+    found = place_elsewhere(column, training, names)
+    if found is None:
+        raise _lacking(column, names, path, key)
+    return found
+
+
+def _place(column: Column, names: Sequence[str]) -> int | None:
+    if isinstance(column, int):
+        return column if column < len(names) else None
+    return list(names).index(plain(column)) if plain(column) in names else None
+
+
+def _lacking(column: Column, names: Sequence[str], path: Path, key: str, hint: str | None = None) -> DataError:
     what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
-    hint = f"the first line is {', '.join(f'`{name}`' for name in names[:MOST_SHOWN])}"
-    if meant := next((name for name in names if isinstance(column, int) and name.lstrip("0") == str(column)), None):
-        hint = f"a name that is a number is in quotes: '{meant}', in a shell as `\"{key}='{meant}'\"`"
-    raise DataError(f"there is no column {what}", file=str(path), line=1, key=key, hint=hint)
-
-
-def spelt_in(names: Sequence[str], column: Column) -> Column:
-    """A column of the training file as the first line of another file has it, perhaps in other capitals."""
-    if isinstance(column, int) or column in names:
-        return column
-    return next((name for name in names if name.lower() == column.lower()), column)
+    there = f"the first line is {', '.join(f'`{name}`' for name in names[:MOST_SHOWN])}"
+    return DataError(f"there is no column {what}", file=str(path), line=1, key=key, hint=hint or there)
 
 
 def require_apart(labels: Sequence[int], samples: Sequence[int], names: Sequence[str], path: Path, key: str) -> None:

@@ -59,10 +59,11 @@ class RowForm(Form):
     delimiter: str
     decimal: str
     wide: bool
+    alike: tuple[str, ...] = ()
 
     @property
     def reader(self) -> RowReader:
-        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide)
+        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide, self.alike)
 
 
 class SampleForm(Form):
@@ -214,15 +215,21 @@ class DataForm(Form):
             input=_form(data.inputs),
         )
 
+    @property
+    def constants(self) -> tuple[Normalisation | None, Normalisation | None]:
+        """How samples and targets are standardised; None: they are not."""
+        samples = self.input.normalisation if isinstance(self.input, SampleForm) else None
+        return samples, None if self.targets is None else self.targets.normalisation
+
     def standardise(self, data: Dataset) -> None:
         """Have the splits of these data standardised as this says, whatever their training file holds now. What their
         spec says itself stays: it may have been changed by hand."""
         if isinstance(self.input, SampleForm):
-            samples, targets = self.input.normalisation, data.train.target_normalisation
+            samples, targets = self.constants
             if data.section.normalise is not None:
                 samples = data.train.normalisation
-            if targets is not None and self.targets is not None:
-                targets = self.targets.normalisation
+            if targets is None or data.train.target_normalisation is None:
+                targets = data.train.target_normalisation
             data.standardise(samples, targets)
 
     def suits(self, data: Dataset) -> bool:
@@ -269,13 +276,17 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
     if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
         picture = None
     rows = inputs.source.rows
+    row_form = None
+    if rows is not None:
+        form = rows.form
+        row_form = RowForm(
+            columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide, alike=rows.alike
+        )
     return SampleForm(
         shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
         numbers=inputs.split.shape.numbers,
         picture=PictureForm(**vars(picture)) if picture else None,
-        rows=None
-        if rows is None
-        else RowForm(columns=rows.columns, delimiter=rows.form.delimiter, decimal=rows.form.decimal, wide=rows.wide),
+        rows=row_form,
     )

@@ -21,10 +21,10 @@ from alray.data.columns import (
     column_number,
     damaged_record,
     named_columns,
+    number_elsewhere,
     plain,
     require_apart,
     require_distinct,
-    spelt_in,
     without_name,
 )
 from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
@@ -52,7 +52,7 @@ class TableLayout:
             classes.
         labelled: whether there are labels; else there may be no column of them.
         form: of a CSV file.
-        trained: whether the columns are those of the training file, and not those that the spec names.
+        training: the names of the columns of the training file, whose columns these are; None: the spec names them.
     """
 
     header: bool | Literal["auto"] = "auto"
@@ -61,7 +61,7 @@ class TableLayout:
     targets: tuple[Column, ...] | None = None
     labelled: bool = True
     form: CsvForm = COMMAS
-    trained: bool = False
+    training: tuple[str, ...] | None = None
 
     def chosen(self, names: Sequence[str], path: Path, key: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The numbers of the columns of labels, one for classes and none if they are not `labelled`, and those of the
@@ -73,8 +73,8 @@ class TableLayout:
         """
 
         def at(column: Column, named_by: str) -> int:
-            if self.trained:
-                return column_number(spelt_in(names, column), names, path, key)
+            if self.training is not None:
+                return number_elsewhere(column, self.training, names, path, key)
             return column_number(column, names, path, f"data.{named_by}")
 
         if not self.labelled:
@@ -124,9 +124,8 @@ class TableLayout:
             tuple(train.columns[at] if named else at for at in numbers) for numbers in (train.targets, train.chosen)
         )
         header = self.header if named or self.header != "auto" else False
-        return TableLayout(
-            header, labels[0], columns, None if self.targets is None else labels, form=self.form, trained=True
-        )
+        targets = None if self.targets is None else labels
+        return TableLayout(header, labels[0], columns, targets, form=self.form, training=tuple(train.columns))
 
 
 @dataclass
@@ -168,16 +167,24 @@ class RowReader:
         columns: their names in order; without names their numbers in the training file, counted from 0.
         form: of CSV files.
         wide: whether rows stay float64 until they are standardised (`type_of`).
+        alike: names of other columns of the training file that differ from one of these in capitals alone: a file that
+            has such a column need not have the one that is meant.
     """
 
     columns: tuple[Column, ...]
     form: CsvForm
     wide: bool
+    alike: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, train: Rows, form: CsvForm, *, wide: bool) -> RowReader:
         """For the columns of a training file."""
-        return cls(tuple(train.columns[at] for at in train.chosen) if train.header else train.chosen, form, wide)
+        if not train.header:
+            return cls(train.chosen, form, wide)
+        columns = tuple(train.columns[at] for at in train.chosen)
+        lower = {name.lower() for name in columns}
+        others = (name for at, name in enumerate(train.columns) if at not in train.chosen)
+        return cls(columns, form, wide, tuple(name for name in others if name.lower() in lower))
 
     def read(self, path: Path) -> Iterator[tuple[str, Tensor]]:
         """The rows of a table, with or without labels. A name has the number of the line.
@@ -197,7 +204,8 @@ class RowReader:
             first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
             if len(first) == len(columns):
                 columns = tuple(range(len(columns)))
-        return TableLayout(named, None, columns, (), labelled=False, form=self.form, trained=True)
+        training = tuple(name for name in (*columns, *self.alike) if isinstance(name, str))
+        return TableLayout(named, None, columns, (), labelled=False, form=self.form, training=training)
 
 
 def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:
@@ -266,7 +274,7 @@ def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
 def _can_be_titles(cells: Sequence[str], values: NDArray[numpy.float64]) -> bool:
     """Whether the numbers of the first line can name columns, as years, wavelengths and the numbers of pixels do:
     several whole ones that ascend; three or more whole ones that descend, or any in equal steps. Rows have those too,
-    so fewer than `_MANY` of them are names only where none lies among the values of its column.
+    so fewer than `_MANY` numbers are names only where none lies among the values of its column.
 
     Args:
         cells: the first line as it is written.
@@ -275,11 +283,10 @@ def _can_be_titles(cells: Sequence[str], values: NDArray[numpy.float64]) -> bool
     first, others = values[0], values[1:]
     steps = numpy.diff(first)
     whole = all(cell.strip().isdecimal() for cell in cells)
-    if whole and len(steps) > 0 and steps.min() > 0:
-        return True
-    if len(steps) < 2 or steps[0] == 0:
-        return False
-    if not (whole and steps.max() < 0) and not numpy.allclose(steps, steps[0], rtol=_SAME_STEP, atol=0):
+    ordered = whole and len(steps) > 0 and steps.min() > 0
+    if not ordered and len(steps) > 1 and steps[0] != 0:
+        ordered = (whole and steps.max() < 0) or numpy.allclose(steps, steps[0], rtol=_SAME_STEP, atol=0)
+    if not ordered:
         return False
     return len(first) >= _MANY or not bool(((others.min(0) <= first) & (first <= others.max(0))).any())
 

@@ -149,6 +149,19 @@ class Attempt:
         )
 
 
+def of_final_weights(effective_records: Sequence[Record]) -> Sequence[Record]:
+    """The records without the work that an interrupted or failed run could not save: a resume does it again."""
+    events = [record for record in effective_records if isinstance(record, EventRecord) and record.event != "warning"]
+    if not events or events[-1].event not in ("interrupted", "failed"):
+        return effective_records
+    begun = [event for event in events if event.event in ("started", "resumed")]
+    saved = [*begun, *(record for record in effective_records if isinstance(record, CheckpointRecord))]
+    until = max((record.step for record in saved), default=0)
+    return [
+        record for record in effective_records if isinstance(record, EventRecord | PlanRecord) or record.step <= until
+    ]
+
+
 def split_attempts(records: Sequence[Record]) -> list[Attempt]:
     """The attempts that did any work, in order.
 

@@ -54,7 +54,7 @@ class ComparedRun:
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
         self._training_time = TrainingTime(folder.effective_records)
         # Many runs may be compared. So each keeps only what a comparison shows, a small part of a long run's records.
-        evaluated = [each.step for each in _evaluations(folder, self.figures)]
+        evaluated = [each.step for each in folder.evaluations]
         whole = {evaluated[-1] if evaluated else 0, self.figures.best.step if self.figures.best else 0}
         kept = [_compact(each, whole) for each in folder.effective_records if not isinstance(each, StepRecord)]
         self.folder: RunFolder = replace(folder, records=[], effective_records=kept)
@@ -94,7 +94,7 @@ class ComparedRun:
     @cached_property
     def evaluations(self) -> list[EvaluationRecord]:
         """Without those of work that an interrupted or failed run could not save."""
-        return _evaluations(self.folder, self.figures)
+        return self.folder.evaluations
 
     @property
     def chosen(self) -> EvaluationRecord | None:
@@ -185,11 +185,6 @@ class ComparedRun:
             self.figures.metric: self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
-
-
-def _evaluations(folder: RunFolder, figures: Figures) -> list[EvaluationRecord]:
-    records = folder.effective_records
-    return [each for each in records if isinstance(each, EvaluationRecord) and each.step <= figures.steps]
 
 
 def _compact(record: Record, whole: set[int]) -> Record:

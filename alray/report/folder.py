@@ -11,14 +11,22 @@ from alray.config.sections.task import DEFAULT, TASKS
 from alray.core.errors import CheckpointError, SpecError
 from alray.core.metric import Metric
 from alray.core.run_folder.metrics import METRICS
-from alray.core.run_folder.records import Record, Summary, effective, read, read_environment, read_summary
+from alray.core.run_folder.records import (
+    EvaluationRecord,
+    Record,
+    Summary,
+    effective,
+    read,
+    read_environment,
+    read_summary,
+)
 from alray.core.run_folder.store import no_such_run_folder
 from alray.core.storage.appended import was_appended
 from alray.core.storage.json_file import RESTORE, read_json
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import with_whole_plans
-from alray.report.attempts import split_attempts, timed_plan
+from alray.report.attempts import of_final_weights, split_attempts, timed_plan
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,11 @@ class RunFolder:
         """The metric of the task, whether or not the run has evaluated. Without a summary the spec tells it. Raises
         SpecError if the spec is damaged."""
         return self.summary.measures if self.summary else _metric_of(self.spec_text, str(self.path / "spec.yaml"))
+
+    @property
+    def evaluations(self) -> list[EvaluationRecord]:
+        """Without those of work that an interrupted or failed run could not save."""
+        return [record for record in of_final_weights(self.effective_records) if isinstance(record, EvaluationRecord)]
 
     @cached_property
     def timed_plan(self) -> Plan:

@@ -93,13 +93,13 @@ def losses(run: RunFolder) -> Exhibit:
 def accuracy(run: RunFolder) -> Exhibit:
     """The accuracy, or the metric of another task, at every evaluation: of the whole network on each set, and of the
     route of each depth. A route of depth n uses the first n components only. The table has those of the last
-    evaluation. Training samples are measured without augmentation. Of very many evaluations only some are drawn.
-    Source: records.jsonl."""
-    evaluations: Sequence[EvaluationRecord] = [
-        record for record in run.effective_records if isinstance(record, EvaluationRecord)
-    ]
+    evaluation. Evaluations of work that an interrupted or failed run could not save are left out. Training samples are
+    measured without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
+    evaluations: Sequence[EvaluationRecord] = run.evaluations
     if not evaluations:
-        return Exhibit(run.task_metric.heading, findings=("The run made no evaluation.",))
+        lost = any(isinstance(record, EvaluationRecord) for record in run.effective_records)
+        why = "No evaluation is of weights that the run has kept." if lost else "The run made no evaluation."
+        return Exhibit(run.task_metric.heading, findings=(why,))
     last = evaluations[-1]
     metric = METRICS[last.metric]
     evaluations = spaced(evaluations, _MOST_POINTS // max(3, len(last.per_depth)))

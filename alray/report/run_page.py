@@ -11,7 +11,7 @@ from typing import Any
 
 from alray.config.loading.yaml_text import write_yaml
 from alray.core.counting import counted
-from alray.core.run_folder.records import EvaluationRecord, Figures
+from alray.core.run_folder.records import Figures
 from alray.core.run_folder.store import has_checkpoint
 from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.figure import Exhibit, exhibits_of
@@ -59,7 +59,6 @@ class RunReport:
     def values(self) -> dict[str, Any]:
         """The values that the page shows next to the exhibits."""
         run = self.run
-        evaluations = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
         environment = (
             None
             if run.environment is None
@@ -70,7 +69,7 @@ class RunReport:
             "run": run,
             "facts": _facts(run, self.figures),
             "doubts": self.figures.doubts,
-            "tiles": _tiles(run, self.figures, evaluations),
+            "tiles": _tiles(run, self.figures),
             "tile_definitions": _OF_TILES,
             "reproduce": _reproduce(run),
             "given": None if given is None else write_yaml(given),
@@ -91,10 +90,10 @@ def _facts(run: RunFolder, figures: Figures) -> list[str]:
     return [*facts, f"seed {run.summary.seed}", ENGINES[run.summary.engine]] if run.summary else facts
 
 
-def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRecord]) -> list[tuple[str, str, str]]:
+def _tiles(run: RunFolder, figures: Figures) -> list[tuple[str, str, str]]:
     """The most important figures: name, value and what belongs to it."""
     test, of_test = None, "not evaluated"
-    if evaluations:
+    if evaluations := run.evaluations:
         last = evaluations[-1]
         is_final = run.summary is not None and last.step == figures.steps
         of = "of the final weights" if is_final else f"after {last.step:,} mini-batches"

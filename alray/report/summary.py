@@ -14,7 +14,6 @@ from alray.core.errors import printable
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import (
     AttemptSummary,
-    CheckpointRecord,
     EngineName,
     EvaluationRecord,
     EventRecord,
@@ -36,7 +35,7 @@ from alray.core.run_folder.store import checkpoint_folder, has_checkpoint
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
-from alray.report.attempts import Attempt, Timed, split_attempts, timed_plan, timed_with
+from alray.report.attempts import Attempt, Timed, of_final_weights, split_attempts, timed_plan, timed_with
 from alray.report.invariants import doubts_of
 from alray.runtime.stage.weights_hash import weights_sha256
 
@@ -113,7 +112,7 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         task_metric: for a run without an evaluation.
     """
     effective_records = effective(iter(records))
-    kept = _of_final_weights(effective_records)
+    kept = of_final_weights(effective_records)
     steps, epochs, samples = _progress(kept)
     attempts = split_attempts(effective_records)
     last = _last_of_stages(split_attempts(kept))
@@ -155,19 +154,6 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         failures=_failures(records),
         attempts=[_attempt(each, batch_size) for each in attempts if each.plan is not None and each.stage_records],
     )
-
-
-def _of_final_weights(effective_records: Sequence[Record]) -> Sequence[Record]:
-    """The records without the work that an interrupted or failed run could not save: a resume does it again."""
-    events = [record for record in effective_records if isinstance(record, EventRecord) and record.event != "warning"]
-    if not events or events[-1].event not in ("interrupted", "failed"):
-        return effective_records
-    begun = [event for event in events if event.event in ("started", "resumed")]
-    saved = [*begun, *(record for record in effective_records if isinstance(record, CheckpointRecord))]
-    until = max((record.step for record in saved), default=0)
-    return [
-        record for record in effective_records if isinstance(record, EventRecord | PlanRecord) or record.step <= until
-    ]
 
 
 def _progress(records: Sequence[Record]) -> tuple[int, float, int]:

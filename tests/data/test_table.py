@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyarrow import parquet
 import alray.data.table_file
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset
+from alray.data.form import DataForm, SampleForm
 from alray.data.opening import open_data
 from alray.data.table_file import TableLayout
 from alray.parts.sources.table.source import TableSource
@@ -44,6 +46,13 @@ def write_parquet(path: Path, columns: dict[str, Any]) -> Path:
 def opened(train: Path, **keys: Any) -> Dataset:
     section = {"source": "table", "train": train, "batch_size": 2, "validation_fraction": 0.0, **keys}
     return open_data(spec.Table(**section), seed=0, load=no_code)
+
+
+def read_by_a_run(data: Dataset, file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """The rows of a table to predict, read as the run folder of these data says."""
+    form = DataForm.model_validate_json(DataForm.of(data).model_dump_json()).input
+    assert isinstance(form, SampleForm) and form.rows is not None
+    return form.rows.reader.read(file)
 
 
 def values(data: Dataset) -> torch.Tensor:
@@ -101,7 +110,9 @@ def test_names_of_columns_may_be_numbers(tmp_path: Path) -> None:
         assert len(opened(write_csv(tmp_path / "b.csv", rows, None), label_column=2).train) == len(rows)
 
 
-@pytest.mark.parametrize("first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,), (0.5, 1.0, 1.5), (9, 3, 1)])
+@pytest.mark.parametrize(
+    "first", [(5.1, 3.5), (9, 3), (4, 4), (-1, 2), (5,), (0.5, 1.0, 1.5), (9, 3, 1), (1, 5), (1, 5, 9, 12)]
+)
 def test_a_rare_class_in_the_first_line_makes_no_names(tmp_path: Path, first: tuple[float, ...]) -> None:
     """Names that are numbers are whole ones in order, or have equal steps; a few of these are unlike those below."""
     others = [(*(number + place for place in range(len(first))), "ab"[number % 2]) for number in range(6)]
@@ -155,6 +166,53 @@ def test_a_file_without_a_column_of_the_training_file_is_named(tmp_path: Path) -
     with pytest.raises(DataError, match="no column `width`") as raised:
         opened(train, test=test, label_column="kind")
     assert raised.value.problems[0].key == "data.test"
+
+
+@pytest.mark.parametrize("names", ["T,label", "label,T,u"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_whose_other_spelling_is_another_column_is_missing(tmp_path: Path, names: str, ending: str) -> None:
+    """In a test file, and in a table to predict."""
+
+    def table(name: str, columns: str) -> Path:
+        cells = {column: [number, number + 1.5] for number, column in enumerate(columns.split(","))}
+        cells = {column: [0, 1] if column.lower() == "label" else column_of for column, column_of in cells.items()}
+        if ending == "parquet":
+            return write_parquet(tmp_path / f"{name}.parquet", cells)
+        return write_csv(tmp_path / f"{name}.csv", zip(*cells.values(), strict=True), tuple(cells))
+
+    train, other = table("train", "t,T,label"), table("other", names)
+    for columns in (None, ["t"]):
+        with pytest.raises(DataError, match="there is no column `t`") as raised:
+            opened(train, test=other, columns=columns)
+        assert raised.value.problems[0].key == "data.test"
+        with pytest.raises(DataError, match="there is no column `t`"):
+            list(read_by_a_run(opened(train, columns=columns), other))
+    assert len(list(read_by_a_run(opened(train), table("capitals", "T,t,LABEL")))) == 2
+
+
+def test_a_name_that_two_columns_fit_in_other_capitals_is_missing(tmp_path: Path) -> None:
+    train = write_csv(tmp_path / "a.csv", [(1, "u"), (2, "v")], ("Xy", "label"))
+    other = write_csv(tmp_path / "b.csv", [(1, 2, "u"), (3, 4, "v")], ("XY", "xy", "label"))
+    with pytest.raises(DataError, match="there is no column `Xy`"):
+        opened(train, test=other)
+
+
+def test_the_label_in_other_capitals_is_no_sample(tmp_path: Path) -> None:
+    train = write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("T", "t"))
+    other = write_csv(tmp_path / "b.csv", [(0, 5), (1, 6)], ("t", "u"))
+    with pytest.raises(DataError, match="there is no column `T`"):
+        list(read_by_a_run(opened(train, label_column="t"), other))
+
+
+def test_a_hint_about_quotes_is_for_keys_that_name_columns(tmp_path: Path) -> None:
+    train = write_csv(tmp_path / "a.csv", [(1, 2, 7, "u"), (3, 4, 7, "v")], None)
+    other = write_csv(tmp_path / "b.csv", [(3, 4, 5)], None)
+    with pytest.raises(DataError, match="number 3") as raised:
+        opened(train, test=other, label_column=3)
+    assert "in quotes" not in str(raised.value.problems[0].hint)
+    with pytest.raises(DataError, match="number 3") as raised:
+        opened(other, label_column=3)
+    assert "data.label_column='3'" in str(raised.value)
 
 
 def test_a_constant_column_stays_finite(tmp_path: Path) -> None:

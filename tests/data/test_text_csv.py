@@ -163,6 +163,12 @@ def test_a_test_file_has_the_columns_of_the_training_file(tmp_path: Path) -> Non
     write(tmp_path, "id,label,review\n7,ham,d\n", "test.csv")
     with pytest.raises(DataError, match=r"test\.csv:1: data\.test: there is no column `title`"):
         TextCsvSource(train=train, test=test, layout=TextFileLayout(label_column="label")).open("test")
+    for header in ("T,label", "x,T,label"):
+        train = write(tmp_path, "t,T,label\na,b,spam\nc,d,ham\n")
+        write(tmp_path, f"{header}\n{'e,' * header.count(',')}ham\n", "test.csv")
+        for layout in (TextFileLayout(label_column="label"), TextFileLayout(text_columns=("t",), label_column="label")):
+            with pytest.raises(DataError, match=r"test\.csv:1: data\.test: there is no column `t`"):
+                TextCsvSource(train=train, test=test, layout=layout).open("test")
     train = write(tmp_path, ",text,label\n0,a,spam\n1,b,ham\n")
     write(tmp_path, "0,c,ham\n", "test.csv")
     assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])

@@ -31,6 +31,7 @@ from alray.report.compare_page import ComparisonReport, depth_rows, training_row
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.folder import read_run
 from alray.report.make import make_report
+from alray.report.run_page import RunReport
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
 from alray.studies.figures.training import race
@@ -310,7 +311,13 @@ def test_engines_are_named_and_not_mixed(add: Add) -> None:
 
 
 def test_weights_that_a_failed_run_could_not_save_are_not_compared(add: Add) -> None:
-    comparison = compare_runs([add("a", (0.5, 0.5), status="failed")])
+    folder = add("a", (0.5, 0.5), status="failed")
+    report = RunReport(read_run(folder))
+    assert report.values["tiles"][0] == ("Test accuracy", "–", "not evaluated")
+    (shown,) = (each for each in report.exhibits if each.title == "Accuracy")
+    assert not shown.figures and not shown.tables
+    assert shown.findings == ("No evaluation is of weights that the run has kept.",)
+    comparison = compare_runs([folder])
     assert comparison.groups[0].score("test") is None
     assert score_table(comparison).rows[0][-3:] == ("–", "–", "–")
     assert not training_rows(comparison, "steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 
 from pydantic import BaseModel, ConfigDict
@@ -34,6 +35,11 @@ class DataIdentity(BaseModel):
     classes: str
     words: str | None
     contents: str | None
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all of it, as `environment.json` of a run has it."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     def changes(self, before: DataIdentity | None) -> dict[str, str]:
         """The differences between these data and those `before`: in words, by field. None: a checkpoint of an older

@@ -17,7 +17,6 @@ from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import MessageError, NodesLost, PlanError
-from alray.core.storage.location import Location
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.opening import check_pictures
 from alray.models.network import Network
@@ -105,9 +104,16 @@ class Planner:
             check_pictures(spec.data, code, spec.task)
         study = options.study
         if study is None:
-            workload = Workload.open(spec, code, trained=trained, for_plan=without_data, of_run=options.standardised_as)
+            workload = Workload.open(
+                spec,
+                code,
+                trained=trained,
+                for_plan=without_data,
+                of_run=options.standardised_as,
+                if_same_data=options.if_same_data,
+            )
         else:
-            workload = _open_trial(spec, code, study, options.standardised_as)
+            workload = _open_trial(spec, code, study, options)
         spec = workload.spec
         workload.require_same_model(options.model_sha256, "the recorded run", note)
         if isinstance(spec.data, OwnCode) and spec.data.source.startswith(OBJECT):
@@ -538,10 +544,10 @@ def _evaluation_batches(workload: Workload) -> int:
     return sum(len(EvaluationBatches(data, split)) for split in measured if data.splits.get(split) is not None)
 
 
-def _open_trial(spec: Spec, code: UserCode, study: Path, of_run: Location | None) -> Workload:
+def _open_trial(spec: Spec, code: UserCode, study: Path, options: Options) -> Workload:
     """The workload of a trial. The study keeps what is found of its encoders."""
     known = partial(cached_encoders, study / "costs", spec, code)
-    workload = Workload.open(spec, code, known=known, of_run=of_run)
+    workload = Workload.open(spec, code, known=known, of_run=options.standardised_as, if_same_data=options.if_same_data)
     cache_encoders(study / "costs", workload.spec, code, workload.network.blocks)
     return workload
 

@@ -51,7 +51,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,
-        "data_sha256": sha256(workload.facts.identity.model_dump_json().encode()),
+        "data_sha256": workload.facts.identity.sha256,
         "spec_sha256": [*before, sha256(text.encode())],
     }
     if names := names_of(workload.spec):
@@ -67,13 +67,18 @@ def describe_stages(run_dir: Location, surroundings: dict[str, Any]) -> None:
     write_json(run_dir / "environment.json", {**(read_environment(run_dir) or {}), **surroundings})
 
 
+def has_own_spec(run_dir: Location) -> bool:
+    """Whether `spec.yaml` is what alray wrote. Folders of older versions do not tell."""
+    known = (read_environment(run_dir) or {}).get("spec_sha256")
+    return known is None or sha256((run_dir / "spec.yaml").read_bytes()) in known
+
+
 def require_own_spec(run_dir: Location) -> None:
-    """Raise SpecError if `spec.yaml` is not what alray wrote. Folders of older versions do not tell."""
-    file, known = run_dir / "spec.yaml", (read_environment(run_dir) or {}).get("spec_sha256")
-    if known is not None and sha256(file.read_bytes()) not in known:
+    """Raise SpecError if `spec.yaml` is not what alray wrote."""
+    if not has_own_spec(run_dir):
         raise SpecError(
             "spec.yaml was changed since alray wrote it",
-            file=str(file),
+            file=str(run_dir / "spec.yaml"),
             hint="restore it, and give changes as overrides",
         )
 

@@ -4,7 +4,7 @@ what it writes, and never what it computes."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,14 +25,15 @@ from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import Summary, read, read_summary
 from alray.core.run_folder.store import checkpoint_folder, data_of, latest_manifest, require_run_dir
 from alray.core.storage.location import Location
+from alray.data.form import form_in
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.planner.micro_batches import as_saved
-from alray.runtime.runner.provenance import require_own_spec
+from alray.runtime.runner.provenance import has_own_spec, require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.checkpoint import read_checked
-from alray.runtime.workload import Workload
+from alray.runtime.workload import DataFacts, Workload
 
 _FREE = (
     "name",
@@ -86,13 +87,18 @@ class Resumed:
 
     @property
     def keeps_samples(self) -> bool:
-        """Whether samples and targets become inputs of the network as before: other data, or another task, need not."""
+        """Whether samples and targets of the same data become inputs of the network as before: with other keys, or for
+        another task, they need not. What a hand changed in `spec.yaml` is not known."""
         if not self.allow_change:
             return True
         tasks = [(spec.task.kind, spec.task.standardises) for spec in (self.before, self.spec)]
-        before, after = (spec.data.model_dump(mode="json") for spec in (self.before, self.spec))
-        return tasks[0] == tasks[1] and all(
-            _free(key, self.spec) or key.startswith(_OF_MINI_BATCHES) for key, *_ in _differences(before, after, "data")
+        before, after = (spec.model_dump(mode="json", include={"data", "seed"}) for spec in (self.before, self.spec))
+        return (
+            has_own_spec(self.run_dir)
+            and tasks[0] == tasks[1]
+            and all(
+                _free(key, self.spec) or _is_under(key, _OF_MINI_BATCHES) for key, *_ in _differences(before, after)
+            )
         )
 
     @classmethod
@@ -219,6 +225,7 @@ class Resumed:
         total_steps = workload.total_steps
         self.require_longer(total_steps)
         self._compare_data(workload.facts.identity, note)
+        self._compare_constants(workload.facts, note)
         summary = read_summary(self.run_dir)
         if self.manifest is None or summary is None:
             return None
@@ -254,6 +261,15 @@ class Resumed:
         if "words" not in changes:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
+
+    def _compare_constants(self, data: DataFacts, note: Callable[[str], None]) -> None:
+        """Note it if samples or targets are standardised otherwise than before."""
+        form = form_in(self.run_dir)
+        if self.trained and form is not None and form.constants != (data.normalisation, data.target_normalisation):
+            note(
+                "the weights will not be those of an unbroken run: samples or targets are standardised by other means "
+                "and deviations than before"
+            )
 
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
@@ -464,7 +480,12 @@ def _free(key: str, spec: Spec) -> bool:
     if key in _LENGTH:
         # A decay that ends with the run would take another course.
         return not spec.lr_schedule.ends_with_run
-    return any(key == free or key.startswith(free.rstrip(".") + ".") for free in (*_FREE, *_file_keys(spec)))
+    return _is_under(key, (*_FREE, *_file_keys(spec)))
+
+
+def _is_under(key: str, sections: Iterable[str]) -> bool:
+    """Whether a key is one of these, or in the section of one."""
+    return any(key == each or key.startswith(each.rstrip(".") + ".") for each in sections)
 
 
 def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:

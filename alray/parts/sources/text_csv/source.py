@@ -16,10 +16,11 @@ from alray.data.columns import (
     counts_columns,
     damaged_record,
     named_columns,
+    number_elsewhere,
+    place_elsewhere,
     plain,
     require_apart,
     require_distinct,
-    spelt_in,
     without_name,
 )
 from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
@@ -122,7 +123,7 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
         label, texts = train.label, train.chosen
     else:
         label, *others = (
-            column_number(spelt_in(names, train.columns[at]), names, path, key) for at in (train.label, *train.chosen)
+            number_elsewhere(train.columns[at], train.columns, names, path, key) for at in (train.label, *train.chosen)
         )
         texts = tuple(others)
     notes: tuple[str, ...] = ()
@@ -157,7 +158,9 @@ def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table |
         return True
     if train is not None:
         chosen = (train.columns[at] for at in (train.label, *train.chosen))
-        return bool(train.header) and all(spelt_in(names, column) in names for column in chosen)
+        return bool(train.header) and all(
+            place_elsewhere(column, train.columns, names) is not None for column in chosen
+        )
     if counts_columns(names):
         return True
     return True if layout.label_column is None and _LABEL in map(str.lower, names) else None
