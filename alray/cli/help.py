@@ -23,6 +23,7 @@ GROUPS = {
         "validate": "alray validate mine.yaml --deep",
         "plan": "alray plan mine.yaml --compare",
         "fit": "alray fit mine.yaml --devices 4x24GB",
+        "crossover": "alray crossover mine.yaml --probe",
         "probe": "alray probe mine.yaml --output costs.json",
         "methods": "alray methods",
         "schema": "alray schema",

@@ -180,10 +180,11 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_FORMATS),
-            help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
-            "weights of a whole model under its names: a file for torch.load, a folder for "
-            "torch.distributed.checkpoint, a folder with model.safetensors, or one that transformers loads.",
+            metavar="FORMAT",
+            help="safetensors: weights for `alray predict`; torch_export: a graph for torch.export.load; onnx: a graph "
+            "for ONNX runtimes; or the weights of a whole model under its names: state_dict, a file for torch.load; "
+            "dcp, a folder for torch.distributed.checkpoint; safetensors_folder, with model.safetensors; pretrained, a "
+            "folder that transformers loads.",
             autocompletion=_formats,
             show_default=False,
         ),
