@@ -204,7 +204,7 @@ class Mine:
     classes = ("a", "b")
     @property
     def normalisation(self):
-        return Normalisation((self.mixture, 0.0), (1.0, 1.0))
+        return Normalisation([self.mixture, 0.0], [1.0, 1.0])
     def open(self, split):
         return torch.utils.data.TensorDataset(torch.randn(60, 2), torch.arange(60) % 2) if split == "train" else None
 """
@@ -215,5 +215,6 @@ def test_an_argument_of_an_own_class_that_begins_as_another_key_decides_them(cap
     data = {"source": "python:mine.Mine", "batch_size": 10, "validation_fraction": 0.5, "mixture": 1.0}
     spec = {**KEYS, "data": data, "model": MODEL, "run": {"epochs": 1}}
     run = alray.run(spec, inline=True, output="run", progress=False)
-    assert STANDARDISED_ANEW in gone_on(run, capsys, **{"data.mixture": 100.0})
+    assert STANDARDISED_ANEW not in gone_on(run, capsys)
+    assert STANDARDISED_ANEW in gone_on(run, capsys, **{"run.epochs": 3, "data.mixture": 100.0})
     assert constants("run")[0] == [100.0, 0.0]

@@ -25,7 +25,8 @@ from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import Summary, read, read_summary
 from alray.core.run_folder.store import checkpoint_folder, data_of, latest_manifest, require_run_dir
 from alray.core.storage.location import Location
-from alray.data.form import form_in
+from alray.data.dataset import Dataset
+from alray.data.form import DataForm, form_in
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
@@ -33,7 +34,7 @@ from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import has_own_spec, require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.checkpoint import read_checked
-from alray.runtime.workload import DataFacts, Workload
+from alray.runtime.workload import Workload
 
 _FREE = (
     "name",
@@ -225,7 +226,7 @@ class Resumed:
         total_steps = workload.total_steps
         self.require_longer(total_steps)
         self._compare_data(workload.facts.identity, note)
-        self._compare_constants(workload.facts, note)
+        self._compare_constants(workload.data, note)
         summary = read_summary(self.run_dir)
         if self.manifest is None or summary is None:
             return None
@@ -262,10 +263,10 @@ class Resumed:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
 
-    def _compare_constants(self, data: DataFacts, note: Callable[[str], None]) -> None:
+    def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""
         form = form_in(self.run_dir)
-        if self.trained and form is not None and form.constants != (data.normalisation, data.target_normalisation):
+        if self.trained and form is not None and form.constants != DataForm.of(data).constants:
             note(
                 "the weights will not be those of an unbroken run: samples or targets are standardised by other means "
                 "and deviations than before"
