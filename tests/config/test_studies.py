@@ -299,6 +299,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["3 axes.seed", "4 verdicts[0].of.seed"]),
         (study(verdicts="[{claim: a, figure: critical_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
         (study(verdicts="[{claim: a, figure: largest_useful_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
+        (study(verdicts="[{claim: a, figure: {steps: 1}, above: 1}]"), ["3 verdicts[0].figure"]),
         (study(target="{metric: validation_error, below: 0.5}", verdicts="[{claim: a, figure: growth_of_best_rate}]"),
          ["4 verdicts[0].figure"]),
         (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: critical_batch_size, minus: [{seed: 1}], above: 1}]"),

@@ -247,8 +247,8 @@ class Verdict(Section):
     @field_validator("figure", mode="before")
     @classmethod
     def _is_known(cls, figure: object) -> object:
-        if figure in _FIGURES_THAT_WENT:
-            raise refusal(f"the figure `{figure}` went", _FIGURES_THAT_WENT[str(figure)])
+        if isinstance(figure, str) and figure in _FIGURES_THAT_WENT:
+            raise refusal(f"the figure `{figure}` went", _FIGURES_THAT_WENT[figure])
         return figure
 
     @model_validator(mode="after")
