@@ -158,7 +158,8 @@ def resume_run(
 
             engine.require_not_failed()
             observer.doing("opening the data")
-            of_run = replace(options, standardised_as=resumed.run_dir if resumed.keeps_samples else None)
+            standardised_as = resumed.run_dir if resumed.keeps_samples else None
+            of_run = replace(options, standardised_as=standardised_as, begun=resumed.begun)
             planner = Planner.open(resumed.spec, code, of_run, note=observer.note, trained=resumed.trained)
             if not allow_change:
                 planner.workload.require_same_model(model_of(resumed.run_dir), "this run", observer.note)
