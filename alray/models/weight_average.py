@@ -84,9 +84,15 @@ class WeightAverage:
         self._means = _copies(averaged(self._module)) if trained else {}
         go_on_with(self._module, trained)
 
-    def state_bytes(self) -> int:
-        """Bytes of the average."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in averaged(self._module).values())
+    def state_bytes(self, *, late: bool) -> int:
+        """Bytes of the average.
+
+        Args:
+            late: an update comes after forwards of the next mini-batch, so buffers are kept for it (`keep_buffers`).
+        """
+        held = averaged(self._module).values()
+        copies = [*held, *(each for each in held if late and not isinstance(each, nn.Parameter))]
+        return sum(tensor.numel() * tensor.element_size() for tensor in copies)
 
 
 def averaged(module: nn.Module) -> dict[str, torch.Tensor]:

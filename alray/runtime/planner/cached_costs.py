@@ -21,6 +21,7 @@ from alray.core.storage.json_file import read_json
 from alray.models.encoder import EncoderFacts
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import Costs
+from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device.devices import environment
 from alray.runtime.probe.measure import Surroundings
 
@@ -85,6 +86,8 @@ def _key(spec: Spec, code: UserCode, surroundings: Surroundings) -> str:
     }
     around = {**asdict(surroundings), "device": surroundings.device.type}
     around |= {"precision": spec.run.precision, "compile": spec.run.compile}
+    if spec.optimizer.ema_decay is not None:  # then late gradients have copies of buffers
+        around["late"] = SCHEDULES[spec.schedule].gradient_delay > 0
     if spec.pipeline.messages is not None:
         around["messages"] = spec.pipeline.messages.model_dump(mode="json")
     return _short_hash([described, around, environment(surroundings.device), packages_of(spec), _own_code(spec, code)])

@@ -70,6 +70,8 @@ class Planner:
     """
 
     workload: Workload
+    begun: tuple[int, ...] | None = None
+    """The partition of a run that goes on: kept for as many stages, where another partition gives other weights."""
 
     @classmethod
     def open(
@@ -132,7 +134,7 @@ class Planner:
             note(line)
         if rest := rest_note(workload):
             note(rest)
-        return cls(replace(workload, spec=spec))
+        return cls(replace(workload, spec=spec), options.begun)
 
     def costs(
         self,
@@ -216,45 +218,24 @@ class Planner:
         spec = self.workload.spec
         for line in _plan_notes(spec, costs, one_process=one_process):
             note(line)
-        return self._plan(
-            costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
-        )
+        return self._plan(costs, spec.pipeline.stages, spec.replicas.count, one_process=one_process)
 
-    def plan_for(
-        self,
-        costs: Costs,
-        stages: int,
-        replicas: int,
-        found: StageDevices | None = None,
-        *,
-        begun: Plan | None = None,
-    ) -> Plan:
+    def plan_for(self, costs: Costs, stages: int, replicas: int, found: StageDevices | None = None) -> Plan:
         """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
 
         Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
         up to rounding with backpropagation, unless messages are compressed between stages alone. Another number of
         replicas gets new shares and rounds the gradients' sums differently.
-
-        Args:
-            begun: the plan of a run that goes on. Where another partition gives other weights, its one is kept.
         """
-        pipeline = self.workload.spec.pipeline
-        partition = pipeline.partition if stages == pipeline.stages else "auto"
-        if begun is not None and stages == begun.stages and pipeline.rounds_where_stages_end:
-            partition = begun.partition
-        return self._plan(costs, stages, partition, replicas, found=found)
+        return self._plan(costs, stages, replicas, found=found)
 
-    def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note, *, begun: Plan | None = None) -> Plan:
-        """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's.
-
-        Args:
-            begun: as for `plan_for`.
-        """
+    def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
+        """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
         if (found := engine.find_devices(plan, costs, self._speed_test, note)) is None:
             return plan
         for line in found.lines:
             note(line)
-        return self.plan_for(costs, plan.stages, plan.replicas, found, begun=begun)
+        return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if all are."""
@@ -264,8 +245,9 @@ class Planner:
                 "no node is left that can hold a stage", hint="bring nodes back, then `alray resume` the run"
             )
         unchanged = (stages, replicas) == (before.stages, before.replicas)
-        plan = before if unchanged else self.plan_for(costs, stages, replicas, begun=before)
-        plan = self.fitted(plan, costs, engine, note, begun=before)
+        going_on = replace(self, begun=before.partition)
+        plan = before if unchanged else going_on.plan_for(costs, stages, replicas)
+        plan = going_on.fitted(plan, costs, engine, note)
         if replicas != before.replicas:
             note(
                 f"there is room for {replicas} of {before.replicas} replicas: "
@@ -442,7 +424,6 @@ class Planner:
         self,
         costs: Costs,
         stages: int,
-        partition: str | Sequence[int],
         replicas: int,
         *,
         one_process: bool = False,
@@ -471,7 +452,7 @@ class Planner:
         )
         plan = make_plan(
             setting,
-            partition,
+            self._partition(stages),
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
@@ -487,6 +468,14 @@ class Planner:
             basis=basis_of(setting.costs, machines, replicas=replicas),
         )
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
+
+    def _partition(self, stages: int) -> str | Sequence[int]:
+        """What the spec asks for, or what the run began with where it must stay."""
+        spec, pipeline = self.workload.spec, self.workload.spec.pipeline
+        begun = self.begun if pipeline.rounds_where_stages_end else None
+        if begun is not None and len(begun) == stages * spec.virtual_stages:
+            return begun
+        return pipeline.partition if stages == pipeline.stages else "auto"
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""

@@ -18,6 +18,7 @@ from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.machines import BEST, USUAL, WORST, Device, Reached
+from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
 from alray.runtime.probe.component_memory import component_memory
 from alray.runtime.probe.operations import Operation, OperationCounter, seconds_on
@@ -242,7 +243,9 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
     gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
-    optimizer_bytes += 0 if component.weight_average is None else component.weight_average.state_bytes()
+    if component.weight_average is not None:
+        late = SCHEDULES[network.spec.schedule].gradient_delay > 0
+        optimizer_bytes += component.weight_average.state_bytes(late=late)
     synchronise = network.spec.replicas.synchronise
     if network.spec.replicas.count > 1 and synchronise != "every_step":
         optimizer_bytes += synchronise.copies * gradient_bytes  # of the outer optimizer

@@ -4,11 +4,12 @@ what it writes, and never what it computes."""
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from alray.config.loading.data_files import keys_of_files, missing_files
 from alray.config.loading.inputs import load_own_spec, names_code
@@ -28,7 +29,7 @@ from alray.core.storage.location import Location
 from alray.data.dataset import Dataset
 from alray.data.form import DataForm, form_in
 from alray.planning.prediction.plan import Plan
-from alray.planning.prediction.recorded import with_whole_plans
+from alray.planning.prediction.recorded import recorded_plans, with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import has_own_spec, require_own_spec
@@ -65,6 +66,7 @@ _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
+_PARTITION = "pipeline.partition"
 _ROUNDED = "messages are rounded where a stage ends"
 
 
@@ -81,6 +83,8 @@ class Resumed:
     """Whether the run may become another one."""
     locations: SourceLocations
     """Where the values of `spec` are, in the run folder and on the command line."""
+    begun: tuple[int, ...] | None
+    """The partition that is kept although `auto` would measure anew, for another one gives other weights; else None."""
 
     @property
     def trained(self) -> bool:
@@ -103,23 +107,36 @@ class Resumed:
         )
 
     @classmethod
-    def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
-        """Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if
+    def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool, again: bool = False) -> Resumed:
+        """The run with these overrides, to go on from its last checkpoint.
+
+        Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if
         an override changes the mathematics of the run, unless `allow_change` is set. Raises DataError if files of the
-        data are not there."""
+        data are not there.
+
+        Args:
+            again: to be done from its beginning instead.
+        """
         run_dir = require_run_dir(run_dir)
         if not allow_change:
             require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
         manifest = latest_manifest(run_dir)
-        before = _with_partition(as_saved(load_own_spec(run_dir).spec), manifest)
+        before = as_saved(load_own_spec(run_dir).spec)
+        if again:
+            kept = _first_partition(run_dir, before) if before.pipeline.rounds_where_stages_end else None
+        else:
+            kept = None if manifest is None else tuple(manifest["partition"])
         loaded = _with_overrides(file, overrides, before)
-        after = _with_partition(loaded.spec, manifest)
+        after = loaded.spec
+        was = _Ends.before(before, kept)
+        now = _Ends.after(after, before, was, overrides)
         if not allow_change:
-            _refuse_changes(before, after, run_dir)
+            _refuse_changes(before, after, run_dir, was, now)
         with loaded.locations.locating():
             _require_files(after)
-        return cls(run_dir, before, after, manifest, allow_change, loaded.locations)
+        begun = kept if after.pipeline.rounds_where_stages_end and was == now else None
+        return cls(run_dir, before, after, manifest, allow_change, loaded.locations, begun)
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
@@ -137,7 +154,7 @@ class Resumed:
                 file=str(run_dir),
                 hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *file_keys))} may change; or start a new run",
             )
-        return cls.open(run_dir, overrides, allow_change=False)
+        return cls.open(run_dir, overrides, allow_change=False, again=True)
 
     def code(self, *, allow: bool, objects: Objects = NO_OBJECTS) -> UserCode:
         """The user's code of the run.
@@ -287,7 +304,12 @@ class Resumed:
             else change
             for key, change in _changes_of_keys(self.before, self.spec).items()
         ]
-        of_pipeline = _changes_of_pipeline(self.before, self.spec)
+        of_pipeline = _changes_of_pipeline(
+            self.before,
+            self.spec,
+            _Ends.before(self.before, tuple(self.manifest["partition"])),
+            _Ends.of(self.spec, plan.partition, self.spec.pipeline.stages),
+        )
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
             for change in (*changes, *of_pipeline)
@@ -296,12 +318,6 @@ class Resumed:
             notes.append(
                 "all replicas continue from the mean of the weights and the optimizers of replica 0: the run was "
                 f"on {counted(self.before.replicas.count, 'replica')}"
-            )
-        partitions = [list(each) for each in (self.manifest["partition"], plan.partition)]
-        if self.spec.pipeline.rounds_where_stages_end and not of_pipeline and partitions[0] != partitions[1]:
-            notes.append(
-                f"the weights will not be those of an unbroken run: {_ROUNDED}, and the partition was {partitions[0]}, "
-                f"is {partitions[1]}"
             )
         recorded = self.manifest["environment"]
         changed = [
@@ -385,26 +401,66 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Loade
     return load([f"{_MICRO_BATCHES}=null", *overrides])
 
 
-def _with_partition(spec: Spec, manifest: dict[str, Any] | None) -> Spec:
-    """The spec with the checkpoint's partition in place of `auto`, where another partition gives other weights: costs
-    that are measured anew may make another one."""
-    pipeline = spec.pipeline
-    if manifest is None or pipeline.partition != "auto" or not pipeline.rounds_where_stages_end:
-        return spec
-    partition = tuple(manifest["partition"])
-    if len(partition) != pipeline.stages * spec.virtual_stages:
-        return spec
-    return spec.model_copy(update={"pipeline": pipeline.model_copy(update={"partition": partition})})
+class _Ends(NamedTuple):
+    """What says where a stage ends: the components of each virtual stage, and the virtual stages of each stage."""
+
+    partition: str | tuple[int, ...]
+    held: list[list[int]]
+
+    @classmethod
+    def of(cls, spec: Spec, partition: str | tuple[int, ...], stages: int) -> _Ends:
+        schedule = SCHEDULES[spec.schedule]
+        return cls(partition, [schedule.held(stage, stages, spec.virtual_stages) for stage in range(stages)])
+
+    @classmethod
+    def before(cls, before: Spec, kept: tuple[int, ...] | None) -> _Ends:
+        """Those of the run until now, whose last checkpoint may have fewer stages than its spec: a node may be lost.
+
+        Args:
+            kept: the partition that it had; None if it has not begun.
+        """
+        if kept is None:
+            return cls.of(before, before.pipeline.partition, before.pipeline.stages)
+        return cls.of(before, kept, len(kept) // before.virtual_stages)
+
+    @classmethod
+    def after(cls, after: Spec, before: Spec, was: _Ends, overrides: list[str]) -> _Ends:
+        """Those of the run from now on, as far as they are known before it is planned.
+
+        A partition that has a name stays the one it was. Only an `auto` that the overrides ask for is cut anew.
+
+        Args:
+            was: as `before` gives them.
+        """
+        partition, stages = after.pipeline.partition, after.pipeline.stages
+        requested = {override.partition("=")[0].strip() for override in overrides}
+        anew = partition == "auto" and requested & {"pipeline", _PARTITION}
+        kept = cls.of(after, was.partition, stages)
+        if kept == was and isinstance(partition, str) and partition == before.pipeline.partition and not anew:
+            return kept
+        return cls.of(after, partition, stages)
 
 
-def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
+def _first_partition(run_dir: Location, before: Spec) -> tuple[int, ...] | None:
+    """The partition on which a run began, if its spec still asks for it: a resume may have been allowed to change it.
+    None also if it has not begun."""
+    first = recorded_plans(run_dir / "records.jsonl").get(0)
+    if first is None:
+        return None
+    partition, pipeline = first.partition, before.pipeline
+    if len(partition) != pipeline.stages * before.virtual_stages:
+        return None
+    return partition if isinstance(pipeline.partition, str) or pipeline.partition == partition else None
+
+
+def _refuse_changes(before: Spec, after: Spec, run_dir: Location, was: _Ends, now: _Ends) -> None:
     """Raise SpecError if the two specs do not compute the same."""
     changes = list(_changes_of_keys(before, after).values())
     keep = "leave them as they were"
-    of_pipeline = _changes_of_pipeline(before, after)
+    of_pipeline = _changes_of_pipeline(before, after, was, now)
     if of_pipeline:
         changes += of_pipeline
-        keep = f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
+        keep = _how_to_keep(before, after, was)
     if changes:
         hint = f"{keep}, start a new run, or pass --allow-change"
         if _arguments(before) != _arguments(after):
@@ -425,11 +481,11 @@ def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
     return changes
 
 
-def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
-    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, how wide text is padded, and
-    whether gradients are late.
+def _changes_of_pipeline(before: Spec, after: Spec, was: _Ends, now: _Ends) -> list[str]:
+    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, how wide text is padded,
+    whether gradients are late, and where messages are rounded.
 
-    Partition, stages, virtual stages and else the order of work do not: random numbers are drawn from seed, component,
+    Else partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component,
     step and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that
     order.
     """
@@ -451,15 +507,27 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
         changes.append(f"{change} (the gradients of one of them are an update late)")
     if after.pipeline.messages != before.pipeline.messages:
         changes.append("`pipeline.messages` (what components send each other would be rounded otherwise)")
-    elif after.pipeline.rounds_where_stages_end and _ends(before) != _ends(after):
-        changes.append(f"`pipeline.partition` ({_ROUNDED})")
+    elif after.pipeline.rounds_where_stages_end and was != now:
+        partitions = [each if isinstance(each, str) else list(each) for each in (was.partition, now.partition)]
+        values = "" if partitions[0] == partitions[1] else f" from {partitions[0]} to {partitions[1]}"
+        changes.append(f"`{_PARTITION}`{values} ({_ROUNDED})")
     return changes
 
 
-def _ends(spec: Spec) -> tuple[Any, list[list[int]]]:
-    """What says where a stage ends: the components of each virtual stage, and the virtual stages of each stage."""
-    stages, schedule = spec.pipeline.stages, SCHEDULES[spec.schedule]
-    return spec.pipeline.partition, [schedule.held(stage, stages, spec.virtual_stages) for stage in range(stages)]
+def _how_to_keep(before: Spec, after: Spec, was: _Ends) -> str:
+    """What a user can do so that `_changes_of_pipeline` finds none, in words for a hint."""
+    pipeline, stages = before.pipeline, len(was.held)
+    if not (pipeline.rounds_where_stages_end or after.pipeline.messages != pipeline.messages):
+        return f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
+    kept = "leave stages, partition, schedule, micro-batches and messages as they were"
+    if stages == pipeline.stages or len(was.partition) != stages * before.virtual_stages:
+        return kept
+    keys = [f"pipeline.stages={stages}"]
+    if before.virtual_stages > 1:
+        keys.append(f"pipeline.virtual_stages={before.virtual_stages}")
+    if not isinstance(pipeline.partition, str):
+        keys.append(f"{_PARTITION}={list(was.partition)}")
+    return f"{kept} at the last checkpoint, with {shlex.join(keys)}"
 
 
 def _overrides_that_keep(before: Spec, after: Spec) -> str:

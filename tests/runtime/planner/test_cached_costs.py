@@ -38,6 +38,20 @@ def test_only_what_changes_the_costs_is_measured_again(make_planner: Callable[..
     assert measured == [8, 4, 8, 8]
 
 
+def test_late_gradients_hold_more_beside_an_average(make_planner: Callable[..., Planner], tmp_path: Path) -> None:
+    """So a study whose trials differ in the schedule does not share their costs."""
+
+    def optimizer_bytes(schedule: str) -> int:
+        pipeline = f"pipeline={{stages: 2, micro_batches: 4, micro_batch_norm: accept, schedule: {schedule}}}"
+        planner = make_planner("method=backpropagation", "optimizer.ema_decay=0.9", pipeline)
+        around = planner.surroundings(one_process=False)
+        spec, code = planner.workload.spec, planner.workload.code
+        costs = cached_costs(tmp_path, spec, code, around, lambda: planner.costs(probe=False))
+        return costs.components[0].optimizer_bytes
+
+    assert optimizer_bytes("1f1b") < optimizer_bytes("2bw")
+
+
 def test_a_study_keeps_what_is_measured(
     make_planner: Callable[..., Planner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,17 @@ def test_optimizer_bytes_follow_the_optimizer(make_workload, optimizer):
     assert first.optimizer_bytes == (4 * first.parameters if "momentum" in optimizer else 0)
 
 
+def test_an_average_of_late_gradients_keeps_buffers_for_the_update(make_workload):
+    """The mean and the variance of batch normalisation, of 4 channels; 2bw takes the next mini-batch before it."""
+    pipeline = "pipeline={stages: 2, micro_batches: 4, micro_batch_norm: accept, schedule: %s}"
+    keys = ("method=backpropagation", "optimizer.ema_decay=0.9")
+    late, on_time = (
+        estimate(make_workload(*keys, pipeline % schedule)).components[0].optimizer_bytes
+        for schedule in ("2bw", "1f1b")
+    )
+    assert late - on_time == 4 * (4 + 4)
+
+
 @pytest.mark.few
 @pytest.mark.parametrize("kind", ["lamb", "muon"])
 def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):

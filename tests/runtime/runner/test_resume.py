@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -171,17 +172,56 @@ ROUNDED = "pipeline.messages={compression: int8, where: stages}"
 def test_where_stages_round_a_partition_that_was_found_is_kept_or_missed(tmp_path) -> None:
     run_dir = started(tmp_path, *ON_TWO, ROUNDED)
     assert notes(run_dir, partition=(2, 2), on_cpu=True) == []
-    assert resumed(run_dir) == resumed(run_dir, "pipeline.partition=[2, 2]")
-    assert Resumed.again(run_dir, []).spec.pipeline.partition == (2, 2)
-    with pytest.raises(SpecError, match=r"`pipeline.partition` \(messages are rounded"):
-        resumed(run_dir, "pipeline.stages=3")
+    kept = Resumed.open(run_dir, [], allow_change=False)
+    assert (kept.begun, kept.spec.pipeline.partition) == ((2, 2), "auto")  # it stays written
+    assert resumed(run_dir, "pipeline.partition=[2, 2]").pipeline.partition == (2, 2)
+    for other in ("stages=3", "partition=[1, 3]", "partition=auto"):
+        with pytest.raises(SpecError, match=r"`pipeline.partition` from \[2, 2\] to .* \(messages are rounded"):
+            resumed(run_dir, f"pipeline.{other}")
     (refused,) = notes(run_dir, "pipeline.stages=3", partition=(1, 1, 2), on_cpu=True)
-    assert "this changes: `pipeline.partition`" in refused
-    # The checkpoint may be of fewer stages than the spec asks for, after a node was lost.
-    (tmp_path / "again").mkdir()
-    run_dir = started(tmp_path / "again", ROUNDED, "pipeline.stages=3")
+    assert "this changes: `pipeline.partition` from [2, 2] to [1, 1, 2]" in refused
+
+
+@pytest.mark.parametrize(
+    "asked", ["pipeline.partition=auto", "pipeline={stages: 2, messages: {compression: int8, where: stages}}"]
+)
+def test_where_stages_round_auto_is_cut_anew_where_it_is_asked_for(tmp_path, asked) -> None:
+    run_dir = started(tmp_path, "method=decoupled_greedy", *ON_TWO, ROUNDED)
+    (told,) = notes(run_dir, asked, partition=(1, 3), on_cpu=True)
+    assert "will not be those of an unbroken run" in told and "from [2, 2] to [1, 3]" in told
+    assert Resumed.open(run_dir, [asked], allow_change=True).begun is None
+    assert notes(run_dir, asked, partition=(2, 2), on_cpu=True) == []  # another cut was not found
+
+
+@pytest.mark.parametrize("given", [(), ("pipeline.partition=[1, 1, 2]",), ("pipeline.partition=uniform",)])
+def test_where_stages_round_a_run_goes_on_as_its_checkpoint_lies(tmp_path, given) -> None:
+    """It is of fewer stages than the spec asks for, after a node was lost."""
+    run_dir = started(tmp_path, ROUNDED, "method=decoupled_greedy", "pipeline.stages=3", *given)
     (missed,) = notes(run_dir, partition=(1, 1, 2), on_cpu=True)
-    assert "the partition was [2, 2], is [1, 1, 2]" in missed
+    assert "from [2, 2] to [1, 1, 2]" in missed
+    with pytest.raises(SpecError) as caught:
+        resumed(run_dir)
+    hint = shlex.split(caught.value.problems[0].hint.partition(" with ")[2].partition(", start a new run")[0])
+    assert "pipeline.stages=2" in hint
+    assert Resumed.open(run_dir, hint, allow_change=False).begun == (2, 2)
+    assert notes(run_dir, *hint, partition=(2, 2), on_cpu=True) == []
+
+
+@pytest.mark.parametrize(
+    ("began", "override"),
+    [
+        (("pipeline.schedule=zb_v", ROUNDED), "pipeline.micro_batches=8"),
+        (("pipeline.schedule=zb_v", ROUNDED), "pipeline.schedule=gpipe"),
+        (("method=decoupled_greedy", ROUNDED), "pipeline.stages=3"),
+        (("method=decoupled_greedy",), ROUNDED),
+    ],
+)
+def test_where_stages_round_the_hint_of_a_refusal_names_no_schedule(tmp_path, began, override) -> None:
+    """None would always be taken: it may place stages otherwise, or be of another method."""
+    run_dir = started(tmp_path, *ON_TWO, *began)
+    with pytest.raises(SpecError, match="leave stages, partition, schedule") as caught:
+        resumed(run_dir, override)
+    assert "pipeline.schedule=" not in str(caught.value)
 
 
 def test_where_stages_round_a_schedule_that_places_them_otherwise_is_refused(tmp_path) -> None:
