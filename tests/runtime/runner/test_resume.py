@@ -252,7 +252,8 @@ def test_a_damaged_summary_is_named(tmp_path) -> None:
         identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None)
     )
     with pytest.raises(CheckpointError, match=r"summary.json:1: not JSON: .*; restore it, or delete it"):
-        Resumed.open(run_dir, [], allow_change=False).finished(SimpleNamespace(total_steps=4, facts=facts), print)
+        workload = SimpleNamespace(total_steps=4, facts=facts, data=None)
+        Resumed.open(run_dir, [], allow_change=False).finished(workload, print)
 
 
 def test_a_damaged_plan_is_named_before_anything_is_trained(tmp_path) -> None:
