@@ -520,12 +520,13 @@ def _how_to_keep(before: Spec, after: Spec, was: _Ends) -> str:
     if not (pipeline.rounds_where_stages_end or after.pipeline.messages != pipeline.messages):
         return f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
     kept = "leave stages, partition, schedule, micro-batches and messages as they were"
-    if stages == pipeline.stages or len(was.partition) != stages * before.virtual_stages:
+    of_checkpoint = not isinstance(pipeline.partition, str) and pipeline.partition != was.partition
+    if (stages == pipeline.stages and not of_checkpoint) or len(was.partition) != stages * before.virtual_stages:
         return kept
     keys = [f"pipeline.stages={stages}"]
     if before.virtual_stages > 1:
         keys.append(f"pipeline.virtual_stages={before.virtual_stages}")
-    if not isinstance(pipeline.partition, str):
+    if of_checkpoint or pipeline.partition == "cyclic":  # which would ask for other virtual stages
         keys.append(f"{_PARTITION}={list(was.partition)}")
     return f"{kept} at the last checkpoint, with {shlex.join(keys)}"
 

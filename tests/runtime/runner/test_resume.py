@@ -207,6 +207,16 @@ def test_where_stages_round_a_run_goes_on_as_its_checkpoint_lies(tmp_path, given
     assert notes(run_dir, *hint, partition=(2, 2), on_cpu=True) == []
 
 
+def test_where_stages_round_another_partition_without_a_checkpoint_is_told_from_that_of_the_last_one(tmp_path) -> None:
+    """A resume that was allowed to change it was cut off before its first checkpoint."""
+    run_dir = started(tmp_path, *ON_TWO, ROUNDED, "method=decoupled_greedy", "pipeline.partition=[1, 3]")
+    notes(run_dir, partition=(1, 3), on_cpu=True)
+    with pytest.raises(SpecError) as caught:
+        resumed(run_dir)
+    hint = shlex.split(caught.value.problems[0].hint.partition(" with ")[2].partition(", start a new run")[0])
+    assert resumed(run_dir, *hint).pipeline.partition == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("began", "override"),
     [
