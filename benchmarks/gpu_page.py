@@ -41,10 +41,11 @@ def page(measured: Figures) -> str:
             "a GPU, the plan gives each of them a whole one: local losses of the MLP take 1.5 and 1.7 times what it "
             "says.",
             "",
-            "The MLP by backpropagation in bf16 took 10.0 ms where 15.5 were predicted; by local losses it took what "
-            "was predicted. The probe times the backward of each component by itself, as local losses run it: theirs "
-            "took 8.2 ms in bf16. By backpropagation the backward of all eight is one call, and took 3.1 ms. So the "
-            "call itself, on the host, is probably most of it.",
+            "The MLP by backpropagation in bf16 took 11.6 and 10.0 ms where 14.0 and 15.5 were predicted; by local "
+            "losses, in one session, it took what was predicted. The probe times the backward of each component by "
+            "itself, as local losses run it: theirs took 8.2 ms in bf16. By backpropagation the backward of all eight "
+            "is one call, and took 3.1 ms in that session. So the calls themselves, on the host, may be most of the "
+            "difference; that was not shown.",
             "",
             "The memory of 1F1B in bf16 was predicted too low, because each micro-batch keeps copies of the weights. "
             "The plan counts them since then: it says 0.97 of what both stages took.",
