@@ -122,6 +122,7 @@ def told(evaluation: Any) -> dict[str, Any]:
 def test_wrong_requests(alray: Callable[..., Any], copied: Path, arguments: list[str], message: str) -> None:
     said = alray("reproduce", copied, *arguments)
     assert said.code == 2 and message in said.errors
+    assert "--allow-change" not in said.errors  # an option of `alray resume` alone
 
 
 def test_a_run_without_weights(alray: Callable[..., Any], copied: Path) -> None:

@@ -27,7 +27,9 @@ if SIMULATED:
     from ..simulated import MACHINE, install
 
     install(count=4)
-ONE_GPU = not SIMULATED and accelerator.available() is not None and accelerator.count() == 1
+ONE_GPU = (
+    not SIMULATED and accelerator.available("cuda") is not None and accelerator.count() == 1
+)  # by a trick of NCCL's
 if ONE_GPU:
     os.environ["ALRAY_TEST_DEVICE"] = "one GPU"  # the processes of stages read it
 DEVICE = f"resources.device={accelerator.kind()}"

@@ -132,7 +132,7 @@ class Resumed:
         was = _Ends.before(before, kept)
         now = _Ends.after(after, before, was, overrides)
         if not allow_change:
-            _refuse_changes(before, after, run_dir, was, now)
+            _refuse_changes(before, after, run_dir, was, now, again=again)
         with loaded.locations.locating():
             _require_files(after)
         begun = kept if after.pipeline.rounds_where_stages_end and was == now else None
@@ -453,8 +453,12 @@ def _first_partition(run_dir: Location, before: Spec) -> tuple[int, ...] | None:
     return partition if isinstance(pipeline.partition, str) or pipeline.partition == partition else None
 
 
-def _refuse_changes(before: Spec, after: Spec, run_dir: Location, was: _Ends, now: _Ends) -> None:
-    """Raise SpecError if the two specs do not compute the same."""
+def _refuse_changes(before: Spec, after: Spec, run_dir: Location, was: _Ends, now: _Ends, *, again: bool) -> None:
+    """Raise SpecError if the two specs do not compute the same.
+
+    Args:
+        again: the run is to be done from its beginning, which never allows a change.
+    """
     changes = list(_changes_of_keys(before, after).values())
     keep = "leave them as they were"
     of_pipeline = _changes_of_pipeline(before, after, was, now)
@@ -462,8 +466,8 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location, was: _Ends, no
         changes += of_pipeline
         keep = _how_to_keep(before, after, was)
     if changes:
-        hint = f"{keep}, start a new run, or pass --allow-change"
-        if _arguments(before) != _arguments(after):
+        hint = f"{keep}, or start a new run" if again else f"{keep}, start a new run, or pass --allow-change"
+        if not again and _arguments(before) != _arguments(after):
             hint += ", which changes no weight where only the files of your class have moved"
         raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
 
