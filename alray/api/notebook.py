@@ -86,7 +86,7 @@ class NotebookDisplay(Display):
         self._show(now=False)
 
     def _show(self, *, now: bool) -> None:
-        if not (self._pace.is_due() or now):
+        if not (self._pace.take_turn() or now):
             return
         self._pace.shown()
         lines = [*self._notes, *(_state(self._progress) if self._progress is not None else ())]

@@ -50,7 +50,7 @@ class EventLines(RunObserver):
 
     def _recorded(self, record: Record) -> None:
         if isinstance(record, StageRecord):
-            if not self._pace.is_due((record.stage, record.replica)):
+            if not self._pace.take_turn((record.stage, record.replica)):
                 return
             record = record.model_copy(update={"spans": []})
         elif isinstance(record, StepRecord) and not self._pace.is_due("losses"):

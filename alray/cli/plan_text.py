@@ -14,7 +14,7 @@ from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import definition
 from alray.report.lanes import View
-from alray.report.schedule_chart import chart_text
+from alray.report.schedule_chart import chart_of
 from alray.report.table import Table
 from alray.report.text import seconds, share, size
 
@@ -177,12 +177,12 @@ def _components(stage: StagePlan) -> str:
 
 
 def _chart(view: View, page: Page) -> str:
-    """The chart, as wide as the page, with each bar in the colour of its kind. Its last line is the legend."""
+    """The chart, as wide as the page, with each bar in the colour of its kind, and the legend below."""
     width = max(_NARROWEST, min(page.width, _WIDEST) - _MARGIN - 1)
-    *rows, legend = chart_text(view, width=width).rstrip("\n").split("\n")
-    margin = " " * (len(legend) - len(legend.lstrip(" ")))
-    meanings = "   ".join(map(unbroken, legend.strip().split("   ")))
-    return "\n".join([*(_coloured(row, page) for row in rows), page.sentence(meanings, first=margin, hang=margin)])
+    chart = chart_of(view, width=width)
+    margin = " " * chart.margin
+    legend = page.sentence("   ".join(map(unbroken, chart.legend)), first=margin, hang=margin)
+    return "\n".join([*(_coloured(line, page) for line in chart.lines), legend])
 
 
 def _coloured(row: str, page: Page) -> str:

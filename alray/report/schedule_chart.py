@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from alray.planning.prediction.timeline import TimedAction
 from alray.report.lanes import DATA, DISTURBANCE, View, action_of, batch_of, category
+from alray.report.text import seconds
 
 NAMES = {
     "d": "data",
@@ -17,13 +20,27 @@ NAMES = {
     "E": "inference up",
     "D": "inference down",
     "W": "barrier",
+    "X": "slowed on purpose",
     ">": "message",
     ".": "waiting",
 }
 
 
-def chart_text(view: View, *, width: int = 100) -> str:
-    """The lanes as lines of plain text, with a scale and a legend below. The time axis is `width` characters long.
+class Chart(NamedTuple):
+    """Lines of plain text: one for each stage, then the scale.
+
+    Attributes:
+        margin: characters of a line before the time axis.
+        legend: what each letter that was drawn means.
+    """
+
+    lines: list[str]
+    margin: int
+    legend: list[str]
+
+
+def chart_of(view: View, *, width: int = 100) -> Chart:
+    """The lanes as plain text. The time axis is `width` characters long.
 
     A bar shows its letter, then dashes up to its end. If there is room, the mini-batch follows the letter, and `.` and
     the micro-batch unless that is 0. Bars shorter than half a character are left out. A row is empty where it is not
@@ -38,25 +55,15 @@ def chart_text(view: View, *, width: int = 100) -> str:
             first, last = round(start * scale), round(end * scale)
             row[first:last] = "." * (last - first)
         for bar in view.inside(lane):
-            first, last = (round(seconds * scale) for seconds in view.clipped(bar))
+            first, last = (round(at_s * scale) for at_s in view.clipped(bar))
             if last > first:
                 sign, text = letter(bar), label(bar)
                 drawn.add(sign)
                 text = text if len(text) <= last - first else sign
                 row[first:last] = text.ljust(last - first, sign if sign == ">" else "-")
         lines.append((f"stage {lane.stage}".ljust(margin) + "".join(row)).rstrip())
-    lines.append(" " * margin + "0" + time_text(view.end_s - view.start_s).rjust(width - 1))
-    lines.append(" " * margin + "   ".join(f"{sign} {name}" for sign, name in NAMES.items() if sign in drawn))
-    return "\n".join(lines) + "\n"
-
-
-def time_text(seconds: float) -> str:
-    """A duration in seconds with three digits and a unit: `12.3 ms`."""
-    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
-        text = f"{seconds / size:.3g}"
-        if float(text) < 1000:
-            return f"{text} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
+    lines.append(" " * margin + "0" + seconds(view.end_s - view.start_s).rjust(width - 1))
+    return Chart(lines, margin, [f"{sign} {name}" for sign, name in NAMES.items() if sign in drawn])
 
 
 def _seconds(view: View) -> float:
@@ -71,7 +78,7 @@ def letter(bar: TimedAction) -> str:
     """The letter that stands for a bar; messages between stages or replicas are `>`."""
     action = action_of(bar)
     if action is None:
-        return {DATA: "d", DISTURBANCE: "B"}.get(category(bar), ">")
+        return {DATA: "d", DISTURBANCE: "X"}.get(category(bar), ">")
     return {"S": ">", "R": ">"}.get(action.kind, action.kind)
 
 

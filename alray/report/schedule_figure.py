@@ -25,6 +25,7 @@ _COLOURS = {
     "E": "--up",
     "D": "--down",
     "W": "--message",
+    "X": "--soft",
     ">": "--message",
     ".": "--empty",
 }

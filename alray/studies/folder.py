@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from alray.core.storage.location import names_a_scheme
 from alray.core.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
-_MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes.", "max_concurrent", "verdicts", "published", "impossible")
+_MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", "max_concurrent", "verdicts", "published", "impossible")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
 _MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"
@@ -120,8 +120,10 @@ class StudyFolder:
                 file=str(self.path),
                 hint=f'give them in Python: alray.load_study("{self.path}").resume({how_to_give(began)})',
             )
-        for name, now in _identities(given).items():
-            before = began.get(name)
+        identities = _identities(given)
+        for name, before in began.items():
+            now = identities[name]
+            # The hash of data has no version of what made it, so data are never told to be unknown.
             same = before == now if before is None or now is None else is_same_module(before, now)
             if same is None:
                 note(
@@ -157,19 +159,24 @@ class StudyFolder:
         begun = self.begun
         now = _begun(loaded, begun.objects)
         changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
-        if other := [text for key, text in changes if not key.startswith(_MAY_CHANGE)]:
+        if other := [text for key, text in changes if not _is_below(key, _MAY_CHANGE)]:
             raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
+        self._require_same_specs(begun, now, loaded)
+        return self._renumbered(begun, loaded, [text for _, text in changes])
+
+    def _require_same_specs(self, begun: Begun, now: Begun, loaded: LoadedStudy) -> None:
+        """Raise RequestError if a point that the study began with has another spec now. Points that are no longer in it
+        are left to `_renumbered`."""
         specs = {_text(point.values): point.spec_sha256 for point in now.points}
         if begun.spec is None:  # alray 0.1 kept hashes of the specs as YAML
             specs = {
                 _text(point.values): sha256(dump_spec(spec).encode())
                 for point, spec in zip(now.points, loaded.specs, strict=True)
             }
-        was = [_text(point.values) for point in begun.points]
         changed = [
             number
-            for number, (values, point) in enumerate(zip(was, begun.points, strict=True))
-            if specs.get(values, point.spec_sha256) != point.spec_sha256
+            for number, point in enumerate(begun.points)
+            if specs.get(_text(point.values), point.spec_sha256) != point.spec_sha256
         ]
         if changed:
             of_base = self._changes_of_base(begun, changed, loaded)
@@ -181,15 +188,26 @@ class StudyFolder:
                 file=str(loaded.study.base),
                 hint="restore this file, or begin a new study",
             )
-        # Settings that Optuna will propose are not among the overrides: then trials are told apart by their order.
+
+    def _renumbered(self, begun: Begun, loaded: LoadedStudy, changes: list[str]) -> LoadedStudy:
+        """The study whose old trials have their old numbers.
+
+        Trials of a point with the same overrides are told apart by their order: those of several sessions, and those
+        whose settings Optuna will propose.
+
+        Raises RequestError if an old trial is no longer in it.
+
+        Args:
+            changes: how the text of the study has changed, for the message.
+        """
         alike: dict[tuple[str, ...], list[Trial]] = {}
         for trial in loaded.trials:
             alike.setdefault((_text(trial.point.values), *trial.overrides), []).append(trial)
         matched: list[Trial] = []
         for number, old in enumerate(begun.trials):
-            if not (same := alike.get((was[old.point], *old.overrides))):
-                reasons = "".join(f"; {text}" for _, text in changes)
-                raise self._refused(f"trials that the study began with are no longer in it{reasons}")
+            if not (same := alike.get((_text(begun.points[old.point].values), *old.overrides))):
+                reasons = "; ".join(["trials that the study began with are no longer in it", *changes])
+                raise self._refused(reasons)
             matched.append(replace(same.pop(0), number=number))
         left = [trial for trials in alike.values() for trial in trials]
         left.sort(key=lambda trial: trial.number)
@@ -217,14 +235,17 @@ class StudyFolder:
             except AlrayError:
                 continue  # it is damaged, or of a version that had other keys
             changes = _changes(before.model_dump(mode="json"), now.model_dump(mode="json"))
-            return [text for key, text in changes if not f"{key}.".startswith(tuple(f"{name}." for name in other))]
+            return [text for key, text in changes if not _is_below(key, other)]
         return []
 
     def _refused(self, message: str) -> RequestError:
         return RequestError(
             message,
             file=str(self.path / STUDY),
-            hint="restore it, or begin a new study; `search.trials`, `repeats` and the values of an axis can grow",
+            hint=(
+                "restore it, or begin a new study; "
+                "`search.trials`, `repeats`, `sessions` and the values of an axis can grow"
+            ),
         )
 
     def trial_dir(self, number: int) -> Path:
@@ -375,6 +396,11 @@ def _changes(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, str]
             yield from _changes(before.get(name), after.get(name), f"{key}.{name}" if key else name)
     elif before != after:
         yield key, f"`{key}` was {_shown(before)} and is {_shown(after)}"
+
+
+def _is_below(key: str, names: Iterable[str]) -> bool:
+    """Whether a key is one of these, or in the section of one."""
+    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _has_sections(value: Any) -> bool:

@@ -39,7 +39,7 @@ class TrialOrder:
     """The instructions for a process that runs a trial.
 
     Attributes:
-        one_process: the trial has one stage, which runs in the trial's process.
+        one_process: the trial has one stage of one replica, which runs in the trial's process.
         keeps_checkpoints: they are not deleted at the end.
         target: the metric of the validation set to reach; None: none.
         stop_at: that of the trial's spec.

@@ -1,8 +1,8 @@
 """Trials as a Ray Tune experiment.
 
 Tune gets the numbers of the trials that have not ended, and holds nothing that a resume needs: a resume is a new
-experiment. A trial of several stages runs in the placement group that Tune makes for it. A trial of one stage runs in
-the trial's process. Processes are used again for the next trial of the same resources.
+experiment. A trial of one stage of one replica runs in the trial's process. Any other runs in the placement group that
+Tune makes for it. Processes are used again for the next trial of the same resources.
 """
 
 from __future__ import annotations

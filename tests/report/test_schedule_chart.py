@@ -14,7 +14,7 @@ from alray.planning.prediction.timeline import TimedAction
 from alray.planning.schedules.durations import Durations
 from alray.report.figure import Figure
 from alray.report.lanes import Lane, View, lanes_of, whole
-from alray.report.schedule_chart import chart_text, time_text
+from alray.report.schedule_chart import chart_of
 from alray.report.schedule_figure import schedule_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -40,16 +40,13 @@ def shown(*bars: TimedAction) -> View:
 
 
 def test_text_one_character_a_slot() -> None:
-    assert chart_text(view_of(), width=9).splitlines() == [
-        "stage 0  FB0UFB1U",
-        "stage 1  .FB0UFB1U",
-        "         0    9 ms",
-        "         F forward   B backward   U update   . waiting",
-    ]
+    chart = chart_of(view_of(), width=9)
+    assert chart.lines == ["stage 0  FB0UFB1U", "stage 1  .FB0UFB1U", "         0 9.00 ms"]
+    assert (chart.margin, chart.legend) == (9, ["F forward", "B backward", "U update", ". waiting"])
 
 
 def test_text_with_room_for_numbers() -> None:
-    assert chart_text(view_of(), width=27).splitlines()[:2] == [
+    assert chart_of(view_of(), width=27).lines[:2] == [
         "stage 0  F0-B0----U0-F1-B1----U1-",  # it has no more to do
         "stage 1  ...F0-B0----U0-F1-B1----U1-",
     ]
@@ -62,16 +59,26 @@ def test_text_shows_messages() -> None:
         TimedAction(1, "1R0", 2.0, 3.0),
         TimedAction(1, "1F0", 3.0, 4.0),
     )
-    lines = chart_text(view, width=12).splitlines()
-    assert lines[:2] == ["stage 0  F0->>>", "stage 1  ......>>>F0-"]
-    assert lines[-1].split("   ")[-2:] == ["> message", ". waiting"]
+    chart = chart_of(view, width=12)
+    assert chart.lines[:2] == ["stage 0  F0->>>", "stage 1  ......>>>F0-"]
+    assert chart.legend[-2:] == ["> message", ". waiting"]
+
+
+def test_a_replica_that_is_slowed_on_purpose_is_told_from_its_backwards() -> None:
+    view = shown(TimedAction(0, "0B0", 0.0, 1.0), TimedAction(0, "disturbance 0", 1.0, 2.0))
+    chart = chart_of(view, width=8)
+    assert chart.lines[0] == "stage 0  B0--X---" and "X slowed on purpose" in chart.legend
+    assert [row["series"] for row in figure_of(measured=view).rows if row["series"] != "waiting"] == [
+        "backward",
+        "slowed on purpose",
+    ]
 
 
 def test_nothing_to_draw_is_an_error() -> None:
     with pytest.raises(ValueError, match="no action to draw"):
-        chart_text(shown())
+        chart_of(shown())
     with pytest.raises(ValueError, match="take no time"):
-        chart_text(View([Lane(0, 0, (TimedAction(0, "0F0", 1.0, 1.0),))], 1.0, 1.0))
+        chart_of(View([Lane(0, 0, (TimedAction(0, "0F0", 1.0, 1.0),))], 1.0, 1.0))
 
 
 def figure_of(**views: View) -> Figure:
@@ -119,10 +126,3 @@ def test_both_are_on_one_axis_that_begins_at_their_start() -> None:
 def test_the_file_asks_for_nothing_from_elsewhere() -> None:
     text = re.sub(r'xmlns(:xlink)?="http://www.w3.org/[^"]+"', "", figure_of(predicted=view_of()).svg)
     assert "http" not in text and "href" not in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0123, "12.3 ms"), (1.5, "1.5 s"), (4321.0, "4321 s"), (2e-5, "20 us"), (0.99996, "1 s")]
-)
-def test_times(seconds: float, text: str) -> None:
-    assert time_text(seconds) == text

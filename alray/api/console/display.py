@@ -30,8 +30,8 @@ class Pace:
         self._every_s = every_s
         self._last_s: dict[object, float] = {}
 
-    def is_due(self, what: object = None) -> bool:
-        """Whether it was not shown in the last `every_s` seconds. It is then taken as shown."""
+    def take_turn(self, what: object = None) -> bool:
+        """Whether it was not shown in the last `every_s` seconds. It then counts as shown."""
         last_s = self._last_s.get(what)
         if last_s is not None and time.monotonic() - last_s < self._every_s:
             return False
@@ -67,7 +67,7 @@ class RunObserver(ABC):
         self._planned(plan)
 
     def starting(self, run_dir: Location) -> None:  # noqa: B027 - nothing to show
-        """The end shows the folder."""
+        """Nothing to show: the summary at the end names the folder."""
 
     def record(self, record: Record) -> None:
         """Show what a record changes."""
@@ -125,7 +125,7 @@ class Display(RunObserver):
     def _recorded(self, record: Record) -> None:
         """Update the progress with a record, and show the record at once if it is an important event."""
         if self._progress is None:
-            return
+            return  # a run whose planning fails has a record of that alone
         if isinstance(record, EventRecord) and self._shows(record.event):
             self.note(record.message)
         self._heard_any = True
@@ -185,7 +185,7 @@ class PlainLines(Display):
             self._show(progress)
 
     def _refresh(self, progress: Progress) -> None:
-        if progress.step > self._shown_step and self._pace.is_due():
+        if progress.step > self._shown_step and self._pace.take_turn():
             self._show(progress)
 
     def _show(self, progress: Progress) -> None:

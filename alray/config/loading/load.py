@@ -57,7 +57,8 @@ def load_spec(
     Relative paths in the spec and in overrides are taken from the folder of the file, or from the current folder if
     there is no file, and become absolute.
 
-    Raises SpecError with all problems, each with file, line, key and hint. A syntax error of YAML hides others.
+    Raises SpecError with all problems, each with file, line, key and hint. A syntax error of YAML hides others,
+    and a value that is wrong by itself hides what is wrong between values.
 
     Args:
         also: further checks.

@@ -376,8 +376,8 @@ def latest_manifest(run_dir: Location) -> dict[str, Any] | None:
 
 
 def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
-    """Keep the newest `keep` complete checkpoints, and the one with the best validation accuracy. Delete older ones,
-    and incomplete ones that came before the newest.
+    """Keep the newest `keep` complete checkpoints, and the one with the best metric of the validation set. Delete older
+    ones, and incomplete ones that came before the newest.
 
     A manifest goes before its folder, also where the power is cut, so that no manifest describes files that are gone.
 

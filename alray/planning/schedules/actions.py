@@ -9,9 +9,9 @@
 
 The number after the dot is `number`; 0 is not printed. A program holds the list of every stage.
 
-With virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of S holds the
-virtual stages s, s + S, s + 2S and so on, so `5F0` belongs to the list of stage 1 of 4. There is still one list
-per stage. Without virtual stages the two numbers are the same.
+With virtual stages an action names the virtual stage, as torch's `pipeline_order` does. There is still one list per
+stage. `placement.py` says which stage holds which virtual stage: where they lie in turns, stage s of S holds s, s + S,
+s + 2S and so on, so `5F0` belongs to the list of stage 1 of 4. Without virtual stages the two numbers are the same.
 """
 
 from __future__ import annotations

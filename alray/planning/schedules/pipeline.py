@@ -2,8 +2,8 @@
 
 Forwards go up, gradients come down, and all micro-batches of a mini-batch end in one update.
 
-The gradients of all micro-batches are added up before the update, so each virtual stage has one U, at the end of its
-stage's list.
+The gradients of all micro-batches are added up before the update, so each virtual stage has one U. It is at the end of
+its stage's list; `2bw` has it after the last backward of a mini-batch.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
     stage's code raised ends the run: the same bits would raise it again.
 
     Args:
-        deadline_s: how long a stage may be silent, or busy with one action; `run.deadline_s` of the spec.
+        deadline_s: how long a stage may be silent, or busy with one action (`Plan.deadline_s`).
         lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
     """
     for status in statuses:

@@ -51,6 +51,6 @@ class StageStatus:
     reports: tuple[Telemetry, ...] = ()
     finished: bool = False
     dead: bool = False  # the process is gone
-    silent_s: float = 0.0  # seconds since it last answered
+    silent_s: float = 0.0  # seconds since the first question that it has not answered
     error: AlrayError | None = None
     detail: str = field(default="", repr=False)  # traceback, for the log

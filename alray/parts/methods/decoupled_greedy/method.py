@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import nn
 
 from alray.config.sections.head import HeadOrModel
@@ -16,8 +18,9 @@ from alray.models.task import LearningTask
 class GreedyMethod(Method):
     """The fields are the keys in `keys.py`.
 
-    Every component minimises the cross-entropy of its auxiliary classifier, and gradients stop between components
-    (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML 2020). Every depth is a route.
+    Every component minimises the loss that the task has on the scores of its auxiliary classifier, in the paper the
+    cross-entropy, and gradients stop between components (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML
+    2020). Every depth is a route.
 
     Deviation: the authors' auxiliary networks have several layers with batch normalisation on maps averaged to 2 x 2
     (CNN-aux, MLP-aux, MLP-SR-aux), and the last component a perceptron of two. Here it is one linear layer on maps
@@ -36,15 +39,7 @@ class GreedyMethod(Method):
         self.label_smoothing = label_smoothing
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> GreedyComponent:
-        chosen, classes, of_model = self.head, self.task.classes, self.task.classifier
-
-        def build() -> nn.Module:
-            if chosen == "model":
-                assert of_model is not None, "the keys ask for a model"
-                return of_model(facts.output, classes)
-            return head_of(chosen, facts.output, classes=classes, pooling=facts.pooling)
-
-        head = make("head", build)
+        head = make("head", partial(self._head, facts))
         return GreedyComponent(
             index,
             f=f,
@@ -53,6 +48,13 @@ class GreedyMethod(Method):
             label_smoothing=self.label_smoothing,
             optimizer=self.task.optimizer,
         )
+
+    def _head(self, facts: EncoderFacts) -> nn.Module:
+        classes = self.task.classes
+        if self.head == "model":
+            assert self.task.classifier is not None, "the keys ask for a model"
+            return self.task.classifier(facts.output, classes)
+        return head_of(self.head, facts.output, classes=classes, pooling=facts.pooling)
 
     def ends_route(self, index: int) -> bool:
         """Every depth is a route."""

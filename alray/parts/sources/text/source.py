@@ -28,23 +28,25 @@ class TokenTextSource(Divided):
             pattern: of names of files in `folder`.
             separator: text between two documents of a file; None: a file is a document.
         """
-        given, key, there = (
-            (file, "data.file", Path.is_file) if folder is None else (folder, "data.folder", Path.is_dir)
-        )
+        given = file or folder
         assert given is not None, "a text has a file or a folder"
-        if not there(given):
+        if not (given.is_file() if file else given.is_dir()):
+            key = "data.file" if file else "data.folder"
             raise DataMissing("text not found", file=str(given), key=key, hint="give a file or a folder that is there")
-        texts = [read_text(path) for path in ([given] if folder is None else _files(folder, pattern))]
+        texts = [read_text(path) for path in ([given] if file else _files(given, pattern))]
         documents = texts if separator is None else [part for text in texts for part in text.split(separator)]
         documents = [document for document in documents if document.strip()]
-        if len(documents) < 2:
+        if not documents:
+            raise DataError("there is no word in this text", file=str(given), hint="give another file or folder")
+        if len(documents) == 1:
             raise DataError(
                 "there is only one document, and documents are divided into training and test set as wholes",
                 file=str(given),
                 key="data.separator",
                 hint='set data.separator, such as "\\n\\n" for empty lines',
             )
-        super().__init__(lambda: TextSet(documents, [0] * len(documents)), test_fraction, "text")
+        of_one_class = [0] * len(documents)  # a set has labels; a language model reads none
+        super().__init__(lambda: TextSet(documents, of_one_class), test_fraction, "text")
 
     @property
     def classes(self) -> tuple[str, ...]:

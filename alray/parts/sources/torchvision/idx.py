@@ -29,24 +29,26 @@ class Idx(Source):
 
     def __init__(self, section: Torchvision) -> None:
         """Raises DataError for an option that the set does not have."""
-        self.normalisation = Normalisation(*(known_of(section.dataset).published or ((0.5,), (0.5,))))
+        means, deviations = known_of(section.dataset).published or ((0.5,), (0.5,))
+        self.normalisation = Normalisation(means, deviations)
         self._dataset = section.dataset
         self._kind: Any = getattr(datasets, section.dataset)
         self._options = dict(section.options)
+        self._root = section.root
+        self._download = section.download
+        self._size = section.size or (28, 28)
+        self.picture = Picture((1, 28, 28), self._size)
+        has_splits = self._dataset == "EMNIST"
+        require_options(self._dataset, self._options, known=("split",) if has_splits else ())
         self._prefix: dict[SplitName, str] = {"train": "train", "test": "t10k"}
         self._classes = tuple(getattr(self._kind, "classes", ()))
-        require_options(self._dataset, self._options, known=("split",) if self._dataset == "EMNIST" else ())
-        if self._dataset == "EMNIST":
+        if has_splits:
             split = str(self._options.setdefault("split", "balanced"))
             if split not in self._kind.splits:
                 known = ", ".join(self._kind.splits)
                 raise DataError(f"EMNIST has no split `{split}`", key="data.options", hint=f"its splits are {known}")
             self._prefix = {"train": f"emnist-{split}-train", "test": f"emnist-{split}-test"}
             self._classes = tuple(self._kind.classes_split_dict[split])
-        self._root = section.root
-        self._download = section.download
-        self._size = section.size or (28, 28)
-        self.picture = Picture((1, 28, 28), self._size)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ class Idx(Source):
         names = [f"{self._prefix[split]}-images-idx3-ubyte", f"{self._prefix[split]}-labels-idx1-ubyte"]
         if self._download and any(self._find(name) is None for name in names):
             download(self._kind, self._options, self._dataset, self._root, ", ".join(names))
-        images_path, labels_path = (self._find(name) or self._raise_missing(name) for name in names)
+        images_path, labels_path = map(self._require, names)
         images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
         if len(images) != len(labels):
             raise DataError(
@@ -73,7 +75,10 @@ class Idx(Source):
                     return path
         return None
 
-    def _raise_missing(self, name: str) -> Path:
+    def _require(self, name: str) -> Path:
+        """The file of this name. Raises DataMissing if there is none."""
+        if (path := self._find(name)) is not None:
+            return path
         raise missing(
             f"{self._dataset} is missing: looked for {name} (or {name}.gz) here and in {self._dataset}/raw",
             self._root,
@@ -83,7 +88,8 @@ class Idx(Source):
 
 _UNSIGNED_BYTE = 0x08
 _MOST_BYTES = 1 << 30
-"""The most bytes of an unpacked IDX file. The largest of these sets has 47 MB; 1 MB can unpack to a gigabyte."""
+"""The most bytes of an unpacked IDX file. The largest of these sets, EMNIST's `byclass`, has 550 MB; 1 MB can unpack
+to a gigabyte."""
 
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:
