@@ -53,7 +53,7 @@ class EventLines(RunObserver):
             if not self._pace.take_turn((record.stage, record.replica)):
                 return
             record = record.model_copy(update={"spans": []})
-        elif isinstance(record, StepRecord) and not self._pace.is_due("losses"):
+        elif isinstance(record, StepRecord) and not self._pace.take_turn("losses"):
             return
         self._streams.event("record", record=json.loads(record.model_dump_json()))
 
