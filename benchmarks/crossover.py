@@ -158,7 +158,7 @@ page has MLP-2, MLP-6 and MLP-8, ResNet-4 and ResNet-10, GPT-4 and GPT-8, and on
 **The rule.** In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S
 stages; the time of these S - 1 is its bubble, in which stages wait. So streaming is faster where
 
-    alpha x rho < 1 + (S - 1) / M
+alpha x rho < 1 + (S - 1) / M
 
 alpha is the step, the time of a mini-batch, of the method on one device over that of backpropagation; rho is its
 mini-batches to the target over those of backpropagation. 1F1B needs M >= S, so the limit is below 2. It is highest with
@@ -170,7 +170,7 @@ was measured, counted, given or assumed.
 
 The rule is about 1F1B. Pipelines with late gradients (`2bw`) and replicas have no bubble: there the limit is 1, if late
 gradients cost no mini-batches and the replicas' averages of gradients no time. Zero bubble has a smaller bubble than
-1F1B, so a lower limit.
+1F1B, so a lower limit. Against backpropagation on one device the limit is S, if the stages take the same time.
 
 **For your network.** Train it by each method to one target, and search the rate of each ([an
 example](../specs/studies/laptop/crossover_factors.yaml)). Then give the command the mini-batches that each one took,
@@ -181,9 +181,10 @@ The command takes the mini-batches also from runs and studies (`--from FOLDER`),
 map. `--on 8xA100 --link 25GB/s` goes over devices that are not here. Without `--steps` every method is taken to need as
 many as backpropagation, and the page says so. It writes `crossover.html` with these maps, and every way as CSV.
 
-What it leaves out: data loading, evaluations and checkpoints; replicas change what contrastive losses and batch
-normalisation see; late gradients (`2bw`) train other weights. Averages of compressed gradients count only where it is
-known what is sent. With several virtual stages, no cut is searched that needs less memory."""
+What it leaves out: data loading, evaluations and checkpoints; replicas and the micro-batches of a pipeline change what
+batch normalisation sees (alray refuses the latter unless the spec accepts it with `micro_batch_norm`), and replicas
+what contrastive losses see; late gradients (`2bw`) train other weights. Averages of compressed gradients count only
+where it is known what is sent. With several virtual stages, no cut is searched that needs less memory."""
 
 FACTORS = """\
 ## alpha and rho, with rates that were searched
@@ -195,8 +196,8 @@ largest that was tried. On this page the interval of rho of DGL is above 1 only 
 
 {over_batch_sizes}
 
-**Four networks.** Each method has the same search of six rates between 5e-4 and 0.05 and the same three seeds, with
-Adam (GPT-4 with AdamW): [study](studies/crossover_factors/README.md), [that of
+**Four networks.** Each method has six rates of its own, drawn alike between 5e-4 and 0.05, and the same three seeds,
+with Adam (GPT-4 with AdamW): [study](studies/crossover_factors/README.md), [that of
 GPT-4](studies/crossover_factors_gpt/README.md). A star marks a best rate that is the smallest or the largest that was
 tried: it is not bracketed. rho is the middle of a 90 % interval that also allows for rates that were not tried. So it
 is not the quotient of the mini-batches beside it (GPT-4: 117 / 60 = 1.95).
@@ -216,35 +217,41 @@ backpropagation. Their rates are one for all or, with the VGG, the best of three
 
 **What follows by the rule**, from the middles. It was computed, not run.
 
-- **ResNet-4.** DGL wins on two to four stages: 0.89 is below every limit. Where M = S the limit is above the upper end
-  of the product too, 1.44. With M = 16 it is not decided: 1.06 and 1.19 lie between the ends. Nor is it against
-  replicas and `2bw`, whose limit is 1, and no run here has a ResNet by DGL beside replicas. On one GPU that two stages
-  share, a mini-batch of a ResNet of 18 layers takes 20.7 ms by DGL, 41.3 by 1F1B and 18.4 by backpropagation alone
+- **ResNet-4.** DGL wins on two to four stages: 0.89 is below every limit. On two and four stages with M = S, and on
+  three with M = 4, the limit (1.50, 1.75, 1.50) is above the upper end of the product too, 1.44. With M from 4 on two
+  stages and from 8 on three and four it is not decided: the limit lies between the ends. Nor is it against replicas and
+  `2bw`, whose limit is 1, and no run here has a ResNet by DGL beside replicas. On one GPU that two stages share, a
+  mini-batch of a ResNet of 18 layers takes 20.7 ms by DGL, 41.3 by 1F1B and 18.4 by backpropagation alone
   ([figures](gpu_measured.md)).
 - **VGG.** DGL wins on four stages with M = 4 or 5 (limits 1.75 and 1.60) and on three with M = 3 (1.67). On two it
   misses the limit by 0.02, which decides nothing. **MLP-6.** DGL wins, hardly, on six stages with M = 6 (1.83). alray
   cuts a mini-batch into equal parts, so 64 samples not into 3, 5 or 6: with them DGL wins for the VGG on four stages
-  with M = 4 alone. Against replicas, `2bw` and one device it wins for neither network. The ends of both products lie on
-  both sides of every limit, and of 1.
+  with M = 4 alone. Against replicas and `2bw` it wins for neither network. The ends of both products lie on both sides
+  of every limit of 1F1B, and of 1. One device allows S: on two stages DGL wins there by the middles, and on three the
+  upper ends too are below 3.
+- **Batch normalisation.** The VGG and the ResNet have it. Their mini-batches by backpropagation were counted on one
+  device, and 1F1B normalises each micro-batch by itself: what this does to its mini-batches was not measured.
 - **MLP-2.** DGL has a product of 1.00 at 256 samples (0.57 to 1.63), and wins on two stages. At 64 samples it has 1.55
   (0.96 to 2.65), and two stages allow 1.50. The ends decide neither.
-- **GPT-4.** alpha of DGL was not measured. With 1.23, which GPT-8 has, the product is 2.1, above every limit, and 1.1
-  with the lower end of rho.
+- **GPT-4.** alpha of DGL was not measured. With 1.23, which GPT-8 has, the product is 2.1, above every limit of 1F1B,
+  and 1.1 with the lower end of rho. The steps of the study, beside other programs, say 1.30.
 - **AL** wins for none of these networks. MLP-2 has a product of 1.82 at 64 samples (1.18 to 2.93) and of 2.70 at 256
   (1.80 to 3.90). For the VGG, ResNet-4 and MLP-2 at 256 samples even the lower ends are above every limit that so few
   components allow: 1.75 on four stages, 1.50 on two. For MLP-6 and for MLP-2 at 64 samples they are not. All of them
   are above the 1 of replicas and `2bw`. GPT-4 did not reach the target in 300 mini-batches, five times those of
   backpropagation.
-- Wide layers have a smaller alpha. With eight layers of 512, that of AL is 1.16 (MLP-8 below) and 1.42, and that of DGL
-  0.77 ([study](studies/methods_on_stages/README.md)). On one GPU that of DGL is 0.78 for an MLP, 1.16 for a ResNet and
-  1.00 for a GPT ([figures](gpu_measured.md)). Their rho was not searched.
+- In float32 wide layers have a smaller alpha. With eight layers of 512, that of AL is 1.16 (MLP-8 below) and 1.42, and
+  that of DGL 0.77 ([study](studies/methods_on_stages/README.md)). On one GPU that of DGL is 0.78 and 0.83 (two
+  sessions) for an MLP in float32, but 1.34 and 1.55 in bf16; it is 1.16 for a ResNet and 1.00 for a GPT, in float32
+  ([figures](gpu_measured.md)). Their rho was not searched.
 
 **What was measured on two stages.** Here 1F1B loses more than its bubble, so streaming does better than the rule says.
 In the runs below its step is 0.55 (MLP-8, AL), 0.57 (ResNet-10, AL) and 0.60 (GPT-8, DGL) of that of 1F1B with M = 4,
 so rho may be 1.80, 1.76 and 1.67; the rule allows 1.08, 1.20 and 1.01. In all three 1F1B is slower than backpropagation
-on one device, of which streaming takes 0.72, 0.71 and 0.71. These runs ended at their targets, with one seed and one
-rate. The time to the target, the step times rho, is 0.59 of that of backpropagation on one device for GPT-8 and 1.49
-for MLP-8. For ResNet-10 it is 6.5 of that of 1F1B.
+on one device, of which streaming takes 0.72, 0.71 and 0.71. With their alpha of 1.16, 1.04 and 1.23 the limit against
+one device was 1.61, 1.46 and 1.73, where the rule has 2. These runs ended at their targets, with one seed and one rate.
+The time to the target, the step times rho, is 0.59 of that of backpropagation on one device for GPT-8 and 1.49 for
+MLP-8. For ResNet-10 it is 6.5 of that of 1F1B.
 
 In studies a mini-batch of DGL takes 0.47 (0.36 to 0.61) of one of 1F1B and 0.44 (0.39 to 0.50) of one of
 backpropagation on one device ([eight layers of 512](studies/methods_on_stages/README.md)). One of AL takes 0.75 (0.74
@@ -253,16 +260,15 @@ components](schedules.md)). An epoch of AL takes 1.21 (1.05 to 1.40) of one of t
 ([race](studies/race/README.md)).
 
 **What is open.** No network of the two tables was trained to its target on several stages; those of the maps were, on
-two. Nothing here was measured on more than two stages, on several GPUs or on several hosts. For other networks we
-expect the rule to hold; their rho at searched rates is not known. Six rates leave open what a better one would give:
-GPT-4 takes 60 mini-batches by backpropagation and 110 to 130 by DGL, with every seed, and yet the interval of rho
-contains 1. The best rate of DGL for MLP-6 is not bracketed. The validation set was looked at every five mini-batches, a
-fifth to a third of what the VGG and ResNet-4 took by backpropagation and DGL. The study was stopped in its LSTM, before
-its Transformer.
+two. Nothing here was measured on several GPUs or on several hosts, and on more than two stages [only components that
+sleep](studies/strong_scaling_sleeping/README.md) were. For other networks we expect the rule to hold; their rho at
+searched rates is not known. Six rates leave open what a better one would give: GPT-4 takes 60 mini-batches by
+backpropagation and 110 to 130 by DGL, with every seed, and yet the interval of rho contains 1. The best rate of DGL for
+MLP-6 is not bracketed. The validation set was looked at every five mini-batches, a fifth to a third of what the VGG and
+ResNet-4 took by backpropagation and DGL. The study was stopped in its LSTM, before its Transformer.
 
 `python -m benchmarks.studies crossover_factors crossover_factors_gpt` runs the studies, `python -m benchmarks.alpha`
-measures alpha, and after `make publish` `python -m benchmarks.crossover
---factors` writes these words and tables."""
+measures alpha, and after `make publish` `python -m benchmarks.crossover --factors` writes these words and tables."""
 
 MAPS = """\
 ## What the maps show, and what not
@@ -280,23 +286,28 @@ the target, the shorter one counts. In the tables of runs `local-losses-streamed
 - **rho of GPT-8** is 0.83, and DGL is the fastest in 16 of 20 places. GPT-4 has 1.72, with searched rates. With that
   DGL would be the fastest in 7: with 16 devices over every link, with 8 over 1 Gbit/s and less, and with 4 over 100
   Mbit/s.
-- **Order.** On two stages the maps of ResNet-10 and GPT-8 have 1F1B before one device. In the runs it is behind.
+- **Order.** On two stages the maps of ResNet-10 and GPT-8 have 1F1B before one device. In the runs it is behind. And
+  two maps flatter local losses there: their time to the target over that of one device is 0.52 by the map and 0.59
+  measured for GPT-8, 1.25 and 1.49 for MLP-8.
 - **Micro-batches.** By the rule more of them help 1F1B. In these small networks they cost more time than they save: for
   MLP-8 on two stages the simulation allows a rho of 1.75 with M = 4, and of 7.53 with M = 32.
 - **No bubble.** The maps allow more than the 1 of the rule, because averages and small micro-batches cost time. GPT-8
   has alpha x rho = 1.03. On one host DGL is 1.23 times as fast as replicas on two devices, and 1.55 times as fast as
   `2bw` on four. With a rho of 1.72 it is slower than both (0.60 and 0.75).
-- **Links.** Slow ones help local losses. With GPT-8 on two devices DGL is 1.23 times as fast as backpropagation on one
-  host, and 1.91 times over 100 Mbit/s. With a rho of 1.72 that is 0.60 and 0.93, so it loses over every link; on eight
-  devices it is 0.96 on one host, 0.99 over 10 Gbit/s, 1.23 over 1 Gbit/s and 2.15 over 100 Mbit/s. With MLP-8 AL is
-  ahead on eight devices, by 1.36, 1.44 and 1.74 (one host, 10 Gbit/s, 1 Gbit/s). On two it is behind, by 1.59, 1.57 and
-  1.47. Over 100 Mbit/s backpropagation on one device is faster than any way on several. Measured on two stages over 10
-  Gbit/s and 200 Mbit/s, a mini-batch takes 30.9 and 31.3 ms by AL, 29.2 and 52.7 by 1F1B ([twelve
-  layers](studies/slow_links/README.md)); [slow links](slow_links.md) has more.
-- **Memory.** Little of it helps backpropagation with GPT-8: with 15 MB a device DGL fits on neither two nor four
-  devices, and with 7.7 MB not on eight. For MLP-8 with 32 MB AL does not fit on two devices. With 16 MB no way fits on
-  four or fewer; on eight and 16 AL is the fastest, and `2bw` takes 1.44 and 1.35 times as long. For ResNet-10
-  backpropagation is the fastest with every memory, and AL does not fit in 12 MB on two to eight devices."""
+- **Links.** Slow ones help local losses until the link limits them too. For ResNet-10 they help backpropagation on 4 to
+  16 devices, down to 1 Gbit/s. With GPT-8 on two devices DGL is 1.23 times as fast as backpropagation on one host, and
+  1.91 times over 100 Mbit/s. With a rho of 1.72 that is 0.60 and 0.93, so it loses over every link; on eight devices it
+  is 0.96 on one host, 0.99 over 10 Gbit/s, 1.23 over 1 Gbit/s and 2.15 over 100 Mbit/s. With MLP-8 AL is ahead on eight
+  devices, by 1.36, 1.44 and 1.74 (one host, 10 Gbit/s, 1 Gbit/s). On two it is behind, by 1.59, 1.57 and 1.47. With
+  MLP-8 over 100 Mbit/s backpropagation on one device is faster than any way on several. Measured on two stages over 10
+  Gbit/s and 200 Mbit/s, a mini-batch takes 30.9 and 31.3 ms by AL, 14.5 and 21.1 by DGL, 29.2 and 52.7 by 1F1B ([twelve
+  layers](studies/slow_links/README.md)); over 100 Mbit/s 62.9, 42.2 and 79.6; [slow links](slow_links.md) has more.
+- **Memory.** Little of it helps backpropagation with GPT-8: with 31 MB a device DGL does not fit on two devices, with
+  15 MB not on four either, and with 7.7 MB not on eight. Memory is predicted, and pipelines of backpropagation alone
+  may compute forwards again. For MLP-8 with 32 MB AL does not fit on two devices. With 16 MB no way fits on four or
+  fewer; on eight and 16 AL is the fastest, and `2bw` takes 1.44 and 1.35 times as long. For ResNet-10 backpropagation
+  is the fastest with every memory, and AL does not fit in 24 MB on two devices, in 12 MB on two to eight, nor in 6.1 MB
+  on any."""
 
 
 def main(arguments: list[str]) -> None:
