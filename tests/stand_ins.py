@@ -74,7 +74,8 @@ def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str)
     shorter = ["data.text.max_tokens=10"] if any(entry.block == "lstm" for entry in spec.model.blocks) else []
     vectors = stand_ins["vectors"] if any(getattr(entry, "vectors", None) for entry in spec.model.blocks) else ()
     tokenizer = getattr(getattr(spec.data, "text", None), "tokenizer", None)
-    own = stand_ins["tokenizer"] if tokenizer is not None and not tokenizer.endswith(".json") else ()
+    from_the_hub = tokenizer is not None and tokenizer != "basic_english" and not tokenizer.endswith(".json")
+    own = stand_ins["tokenizer"] if from_the_hub else ()
     if spec.data.train_fraction < 0.01:
         overrides = (*(each for each in overrides if not each.startswith("data.train_fraction=")), _WHOLE)
     return load_spec(file, [*overrides, *shorter, *vectors, *own, *stand_ins.get(_data_set_of(spec.data), ())])
