@@ -312,7 +312,8 @@ def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
     """A stage on a GPU must request one: Ray hides all GPUs from a process that requests none."""
     if spec.resources.device in ("auto", "cpu"):
         return
-    for stage, bundle in enumerate(spec.resources.bundles(spec.pipeline.stages)):
+    # One where all are alike: how many stages a network can have is not known yet, and a spec may ask for any number.
+    for stage, bundle in enumerate(spec.resources.bundles(1)):
         if "GPU" not in bundle:
             yield (
                 ("resources", "device"),
