@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,6 +86,15 @@ def start(command: list[str], *arguments: str | Path, engine: list[str] = INLINE
 def processes_of(process: subprocess.Popen[Any]) -> list[psutil.Process]:
     """What this process has started, and what those have."""
     return psutil.Process(process.pid).children(recursive=True)
+
+
+def has_started(process: subprocess.Popen[Any], name: str) -> bool:
+    """Whether this process has a child of this name."""
+    for child in processes_of(process):
+        with suppress(psutil.NoSuchProcess):  # it ended since it was listed
+            if child.name() == name:
+                return True
+    return False
 
 
 def wait_for_a_step(process: subprocess.Popen[Any], terminal: int | None = None) -> None:
@@ -178,7 +188,7 @@ def test_sigterm_while_ray_starts(spec: Path, command: list[str], after_s: float
     """after_s: seconds after the first sight of the raylet."""
     process = subprocess.Popen([*command, "run", str(spec), "--output", "out"], stderr=subprocess.PIPE, text=True)
     until_s = time.monotonic() + 90
-    while not any(child.name() == "raylet" for child in processes_of(process)):
+    while not has_started(process, "raylet"):
         assert process.poll() is None and time.monotonic() < until_s
         time.sleep(0.01)
     time.sleep(after_s)
