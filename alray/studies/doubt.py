@@ -170,7 +170,8 @@ def _seeds(results: Results, rows: Sequence[PointRow]) -> set[int]:
 def _series(
     results: Results, rows: Sequence[PointRow], figure: Callable[[TrialRecord], float], seeds: Sequence[int]
 ) -> tuple[BatchSizeSeries, list[str]]:
-    """A figure of the best settings of each seed at the batch sizes that every seed brought to the target."""
+    """A figure of the best settings of each seed, at the batch sizes at which the trials of every seed reached the
+    target."""
     reasons, sizes, columns = [], [], []
     for row in rows:
         records = [record for trials in results.settings_of(row) for record in trials]

@@ -2,8 +2,8 @@
 
 In a part the layers of other parts are stand-ins, which pass on what they get. A module with weights outside the list
 belongs to the first part or to the classifier; elsewhere a stand-in gives zeros of the same shape. The stand-in before
-the first own layer gives the tensor that came from the part before, and `forward` ends after the last own layer. So
-masks, positions and all that Python does in `forward` are computed by the model itself, in every part.
+the first layer of the part gives the tensor that came from the part before, and `forward` ends after the last layer of
+the part. So masks, positions and all that Python does in `forward` are computed by the model itself, in every part.
 """
 
 from __future__ import annotations

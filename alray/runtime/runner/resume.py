@@ -425,7 +425,7 @@ class _Ends(NamedTuple):
 
     @classmethod
     def after(cls, after: Spec, before: Spec, was: _Ends, overrides: list[str]) -> _Ends:
-        """Those of the run from now on, as far as they are known before it is planned.
+        """Those of the run from now on that are known before it is planned.
 
         A partition that has a name stays the one it was. Only an `auto` that the overrides ask for is cut anew.
 
