@@ -22,8 +22,9 @@ from alray.config.sections.compression import COMPRESSIONS
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
+from alray.runtime.channel.exchange import communication_thread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.runtime.channel.gradient_reducer import GradientReducer
 from benchmarks.all_reduce_accuracy import OF_GRADIENTS, accuracies
 
 TIMEOUT_S = 300.0

@@ -20,7 +20,7 @@ from alray.studies.confidence import Interval
 from alray.studies.doubt import of_two
 from alray.studies.records import Reached, Times, TrialRecord
 from alray.studies.results import Results
-from alray.studies.series import Series, critical_batch_size
+from alray.studies.series import BatchSizeSeries, critical_batch_size
 from benchmarks.runs import write_results
 
 STUDIES = 1_000
@@ -99,7 +99,7 @@ def noisy_quadratic(generator: np.random.Generator, trials: int = 12, seeds: int
     steps to a target are S_min (1 + B_c / B) with B_c = v / (1 - p / 2), up to p^2.
     """
     noises = (_CRITICAL, 3.0 * _CRITICAL)
-    first, second = (Series(_SIZES, _log_steps(generator, noise, trials, seeds)) for noise in noises)
+    first, second = (BatchSizeSeries(_SIZES, _log_steps(generator, noise, trials, seeds)) for noise in noises)
     found = critical_batch_size(second, first)
     assert found is not None
     return found.interval, math.log(3.0)
@@ -107,7 +107,7 @@ def noisy_quadratic(generator: np.random.Generator, trials: int = 12, seeds: int
 
 def one_critical_batch_size(generator: np.random.Generator, trials: int = 12, seeds: int = 3) -> tuple[Interval, float]:
     """That of one noisy quadratic itself."""
-    found = critical_batch_size(Series(_SIZES, _log_steps(generator, _CRITICAL, trials, seeds)))
+    found = critical_batch_size(BatchSizeSeries(_SIZES, _log_steps(generator, _CRITICAL, trials, seeds)))
     assert found is not None
     return found.interval, math.log(_CRITICAL / (1.0 - 0.5 * _SEEN / _COORDINATES))
 

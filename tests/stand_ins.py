@@ -23,7 +23,7 @@ from alray.data import docstrings
 from alray.parts.sources.huggingface.keys import HuggingFace
 from alray.parts.sources.huggingface_images.keys import HuggingFaceImages
 from alray.parts.sources.image_folder.keys import ImageFolder
-from alray.parts.sources.table.keys import Table
+from alray.parts.sources.table.keys import TableFiles
 from alray.parts.sources.text.keys import TokenText
 from alray.parts.sources.text_csv.keys import TextCsv
 from alray.parts.sources.text_folder.keys import TextFolder
@@ -87,7 +87,7 @@ def _data_set_of(data: DataSection) -> str:
         return data.dataset
     if isinstance(data, TinyImagenet):
         return data.root.name
-    if isinstance(data, Table | TextCsv | TextFolder | ImageFolder):
+    if isinstance(data, TableFiles | TextCsv | TextFolder | ImageFolder):
         return data.train.parent.name
     if isinstance(data, HuggingFace | HuggingFaceImages):
         return data.dataset or data.path.name

@@ -19,11 +19,12 @@ import psutil
 
 from alray.cli.check_result import CheckResult
 from alray.cli.node_checks import authentication, clock, ports, rays_disk
+from alray.config.sections.section import listed
+from alray.core.compat import PRIVATE, lacking, required
 from alray.report.text import size
 from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray.requirements import RAYS_SHARE
 
-_OLDEST = {"torch": (2, 13), "torchvision": (0, 28), "ray": (2, 60)}
 _OLDEST_PYTHON = (3, 11)
 _SHARED = Path("/dev/shm")
 _LEAST_FREE_BYTES = 1e9
@@ -33,10 +34,10 @@ _GLOO_TIMEOUT_S = 5.0
 def findings() -> Iterator[CheckResult]:
     """Run every check. A check that needs torch is left out if torch is not installed."""
     yield python()
-    torch = library("torch", _OLDEST["torch"])
+    torch = library("torch")
     yield torch
-    yield library("ray", _OLDEST["ray"])
-    vision = library("torchvision", _OLDEST["torchvision"])
+    yield library("ray")
+    vision = library("torchvision")
     if torch.state != "fault" and vision.state != "fault":
         vision = torchvision_fits(vision)
     yield vision
@@ -65,22 +66,21 @@ def python() -> CheckResult:
     return CheckResult("python", "ok", platform.python_version())
 
 
-def library(name: str, least: tuple[int, int]) -> CheckResult:
-    """The version of an installed library, found without importing it.
-
-    Args:
-        least: major and minor version of the oldest that will do.
-    """
-    oldest = ".".join(map(str, least))
+def library(name: str) -> CheckResult:
+    """The version of a library that alray requires, found without importing it."""
+    oldest = required(name).rpartition(">=")[2]
     hint = f"install {name} {oldest} or newer"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         return CheckResult(name, "fault", "not installed", hint)
-    number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if number < least:
+    if _release(version) < _release(oldest):
         return CheckResult(name, "fault", f"{version} is older than {oldest}", hint)
     return CheckResult(name, "ok", version)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def torchvision_fits(found: CheckResult) -> CheckResult:
@@ -103,14 +103,13 @@ def torchvision_fits(found: CheckResult) -> CheckResult:
 
 
 def private_parts() -> CheckResult:
-    """Whether the installed torch and Ray have the private parts that alray uses (`alray.core.compat`)."""
-    from alray.core.compat import PRIVATE, lacking
-
+    """Whether the installed libraries have the private parts that alray uses (`alray.core.compat`)."""
     found = list(lacking())
     if not found:
-        return CheckResult("private parts", "ok", f"all {len(PRIVATE)} of torch and Ray that alray uses are there")
+        return CheckResult("private parts", "ok", f"all {len(PRIVATE)} that alray uses are there")
     what = "; ".join(f"{message} ({private.why})" for private, message in found)
-    return CheckResult("private parts", "fault", what, "install versions of torch and Ray that alray was tested with")
+    within = listed(list(dict.fromkeys(required(private.library) for private, _ in found)), "and")
+    return CheckResult("private parts", "fault", what, f"install other versions, within {within}")
 
 
 def processors() -> CheckResult:

@@ -1,17 +1,21 @@
-"""The private parts of torch and Ray that alray uses. Whatever uses one imports it from here.
+"""The private parts of torch, Ray and other libraries that alray uses. Whatever uses a name of a module imports it from
+here; attributes of objects are listed too.
 
-Each is imported from its library when it is first asked for. One that a version of the library lacks is an error that
-names both, so nothing goes on without it: where it guards a Ray from other users of the machine (`guards`), that Ray is
-not started. `alray doctor` looks at all of them.
+Each name is imported from its library when it is first asked for. One that a version of the library lacks is an error
+that names both, so nothing goes on without it: a Ray that cannot be guarded from other users of the machine is not
+started. `alray doctor` looks at all of them.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import requires, version
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 from alray.core.errors import RequestError
@@ -24,11 +28,12 @@ class Private:
     Attributes:
         module: of the library.
         name: in that module; "": the module itself.
-        parts: attributes that it must have.
+        parts: attributes that it must have, also attributes of those (`Options._timeout`).
         parameters: names of arguments that it must take.
         used_in: files of alray.
         why: what alray needs it for.
-        guards: whether a user's safety rests on it.
+        made: takes what is loaded to an object that must have `parts`. Whoever uses one takes it from such an object,
+            and imports nothing from here; `used_in` and `why` are about these parts.
     """
 
     module: str
@@ -37,7 +42,7 @@ class Private:
     parameters: tuple[str, ...] = ()
     used_in: tuple[str, ...] = ()
     why: str = ""
-    guards: bool = False
+    made: Callable[[Any], Any] | None = None
 
     @property
     def library(self) -> str:
@@ -49,10 +54,11 @@ class Private:
             found: Any = importlib.import_module(self.module)
             if self.name:
                 found = getattr(found, self.name)
+            of = found if self.made is None else self.made(found)
             for part in self.parts:
-                getattr(found, part)
+                attrgetter(part)(of)
             given = inspect.signature(found).parameters if self.parameters else {}
-        except (ImportError, AttributeError, ValueError) as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
             raise self._lacking(str(error)) from error
         if missing := [each for each in self.parameters if each not in given]:
             raise self._lacking(f"it takes no argument `{missing[0]}`")
@@ -62,8 +68,24 @@ class Private:
         shown = f"{self.module}.{self.name}" if self.name else self.module
         return RequestError(
             f"{self.library} {version(self.library)} has no `{shown}` as alray needs it: {why}",
-            hint=f"install a version of {self.library} that alray was tested with; alray doctor names them",
+            hint=f"install another version within `{required(self.library)}`; alray doctor says what else it lacks",
         )
+
+
+def required(library: str) -> str:
+    """What alray's own package requires of a library, such as `torch<3,>=2.13`."""
+    of_alray = (each.partition(";")[0].strip() for each in requires("alray") or ())
+    return next(each for each in of_alray if re.match(rf"{library}\b(?!-)", each))
+
+
+def _called(kind: Any) -> Any:
+    return kind()
+
+
+def _words_of(function: Any) -> SimpleNamespace:
+    """The names and texts in the code of a function, for attributes of objects that are not made just to look."""
+    code = function.__code__
+    return SimpleNamespace(**{str(word): None for word in (*code.co_names, *code.co_consts)})
 
 
 PRIVATE: dict[str, Private] = {
@@ -78,7 +100,6 @@ PRIVATE: dict[str, Private] = {
         parts=("ENABLE_RAY_CLUSTER", "ENABLE_RAY_CLUSTERS_ENV_VAR", "NUM_REDIS_GET_RETRIES"),
         used_in=("runtime/local_ray/start.py", "runtime/local_ray/private.py"),
         why="a Ray that listens on 127.0.0.1 alone, and gives up in time",
-        guards=True,
     ),
     "AuthenticationTokenLoader": Private(
         "ray._raylet",
@@ -86,7 +107,6 @@ PRIVATE: dict[str, Private] = {
         parts=("instance", "reset_cache"),
         used_in=("runtime/local_ray/ray_init.py",),
         why="a token for each Ray of a process",
-        guards=True,
     ),
     "RayConfig": Private(
         "ray._raylet",
@@ -94,7 +114,6 @@ PRIVATE: dict[str, Private] = {
         parts=("initialize", "ray_cookie"),
         used_in=("runtime/local_ray/ray_init.py",),
         why="that Ray's C++ code reads its environment now, and again",
-        guards=True,
     ),
     "JobConfig": Private(
         "ray.job_config",
@@ -103,7 +122,6 @@ PRIVATE: dict[str, Private] = {
         parameters=("_py_driver_sys_path",),
         used_in=("runtime/local_ray/ray_init.py",),
         why="workers that do not import from the current folder",
-        guards=True,
     ),
     "GcsClient": Private(
         "ray._private.services",
@@ -193,12 +211,117 @@ PRIVATE: dict[str, Private] = {
     "ProcessGroupNCCL": Private(
         "torch.distributed",
         "ProcessGroupNCCL",
-        parts=("Options",),
+        parts=("Options._timeout",),
         used_in=("runtime/rendezvous/groups.py",),
-        why="how long an operation between GPUs waits for the others (`Options()._timeout`)",
+        why="how long an operation between GPUs waits for the others",
+    ),
+    "DropoutNd": Private(
+        "torch.nn.modules.dropout", "_DropoutNd", used_in=("models/encoder.py",), why="which layers are a dropout"
+    ),
+    "Module": Private(
+        "torch.nn",
+        "Module",
+        parts=("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_apply"),
+        made=_called,
+        used_in=("models/own_state.py", "models/imported/", "models/replica_norm.py", "runtime/probe/"),
+        why="parts of a module under all their names, and putting others in their place",
+    ),
+    "state_dict": Private(
+        "torch.nn",
+        "Module",
+        parts=("_metadata",),
+        made=lambda kind: kind().state_dict(),
+        used_in=("inference/whole_model.py", "inference/export.py"),
+        why="what is known of an exported model, where `load_state_dict` passes over it",
+    ),
+    "LSTM": Private(
+        "torch.nn",
+        "LSTM",
+        parts=("_flat_weights", "_flat_weight_refs"),
+        made=lambda kind: kind(1, 1),
+        used_in=("runtime/probe/component_memory.py",),
+        why="recurrent layers whose weights are swapped for ones without memory",
+    ),
+    "ParameterMeta": Private(
+        "torch.nn.parameter",
+        "_ParameterMeta",
+        parts=("_is_param",),
+        made=lambda kind: _words_of(kind.__instancecheck__),
+        used_in=("runtime/probe/component_memory.py",),
+        why="that a tensor without memory is a parameter",
+    ),
+    "Tensor": Private(
+        "torch",
+        "Tensor",
+        parts=("_backward_hooks", "_post_accumulate_grad_hooks", "_version"),
+        made=_called,
+        used_in=("models/", "runtime/stage/work/backpropagation.py"),
+        why="hooks that a copy of a parameter would lack; whether a tensor was changed in place",
+    ),
+    "foreach_lerp": Private(
+        "torch",
+        parts=("_foreach_lerp_",),
+        made=lambda module: module,
+        used_in=("models/weight_average.py",),
+        why="the moving average of all weights in one call",
+    ),
+    "UntypedStorage": Private(
+        "torch",
+        "UntypedStorage",
+        parts=("_cdata",),
+        made=_called,
+        used_in=("models/imported/", "runtime/probe/", "runtime/stage/checkpoint.py"),
+        why="whether two tensors lie in the same memory",
+    ),
+    "operations": Private(
+        "torch",
+        "ops",
+        parts=("aten._local_scalar_dense", "aten.add.Tensor._schema"),
+        made=lambda operations: operations,
+        used_in=("models/imported/watch.py", "models/imported/by_layers.py", "runtime/probe/operations.py"),
+        why="operations that read a number out of a tensor, and those that write to their arguments",
+    ),
+    "compile": Private(
+        "torch",
+        parts=("_orig_mod",),
+        made=lambda module: module.compile(module.nn.Identity()),
+        used_in=("api/objects.py",),
+        why="the module that torch.compile has compiled",
+    ),
+    "loader_iterator": Private(
+        "torch.utils.data.dataloader",
+        "_MultiProcessingDataLoaderIter",
+        parts=("_workers", "_worker_pids_set"),
+        made=lambda kind: _words_of(kind.__init__),
+        used_in=("data/batches.py",),
+        why="a loader worker that somebody has stopped, and a handler of signals that is not alray's",
+    ),
+    "GTSRB": Private(
+        "torchvision.datasets",
+        "GTSRB",
+        parts=("_samples",),
+        made=lambda kind: _words_of(kind.__init__),
+        used_in=("parts/sources/torchvision/source.py",),
+        why="the files of this set",
+    ),
+    "OxfordIIITPet": Private(
+        "torchvision.datasets",
+        "OxfordIIITPet",
+        parts=("_images", "_labels"),
+        made=lambda kind: _words_of(kind.__init__),
+        used_in=("parts/sources/torchvision/source.py",),
+        why="the files of this set",
+    ),
+    "PretrainedConfig": Private(
+        "transformers.configuration_utils",
+        "PretrainedConfig",
+        parts=("_attn_implementation",),
+        made=_called,
+        used_in=("models/imported/hugging_face.py",),
+        why="the code of attention, which no saved config tells",
     ),
 }
-"""All of them, by the name under which they are imported from here."""
+"""All of them, by the name under which they are imported from here (see `Private.made` for those that are not)."""
 
 
 def __getattr__(name: str) -> Any:
@@ -210,8 +333,10 @@ def __getattr__(name: str) -> Any:
 
 def lacking() -> Iterator[tuple[Private, str]]:
     """Each private part that the installed versions lack, and what is wrong. That of NCCL is left out where torch has
-    none."""
+    none, and those of a library that is not installed."""
     for name, private in PRIVATE.items():
+        if importlib.util.find_spec(private.library) is None:
+            continue
         if name == "ProcessGroupNCCL" and not importlib.import_module("torch.distributed").is_nccl_available():
             continue
         try:

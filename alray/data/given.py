@@ -207,7 +207,7 @@ class GivenData:
         contents: SHA-256 of the training and the validation set: of tensors all values, of other sets up to 511 samples
             of each, spread evenly.
         label: what the labels are: `class`, `flags` or `numbers`.
-        batch_size: of the loader that held the training set; None: there was none.
+        batch_size: that of the loader, if the training set came in one; None: it came without a loader.
         numbers: as of a `Source`.
     """
 

@@ -526,7 +526,7 @@ class ComparingComponent(LocalComponent):
         its w_i. That holds for what is compared alone: other losses may use `own` as well.
 
         Args:
-            own: what `own_codes` gives.
+            own: `[N, D]`, the codes of this share, from `own_codes`.
         """
         if self._gathered is None:
             return own, labels

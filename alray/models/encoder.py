@@ -15,6 +15,7 @@ from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 
 from alray.config.user_code import named
+from alray.core.compat import DropoutNd
 from alray.core.randomness.generators import seed_all, seed_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.readout import Pooling
@@ -234,7 +235,7 @@ def stopped(outgoing: Tensors) -> Tensors:
 # --- Random numbers ---
 
 _DRAWING = (
-    nn.modules.dropout._DropoutNd,  # the parent class of every dropout layer
+    DropoutNd,  # the parent class of every dropout layer
     nn.RReLU,
     nn.FractionalMaxPool2d,
     nn.FractionalMaxPool3d,

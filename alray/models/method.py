@@ -138,6 +138,9 @@ class Method(ABC):
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`. One must end at the last component."""
+        return self._is_last(index)
+
+    def _is_last(self, index: int) -> bool:
         return index == self.task.num_components - 1
 
     def compares_samples(self) -> tuple[str, str] | None:

@@ -54,7 +54,7 @@ class Timed:
     """
 
     records: tuple[StageRecord, ...] = ()
-    """Without mini-batches after cuts, as far as they tell these apart."""
+    """Without mini-batches after cuts, if the records tell which ones those are."""
     step_times: tuple[StepTime, ...] = ()
     """Those that count."""
     of_the_same: bool = True

@@ -59,7 +59,7 @@ class Cell:
 def cell(
     found: Crossover, devices: int, link: str, memory: int | None = None, micro_batches: int | None = None
 ) -> Cell:
-    """The place of so many devices over this link. For the arguments see `Crossover.at`."""
+    """Which way is fastest on at most so many devices over this link. For the arguments see `Crossover.at`."""
     ranked = found.at(devices, link, memory, micro_batches=micro_batches)
     best = ranked[0] if ranked else None
     others = (row for row in ranked if best is not None and row.way.local_losses != best.way.local_losses)
@@ -88,7 +88,7 @@ def kind_of(way: Way) -> str:
 
 
 def layout_of(way: Way) -> str:
-    """Stages, replicas and micro-batches, as far as there are several: `4 stages x 2, M 8`."""
+    """Stages, replicas and micro-batches, each only if there are several: `4 stages x 2, M 8`."""
     parts = [counted(way.stages, "stage")] if way.stages > 1 else []
     if way.replicas > 1:
         parts.append(f"{way.replicas} replicas")

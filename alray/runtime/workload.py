@@ -210,10 +210,10 @@ class Workload:
                 "trains other weights than the other schedules"
             )
         together = spec.optimizer.accumulate
-        if together > 1 and (spec.lr_schedule.kind != "constant" or spec.lr_schedule.warmup_epochs):
+        if together > 1 and (spec.lr_schedule.changes or spec.lr_schedule.warmup_epochs):
             notes.append(
-                f"{together} mini-batches make an update and share its learning rate, so the rate changes once every "
-                f"{together} mini-batches"
+                f"{together} mini-batches make an update and share its learning rate: a rate that changes does so once "
+                f"every {together} mini-batches"
             )
         if spec.replicas.count == 1:
             return tuple(notes)

@@ -35,7 +35,7 @@ from alray.studies.confidence import (
 )
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.series import Series, critical_batch_size, growth
+from alray.studies.series import BatchSizeSeries, critical_batch_size, growth
 from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
@@ -169,8 +169,9 @@ def _seeds(results: Results, rows: Sequence[PointRow]) -> set[int]:
 
 def _series(
     results: Results, rows: Sequence[PointRow], figure: Callable[[TrialRecord], float], seeds: Sequence[int]
-) -> tuple[Series, list[str]]:
-    """A figure of the best settings of each seed at the batch sizes that every seed brought to the target."""
+) -> tuple[BatchSizeSeries, list[str]]:
+    """A figure of the best settings of each seed, at the batch sizes at which the trials of every seed reached the
+    target."""
     reasons, sizes, columns = [], [], []
     for row in rows:
         records = [record for trials in results.settings_of(row) for record in trials]
@@ -183,7 +184,7 @@ def _series(
         columns.append(np.log(known))
         if results.study.search is not None:
             reasons += [sentence for _, _, sentence in at_the_edge(results.study.search, [row])]
-    return Series(tuple(sizes), np.asarray(columns).T.reshape(len(seeds), len(sizes))), reasons
+    return BatchSizeSeries(tuple(sizes), np.asarray(columns).T.reshape(len(seeds), len(sizes))), reasons
 
 
 def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -> Doubted:

@@ -27,7 +27,7 @@ _GRID = 200
 
 
 @dataclass(frozen=True)
-class Series:
+class BatchSizeSeries:
     """A figure of every seed at each batch size.
 
     Attributes:
@@ -87,20 +87,20 @@ def line(sizes: Sequence[int], logs: NDArray[np.float64]) -> Curve:
     return Curve(power, float(rest.mean()), rest - rest.mean(), information)
 
 
-def critical_batch_size(of: Series, over: Series | None = None) -> Student | None:
+def critical_batch_size(of: BatchSizeSeries, over: BatchSizeSeries | None = None) -> Student | None:
     """Where the logarithm of B_c lies, or that of its ratio to the B_c of another series of the same seeds; None for
     fewer than `LEAST_FOR_SPREAD` seeds or batch sizes, and where a curve shows no bend."""
     return _shape(fitted, [of] if over is None else [of, over])
 
 
-def growth(of: Series) -> Student | None:
+def growth(of: BatchSizeSeries) -> Student | None:
     """Where the power lies by which the best rate grows with the batch size; None for fewer than `LEAST_FOR_SPREAD`
     seeds or batch sizes."""
     return _shape(line, [of])
 
 
 def _shape(
-    fit: Callable[[Sequence[int], NDArray[np.float64]], Curve | None], series: Sequence[Series]
+    fit: Callable[[Sequence[int], NDArray[np.float64]], Curve | None], series: Sequence[BatchSizeSeries]
 ) -> Student | None:
     """Where the shape of a curve lies, or its difference from that of a second series.
 

@@ -15,6 +15,7 @@ import pytest
 from alray.cli import checks, node_checks
 from alray.cli.check_result import CheckResult
 from alray.cli.cluster_checks import access_to, of_node
+from alray.core.compat import Private
 from alray.runtime.cluster.survey import NodeFacts
 
 
@@ -65,13 +66,25 @@ def test_a_fault_is_told_with_its_mend(alray: Callable[..., Any], monkeypatch: p
 
 
 def test_libraries_that_are_too_old_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.metadata, "version", {"torch": "2.9.1", "ray": "3.0rc1"}.__getitem__)
-    assert checks.library("torch", (2, 13)) == CheckResult(
+    def installed(name: str) -> str:
+        if name == "torchvision":
+            raise checks.metadata.PackageNotFoundError(name)
+        return {"torch": "2.9.1", "ray": "3.0rc1"}[name]
+
+    monkeypatch.setattr(checks.metadata, "version", installed)
+    assert checks.library("torch") == CheckResult(
         "torch", "fault", "2.9.1 is older than 2.13", "install torch 2.13 or newer"
     )
-    assert checks.library("ray", (2, 60)).state == "ok"
-    monkeypatch.undo()
-    assert checks.library("no-such-library", (1, 0)).message == "not installed"
+    assert checks.library("ray").state == "ok"
+    assert checks.library("torchvision").message == "not installed"
+
+
+def test_a_private_part_that_a_version_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Private("torch.nn", "Module", parts=("_gone",), why="nothing")
+    monkeypatch.setattr("alray.core.compat.PRIVATE", {"gone": gone})
+    found = checks.private_parts()
+    assert (found.state, "torch.nn.Module" in found.message) == ("fault", True)
+    assert "torch<3,>=2.13" in (found.hint or "")
 
 
 def test_a_gpu_whose_driver_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

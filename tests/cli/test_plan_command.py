@@ -44,7 +44,7 @@ def test_given_costs_in_tables_chart_and_figures(
 
 
 def test_a_plan_says_that_accumulated_mini_batches_share_a_rate(alray: Callable[..., Any], spec: Path) -> None:
-    told = "the rate changes once every 3 mini-batches"
+    told = "a rate that changes does so once every 3 mini-batches"
     together = "optimizer.accumulate=3"
     assert told in alray("plan", spec, together, "lr_schedule=cosine").err
     assert told in alray("plan", spec, together, "lr_schedule.warmup_epochs=1").err

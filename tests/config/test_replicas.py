@@ -164,6 +164,13 @@ def test_what_is_in_order(sections: dict[str, Any]) -> None:
     assert found(spec_with(**sections)) == []
 
 
+def test_a_new_compression_says_that_ddp_can_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_with(**BACKPROPAGATION, replicas={"count": 2, "engine": "ray_train", "compression": "top_k"})
+    (fault,) = found(spec)
+    monkeypatch.setattr(TopK, "by_ddp", "ddp:TopKDdp")
+    assert fault.startswith("replicas.engine: ") and found(spec) == []
+
+
 @given(st.integers(1, 6), st.integers(1, 40), st.sampled_from(["even", "given"]), st.data())
 def test_every_count_of_replicas_loads(count: int, batch_size: int, kind: str, data: st.DataObject) -> None:
     """Local losses take any shares, as long as there are enough samples."""

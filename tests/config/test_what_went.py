@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from alray.cli.main import execute
 from alray.config.loading.load import load_spec
+from alray.config.study.load import load_study
 from alray.core.errors import SpecError
 
 SPEC = {
@@ -19,7 +23,7 @@ SPEC = {
 @pytest.mark.parametrize(
     ("written", "instead"),
     [
-        ("optimizer.kind=rmsprop", "{kind: torch, name: RMSprop}"),
+        ("optimizer.kind=rmsprop", "{kind: torch, name: RMSprop, lr: 0.01}"),
         ("lr_schedule={kind: step, every: 3 epochs}", "multi_step"),
         ("lr_schedule={kind: rising, first_factor: 0.1}", "`warmup_epochs`"),
         ("lr_schedule=one_cycle", "cosine"),
@@ -35,6 +39,28 @@ def test_it_is_told_what_to_write_instead(written: str, instead: str) -> None:
         load_spec(SPEC, [written])
     (problem,) = caught.value.problems  # nothing about the keys of another kind
     assert problem.message.startswith("unknown ") and instead in (problem.hint or "")
+
+
+def test_what_is_written_instead_of_rmsprop_is_a_spec() -> None:
+    written = "{kind: torch, name: RMSprop, lr: 0.01"
+    further = "alpha: 0.9, momentum: 0.5, centered: true, eps: 1.0e-7, decay: weights}"
+    assert load_spec(SPEC, [f"optimizer={written}, {further}"]).spec.optimizer.lr == 0.01
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("search={kind: python:ray.tune.search.hyperopt.HyperOptSearch, trials: 2, space: {}}", "`optuna`"),
+        ("trial_scheduler={kind: python:ray.tune.schedulers.PopulationBasedTraining}", "`asha`"),
+    ],
+)
+def test_a_study_is_told_too(tmp_path: Path, written: str, instead: str) -> None:
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(SPEC))
+    (tmp_path / "study.yaml").write_text("study: old\nbase: base.yaml\n")
+    with pytest.raises(SpecError) as caught:
+        load_study(tmp_path / "study.yaml", [written])
+    (problem,) = caught.value.problems
+    assert problem.hint is not None and "went" in problem.hint and instead in problem.hint
 
 
 def test_a_spec_of_a_run_folder_has_no_folder_of_a_cache() -> None:

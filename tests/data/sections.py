@@ -7,7 +7,7 @@ from alray.parts.sources.huggingface.keys import HuggingFace
 from alray.parts.sources.huggingface_images.keys import HuggingFaceImages
 from alray.parts.sources.image_folder.keys import ImageFolder
 from alray.parts.sources.synthetic.keys import Synthetic
-from alray.parts.sources.table.keys import Table
+from alray.parts.sources.table.keys import TableFiles
 from alray.parts.sources.text.keys import TokenText
 from alray.parts.sources.text_csv.keys import TextCsv
 from alray.parts.sources.text_folder.keys import TextFolder
@@ -27,7 +27,7 @@ __all__ = [
     "Normalise",
     "OwnData",
     "Synthetic",
-    "Table",
+    "TableFiles",
     "Text",
     "TextCsv",
     "TextFolder",

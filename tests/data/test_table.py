@@ -45,7 +45,7 @@ def write_parquet(path: Path, columns: dict[str, Any]) -> Path:
 
 def opened(train: Path, **keys: Any) -> Dataset:
     section = {"source": "table", "train": train, "batch_size": 2, "validation_fraction": 0.0, **keys}
-    return open_data(spec.Table(**section), seed=0, load=no_code)
+    return open_data(spec.TableFiles(**section), seed=0, load=no_code)
 
 
 def read_by_a_run(data: Dataset, file: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -321,7 +321,7 @@ def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
 
     def of(task: Any, *names: str | int) -> Dataset:
         keys = {"label_columns": names, "columns": ["a"], "validation_fraction": 0.0}
-        section = spec.Table(source="table", train=file, batch_size=2, **keys)
+        section = spec.TableFiles(source="table", train=file, batch_size=2, **keys)
         return open_data(section, seed=0, load=no_code, task=task)
 
     labels = of(MultiLabel(kind="multi_label"), "warm", "round")
@@ -360,7 +360,7 @@ def test_large_numbers_keep_what_they_say(tmp_path: Path, start: float, kind: st
 
 def test_large_targets_keep_what_they_say(tmp_path: Path) -> None:
     rows = [(float(step), 1.7e9 + 10 * step) for step in range(4)]
-    section = spec.Table(
+    section = spec.TableFiles(
         source="table",
         train=write_csv(tmp_path / "a.csv", rows, ("x", "y")),
         label_columns=("y",),
@@ -378,7 +378,7 @@ def test_large_targets_keep_what_they_say(tmp_path: Path) -> None:
 def test_the_training_split_alone_says_means_and_deviations(tmp_path: Path, keys: dict[str, float]) -> None:
     """Of samples and of targets: other rows may not be known in training."""
     rows = [(float(step**2), 10.0 * step**3) for step in range(20)]
-    section = spec.Table(
+    section = spec.TableFiles(
         source="table",
         train=write_csv(tmp_path / "a.csv", rows, ("x", "y")),
         label_columns=("y",),
@@ -395,7 +395,7 @@ def test_the_training_split_alone_says_means_and_deviations(tmp_path: Path, keys
 def test_an_older_run_has_the_means_and_deviations_of_the_whole_file(tmp_path: Path) -> None:
     rows = [(float(step**2), 10.0 * step**3) for step in range(20)]
     train = write_csv(tmp_path / "a.csv", rows, ("x", "y"))
-    section = spec.Table(source="table", train=train, label_columns=("y",), batch_size=2, validation_fraction=0.5)
+    section = spec.TableFiles(source="table", train=train, label_columns=("y",), batch_size=2, validation_fraction=0.5)
     data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"), by_whole_set=True)
     x, y = numpy.array(rows).T
     for found, values in ((data.train.normalisation, x), (data.train.target_normalisation, y)):
@@ -459,7 +459,7 @@ def test_a_name_that_is_a_number_is_in_quotes(tmp_path: Path, key: str) -> None:
 )
 def test_numbers_as_names(tmp_path: Path, first: Any, rows: int, told: str | None) -> None:
     label = {"label_columns": (2,)}
-    section = spec.Table(
+    section = spec.TableFiles(
         source="table",
         train=write_csv(tmp_path / "a.csv", [first, (0.5, 1, 1), (2.5, 3, 0)], None),
         batch_size=2,
@@ -490,7 +490,7 @@ def test_a_class_that_is_never_trained_is_told_and_can_be_kept(tmp_path: Path) -
     file = write_csv(tmp_path / "a.csv", rows, ("x", "label"))
 
     def labels(seed: int, **keys: Any) -> tuple[Dataset, list[int]]:
-        section = spec.Table(source="table", train=file, batch_size=2, validation_fraction=0.5, **keys)
+        section = spec.TableFiles(source="table", train=file, batch_size=2, validation_fraction=0.5, **keys)
         data = open_data(section, seed=seed, load=no_code)
         return data, [data.train[place][1] for place in range(len(data.train))]
 

@@ -92,12 +92,20 @@ _OWN_RATE = f"a class of your own as {FORM} (docs/extending.md)"
 _PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
     ("alray.trackers", "mlflow"): _PACKAGE.format("mlflow"),
     ("alray.trackers", "wandb"): _PACKAGE.format("wandb"),
-    ("alray.optimizers", "rmsprop"): "write {kind: torch, name: RMSprop} with the same further keys",
+    ("alray.optimizers", "rmsprop"): "write {kind: torch, name: RMSprop, lr: 0.01} with the same further keys; `lr` is "
+    "required here, and 0.01 was its default",
     ("alray.rates", "step"): "write multi_step, and every time of a change in `at`",
     ("alray.rates", "rising"): f"write constant with `warmup_epochs`, or {_OWN_RATE}",
     ("alray.rates", "one_cycle"): f"write cosine with `warmup_epochs`, or {_OWN_RATE}",
 }
 """What to write for parts that earlier versions of alray had, by group and name."""
+_CLASSES_THAT_WENT: dict[Path, str] = {
+    ("search",): "searchers of Ray Tune and of your own went: write `optuna` or `random`, without the "
+    "class's arguments",
+    ("trial_scheduler",): "trial schedulers of Ray Tune and of your own went: write `asha` or `fifo`, without the "
+    "class's arguments",
+}
+"""What to write for classes that earlier versions of alray took in a study, by the place of the section."""
 _CACHE = "remove it, and set the environment variable XDG_CACHE_HOME: the cache is its folder `alray`"
 _KEYS_THAT_WENT = {
     ("Docstrings", "cache"): _CACHE,
@@ -117,7 +125,8 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
     if instead := _PARTS_THAT_WENT.get((group, word)):
         return f"unknown {noun} `{word}`", instead
     if word.startswith(PREFIX) and not here.is_open:
-        return f"unknown {noun} `{word}`", f"no class of yours is possible here; known: {', '.join(here.known)}"
+        none = f"no class of yours is possible here; known: {', '.join(here.known)}"
+        return f"unknown {noun} `{word}`", _CLASSES_THAT_WENT.get(here.path, none)
     meant = meant_kind(word, here) or value_meant(word, of_packages)
     hint = f"did you mean `{meant}`? " if meant is not None else ""
     own = f"your classes as {FORM}"

@@ -23,6 +23,11 @@ class CompressionSection(PartSection):
     of_messages: ClassVar[str] = ""
     """The code that compresses what passes between components, `file:name` in the folder of the part; "": it cannot.
     `implementation` is the code that compresses gradients of weights between replicas; "": it cannot."""
+    by_ddp: ClassVar[str] = ""
+    """The code that compresses gradients in torch's DDP, `file:name` in the folder of the part, derived from
+    `alray.runtime.channel.ddp_compression.DdpCompression`; "": it cannot be used with `replicas.engine: ray_train`."""
+    ddp_begins_anew: ClassVar[bool] = False
+    """Whether that code keeps a state which no checkpoint contains."""
     sent_share: ClassVar[float | None] = None
     """Bytes that replicas send for each byte of a float32 gradient; None where that depends on shapes."""
 

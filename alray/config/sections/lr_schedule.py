@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -17,6 +17,9 @@ class LrScheduleSection(PartSection):
     """The keys of every schedule of the learning rate."""
 
     chosen_by = ("kind", "warmup_epochs", "warmup_from", "scale_with_batch", "reference_batch_size")
+
+    changes: ClassVar[bool] = True
+    """Whether rates may change after the warm-up."""
 
     kind: str
     """Name of the schedule."""

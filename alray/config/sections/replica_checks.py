@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from alray.config.sections.checks import Check
+from alray.config.sections.compression import COMPRESSIONS
 from alray.config.sections.kind import Finding
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
-from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.core.counting import counted
 from alray.planning.schedules.micro_batches import Fault
 from alray.planning.schedules.table import SCHEDULES, default_schedule
 
-_LEAST_START = 2  # of torch's hook with error feedback: DDP rebuilds its buckets in the first two mini-batches
-_SHARED_BY_DDP = ("none", "fp16", "bf16", "powersgd")
 _ONE_DEVICE = default_schedule(local_losses=False, stages=1).name
 
 
@@ -151,13 +149,14 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
     replicas = spec.replicas
     if replicas.engine != "ray_train":
         return
+    of_ddp = ", ".join(name for name, section in COMPRESSIONS.sections.items() if section.by_ddp)
     wanted: list[tuple[bool, str, str]] = [
         (not spec.method.local_losses, "method.kind", "backpropagation"),
         (not spec.is_pipeline, "pipeline.schedule", _ONE_DEVICE),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),
         (replicas.all_reduce.kind == "backend", "replicas.all_reduce", "backend"),
-        (replicas.compression.kind in _SHARED_BY_DDP, "replicas.compression", listed(_SHARED_BY_DDP).replace("`", "")),
+        (bool(replicas.compression.by_ddp), "replicas.compression", of_ddp),
         (replicas.disturbance is None, "replicas.disturbance", "null"),
         (spec.pipeline.messages is None, "pipeline.messages", "null"),
         (spec.optimizer.accumulate == 1, "optimizer.accumulate", "1"),
@@ -170,13 +169,6 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
                 f"`ray_train` is plain DDP, with {key} {value}",
                 f"set {key} to {value.split(',')[0]}, or replicas.engine to graph",
             )
-    start_iteration = getattr(replicas.compression, "start_iteration", None)
-    if start_iteration is not None and start_iteration < _LEAST_START:
-        yield (
-            ("replicas", "compression", "start_iteration"),
-            f"torch's hook compresses from update {_LEAST_START} on at the earliest, got {start_iteration}",
-            f"set it to {_LEAST_START} or more, or replicas.engine to graph",
-        )
 
 
 def micro_batches_divide_each_share(spec: Spec) -> Iterator[Finding]:

@@ -2,8 +2,8 @@
 
 In a part the layers of other parts are stand-ins, which pass on what they get. A module with weights outside the list
 belongs to the first part or to the classifier; elsewhere a stand-in gives zeros of the same shape. The stand-in before
-the first own layer gives the tensor that came from the part before, and `forward` ends after the last own layer. So
-masks, positions and all that Python does in `forward` are computed by the model itself, in every part.
+the first layer of the part gives the tensor that came from the part before, and `forward` ends after the last layer of
+the part. So masks, positions and all that Python does in `forward` are computed by the model itself, in every part.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _ZerosStandIn(_StandIn):
     def __init__(self, of: nn.Module, arrival: _Arrival, form: Any) -> None:
         """
         Args:
-            form: what the module gives, with a `_Form` in place of each tensor.
+            form: what the module gives, with a `_TensorForm` in place of each tensor.
         """
         super().__init__(of, arrival)
         self._form = form
@@ -123,11 +123,11 @@ class _ZerosStandIn(_StandIn):
     def forward(self, *given: Any, **named: Any) -> Any:
         like = self._arrival.tensor
         assert like is not None
-        return tree_map(lambda each: each.zeros(like) if isinstance(each, _Form) else each, self._form)
+        return tree_map(lambda each: each.zeros(like) if isinstance(each, _TensorForm) else each, self._form)
 
 
 @dataclass(frozen=True)
-class _Form:
+class _TensorForm:
     """The form of a tensor for any number of samples N and, of texts, of positions T: each size is a number or the
     product of some of these."""
 
@@ -287,7 +287,7 @@ class _Seen:
     after: list[str] = field(default_factory=list)
     early: frozenset[str] = frozenset()
     work: list[float] = field(default_factory=list)
-    scores: _Form | None = None
+    scores: _TensorForm | None = None
     has_positions: bool = False
 
 
@@ -709,7 +709,9 @@ def _hidden(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     return given[0] if given else next(iter(named.values()), None)
 
 
-def _form(value: torch.Tensor, other: torch.Tensor, sizes: tuple[int, int], of_other: tuple[int, int]) -> _Form | None:
+def _form(
+    value: torch.Tensor, other: torch.Tensor, sizes: tuple[int, int], of_other: tuple[int, int]
+) -> _TensorForm | None:
     """The form of a tensor, as two runs with other numbers of samples and positions gave it. None: it has none."""
     found = []
     for one, two in zip(value.shape, other.shape, strict=True):
@@ -723,7 +725,7 @@ def _form(value: torch.Tensor, other: torch.Tensor, sizes: tuple[int, int], of_o
                 break
         else:
             return None
-    return _Form(tuple(found), value.dtype)
+    return _TensorForm(tuple(found), value.dtype)
 
 
 def _example(shape: tuple[int, ...], dtype: torch.dtype, s: torch.Tensor, *, has_positions: bool) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.local import in_order, latest_s
-from alray.planning.schedules.schedule import Schedule, Work
+from alray.planning.schedules.schedule import LocalWork, Schedule
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
@@ -23,7 +23,7 @@ def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     return latest_s(durations, durations.after_forward_s, stages)
 
 
-def least(below: Work, own: Work, whole: Work) -> Any:
+def least(below: LocalWork, own: LocalWork, whole: LocalWork) -> Any:
     """The forwards up to this stage, and the rest of it."""
     return below.forward + own.forward + own.label + own.backward + own.update
 

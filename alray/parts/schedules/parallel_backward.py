@@ -16,7 +16,7 @@ from typing import Any
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.local import in_order, latest_s
 from alray.planning.schedules.placement import of_stages
-from alray.planning.schedules.schedule import Schedule, Work
+from alray.planning.schedules.schedule import LocalWork, Schedule
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
@@ -25,7 +25,7 @@ def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     return first_barrier + max(of_stages(durations.after_labels_s, stages))
 
 
-def least(below: Work, own: Work, whole: Work) -> Any:
+def least(below: LocalWork, own: LocalWork, whole: LocalWork) -> Any:
     """All forwards, then the backward of this stage."""
     return whole.forward + own.backward + own.update
 

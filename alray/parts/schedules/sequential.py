@@ -11,21 +11,14 @@ The reference that all other schedules of local losses are compared with, and th
 
 from __future__ import annotations
 
-from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.local import in_order
+from alray.planning.schedules.local import in_order, one_after_another
 from alray.planning.schedules.schedule import Schedule, whole_work
-
-
-def bound(durations: Durations, stages: int, micro_batches: int) -> float:
-    """All stages together."""
-    return sum(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
-
 
 SCHEDULE = Schedule(
     name="sequential",
     methods="local losses",
     actions=in_order("R F R.1 L B U S S.1 W"),
-    bound=bound,
+    bound=one_after_another,
     least=whole_work,
     formula="sum(F+B)",
     limited_by="one stage works at a time",

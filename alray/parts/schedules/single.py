@@ -7,21 +7,14 @@ Two mini-batches with F = U = 1 s and B = 2 s:
 
 from __future__ import annotations
 
-from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.local import in_order
+from alray.planning.schedules.local import in_order, one_after_another
 from alray.planning.schedules.schedule import Schedule
-
-
-def bound(durations: Durations, stages: int, micro_batches: int) -> float:
-    """The work of the stage."""
-    return sum(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
-
 
 SCHEDULE = Schedule(
     name="single",
     methods="backpropagation",
     actions=in_order("F B U"),
-    bound=bound,
+    bound=one_after_another,
     formula="F+B",
     limited_by="one stage does all the work",
     default_on=("one stage",),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from alray.planning.prediction.partition import Cut, interval_sums, partition_intervals
 from alray.planning.prediction.pipeline_bound import PipelineBound
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.schedule import Work, own_work
+from alray.planning.schedules.schedule import LocalWork, own_work
 
 _SAME = 1e-9
 
@@ -33,8 +33,8 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     speeds = setting.stage_speed or (1.0,)
     works = [_work(setting, speed) for speed in speeds]
     fastest = works[speeds.index(max(speeds))]
-    whole = Work(*(float(each[0, -1]) for each in fastest))
-    nothing = Work(0.0, 0.0, 0.0, 0.0)
+    whole = LocalWork(*(float(each[0, -1]) for each in fastest))
+    nothing = LocalWork(0.0, 0.0, 0.0, 0.0)
     least_of = setting.scheduled.least
     if setting.virtual_stages > 1:
         seconds = own_work(nothing, whole, whole)
@@ -44,7 +44,7 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     hops = setting.stages - 1
     whole = whole._replace(forward=whole.forward + float(np.sort(up[1:-1])[:hops].sum()))
     # [n + 1, 1]: of components 0 to i - 1, with the message to component i until it is to be unpacked.
-    under = Work(*(each[:1].T for each in fastest))
+    under = LocalWork(*(each[:1].T for each in fastest))
     below = under._replace(forward=under.forward + np.maximum(up - busy, 0.0)[:, None])
     least = [
         least_of(below, work._replace(forward=work.forward + busy[:, None] + busy[None, :]), whole) for work in works
@@ -73,7 +73,7 @@ def _messages(setting: StepSetting) -> Vector:
     return np.array([0.0, *(seconds + costs.edge_latency_s for seconds in samples), 0.0])
 
 
-def _work(setting: StepSetting, speed: float) -> Work:
+def _work(setting: StepSetting, speed: float) -> LocalWork:
     """The seconds of every run of components as a stage: matrices as `partition_intervals` takes them."""
     costs = setting.costs
 
@@ -85,7 +85,7 @@ def _work(setting: StepSetting, speed: float) -> Work:
         update = update + interval_sums(each("reduce_s"))
     forward = interval_sums(each("forward_s")) / speed
     forward[0, 1:] += costs.data_s  # the first stage gets the mini-batch ready
-    return Work(
+    return LocalWork(
         forward=forward,
         label=interval_sums(each("label_s")) / speed,
         backward=interval_sums([component.backward_s - component.label_s for component in costs.components]) / speed,

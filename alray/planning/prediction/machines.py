@@ -14,7 +14,7 @@ from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.core.quantities import BITS_PER_S, BYTES, SECONDS, value_of
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.stage_devices import StageDevices, WayParts, Ways
+from alray.planning.prediction.stage_devices import MessageWays, StageDevices, WayParts
 
 NO_LIMIT_BYTES = 2.0**50
 """That a link takes from its sender before they are on their way: the edge itself limits them."""
@@ -23,7 +23,7 @@ _NODE_LATENCY_S = 5e-6
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachedSpeed:
     """What a device reaches of what is published of it.
 
     Attributes:
@@ -38,10 +38,10 @@ class Reached:
 
 
 EFFICIENCY = 0.65
-USUAL = Reached(EFFICIENCY, 0.75, 12e-6)
+USUAL = ReachedSpeed(EFFICIENCY, 0.75, 12e-6)
 """Set on the layers of GPT and BERT in docs/published_runs, on V100 and P100 in float32 and float16: forwards of 1,000
 words or more come out at 0.87 to 1.09 of their measured seconds, forward and backward together at 0.95 to 1.25."""
-BEST, WORST = Reached(0.85, 0.9, 5e-6), Reached(0.45, 0.5, 50e-6)
+BEST, WORST = ReachedSpeed(0.85, 0.9, 5e-6), ReachedSpeed(0.45, 0.5, 50e-6)
 """What the spread of such times is computed with. Layers of 128 words took longer: 45 us an operation."""
 
 
@@ -214,7 +214,7 @@ class Machines:
         """
         taken = self.taken(stages, replicas)
         nodes = tuple(node for node, _ in taken)
-        ways = Ways(nodes, stages, ring, down)
+        ways = MessageWays(nodes, stages, ring, down)
         groups = dict(taken)
         known = {ends: parts for ends in ways.ends if (parts := self._way(groups, *ends))}
         links, replica_link = ways.links(known)

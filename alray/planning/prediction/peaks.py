@@ -36,8 +36,8 @@ class MemoryMoment:
     """A computation of virtual stage `own` of a stage, and what the whole stage holds during it.
 
     Attributes:
-        held: for each virtual stage, its micro-batches between forward and backward; a backward counts the micro-batch
-            that it computes.
+        held: for each virtual stage, how many micro-batches have had their forward and not yet their backward; during
+            a backward its own micro-batch counts.
         gradients: for each virtual stage, whether it has gradients.
     """
 

@@ -48,7 +48,7 @@ class StageDevices:
 
 
 @dataclass(frozen=True)
-class Ways:
+class MessageWays:
     """The ways that messages take between the nodes of stages, and averages between those of replicas.
 
     Attributes:

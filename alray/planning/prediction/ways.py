@@ -54,7 +54,7 @@ class Lists:
 
     Attributes:
         kind: as in KINDS; -1 where a list has ended.
-        held: which of its stage's virtual stages, counted from 0.
+        held: the virtual stage that computes: its number among those of the stage, from 0.
         part: the micro-batch.
         forward, backward: [stages, virtual stages of each, micro-batches]; where F stands, and B or I.
         turns: [micro-batches]; the last micro-batch whose F stands before B, or I, of each one, on the highest virtual

@@ -51,6 +51,11 @@ def in_order(text: str) -> Actions:
     return actions
 
 
+def one_after_another(durations: Durations, stages: int, micro_batches: int) -> float:
+    """The bound of a schedule in which one stage works at a time, in seconds: all of their work."""
+    return sum(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
+
+
 def latest_s(durations: Durations, after_forward_s: Sequence[float], stages: int) -> float:
     """When the latest stage can be done with its forwards and with work of `after_forward_s`, of each virtual stage.
 

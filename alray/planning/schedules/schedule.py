@@ -45,7 +45,7 @@ class Actions(Protocol):
     ) -> tuple[Action, ...]: ...
 
 
-class Work(NamedTuple):
+class LocalWork(NamedTuple):
     """Seconds of computing of a run of components with local losses. Numbers or arrays."""
 
     forward: Any
@@ -54,17 +54,17 @@ class Work(NamedTuple):
     update: Any
 
 
-Least = Callable[[Work, Work, Work], Any]
+Least = Callable[[LocalWork, LocalWork, LocalWork], Any]
 """Takes the work of all components below a stage, of the stage, and of all components. Returns seconds that no step is
 below where a stage has this work, or an array of them."""
 
 
-def own_work(below: Work, own: Work, whole: Work) -> Any:
+def own_work(below: LocalWork, own: LocalWork, whole: LocalWork) -> Any:
     """A stage has to do all its work."""
     return own.forward + own.label + own.backward + own.update
 
 
-def whole_work(below: Work, own: Work, whole: Work) -> Any:
+def whole_work(below: LocalWork, own: LocalWork, whole: LocalWork) -> Any:
     """One stage works at a time."""
     return own_work(below, whole, whole) + 0.0 * own.forward
 

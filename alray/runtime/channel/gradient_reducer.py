@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -12,19 +12,11 @@ from alray.core import accelerator
 from alray.core.errors import ChannelError
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.compression import Compression, CompressionState
+from alray.runtime.channel.exchange import Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 
-def communication_thread() -> ThreadPoolExecutor:
-    """Make the single thread in which all reducers of a stage communicate.
-
-    The thread runs reductions in the order of the `start` calls. That order is the same on every rank, so no two ranks
-    can wait for each other in different reductions.
-    """
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="communication")
-
-
-class GradientReducer:
+class GradientReducer(Exchange[None]):
     """Sums a component's gradients over the ranks as one flat tensor, in parameter order, after the backward pass.
 
     A rank with k_i of the B samples of the mini-batch uses the weight k_i/B. If every loss is a mean over the rank's
@@ -47,30 +39,16 @@ class GradientReducer:
             may_lack: whether a parameter may have no gradient on any rank. Then the ranks also send each other which
                 gradients they have, one byte for each.
         """
-        self.communication_s = 0.0
-        """Seconds that the communication thread spent compressing, sending and waiting for peers."""
+        super().__init__(over, thread)
         self._layout = layout
-        self._over = over
         self._compression = compression
-        self._thread = thread
         self._flat = layout.zeros()
         self._views = layout.views(self._flat)
         self._targets: Sequence[torch.Tensor | None] = ()
         self._may_lack = may_lack
         self._had_by_any = [True] * len(layout.shapes)
-        self._under_way: Future[None] | None = None
         # On a GPU the thread uses a separate stream, so that the stage's computation continues.
         self._stream = accelerator.own_stream(layout.device)
-
-    @property
-    def bytes_sent(self) -> int:
-        """Payload bytes that this rank has sent so far."""
-        return self._over.bytes_sent
-
-    @property
-    def done(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._under_way is None or self._under_way.done()
 
     def start(self, gradients: Sequence[torch.Tensor | None], weight: float, *, weighted: bool = False) -> None:
         """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.

@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 from alray.core.errors import ChannelError
 from alray.runtime.channel.all_reduce import AllReduce
+from alray.runtime.channel.exchange import Exchange
 
 
-class RowGather:
+class RowGather(Exchange[torch.Tensor]):
     """Gives every rank the rows of all ranks, in rank order. The ranks may have different numbers of rows."""
 
     def __init__(self, over: AllReduce, thread: ThreadPoolExecutor) -> None:
-        """
-        Args:
-            thread: the stage's `communication_thread()`, in which other operations on the same group run, too.
-        """
-        self.communication_s = 0.0
-        """Seconds that the communication thread spent sending and waiting for peers."""
-        self._over = over
-        self._thread = thread
+        super().__init__(over, thread)
         self._counts: Sequence[int] = ()
-        self._under_way: Future[torch.Tensor] | None = None
-
-    @property
-    def bytes_sent(self) -> int:
-        """Payload bytes that this rank has sent so far."""
-        return self._over.bytes_sent
-
-    @property
-    def done(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._under_way is None or self._under_way.done()
 
     def start(self, own: torch.Tensor, counts: Sequence[int]) -> None:
         """Start gathering `own`, shape (rows of this rank, width), which may change from here on.

@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayError
 
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.stage_devices import Ends, Ways
+from alray.planning.prediction.stage_devices import Ends, MessageWays
 from alray.runtime.cluster.nodes import ClusterNode, living_nodes, on_node, reason_of
 from alray.runtime.probe.link import answer, ask, listen
 
@@ -44,7 +44,7 @@ def links_of(
     """
     if len(set(nodes)) == 1:
         return (), None
-    ways = Ways(tuple(nodes), stages, ring, down)
+    ways = MessageWays(tuple(nodes), stages, ring, down)
     # A link is measured as a whole. Its sender's card is taken for what is shared.
     return ways.links({ends: {(0, ends[0]): link} for ends, link in measure_links(ways.ends, note).items()})
 

@@ -204,7 +204,7 @@ class _Opener:
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:
-        """The numbers of devices, as far as the machines have so many."""
+        """The numbers of devices that are no more than the machines have."""
         if spec.machines is None:
             return self.asked.devices
         most = len(spec.machines.described().devices)

@@ -156,7 +156,7 @@ def fit_spec(
         planner = open_planner(loaded, options, teller, without_data=True)
         teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
-        search = _Search(source, overrides, sizes, planner, planner.costs(probe=probe), free)
+        search = _LayoutSearch(source, overrides, sizes, planner, planner.costs(probe=probe), free)
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
@@ -202,7 +202,7 @@ def _texts(layout: Mapping[str, str], free: Container[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _LayoutSearch:
     source: SpecSource
     overrides: list[str]
     devices: tuple[int, ...]

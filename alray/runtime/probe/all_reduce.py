@@ -26,8 +26,9 @@ from alray.core.errors import UserCodeError
 from alray.models.component import Component
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
+from alray.runtime.channel.exchange import communication_thread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.runtime.channel.gradient_reducer import GradientReducer
 
 _MOST_RANKS = 8  # with more threads, the time would be that of switching between threads
 _REPEATS = 7

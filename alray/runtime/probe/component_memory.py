@@ -55,7 +55,7 @@ class _ValuesNeededError(Exception):
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _CountedBytes:
     """Bytes: retained after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
 
     retained: int
@@ -105,7 +105,7 @@ def _intercept(few: int, whole: int, batch_size: int) -> int:
     return max(0, round(few - _FEW_SAMPLES * per_sample))
 
 
-def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _Counted:
+def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _CountedBytes:
     """The bytes for this number of samples.
 
     A recurrent layer over rows of different lengths does many operations at each position. Counting them takes long,
@@ -124,14 +124,14 @@ def _count(network: Network, index: int, samples: int, device: torch.device, tar
         return _count_at(network, index, samples, device, target, None)
     short, longer = (_count_at(network, index, samples, device, target, length) for length in _LENGTHS)
     ratio = (positions - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
-    return _Counted(
+    return _CountedBytes(
         *(round(low + ratio * (high - low)) for low, high in zip(astuple(short), astuple(longer), strict=True))
     )
 
 
 def _count_at(
     network: Network, index: int, samples: int, device: torch.device, target: torch.device, positions: int | None
-) -> _Counted:
+) -> _CountedBytes:
     """The bytes for sequences of this many positions; None: of full length.
 
     Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
@@ -162,7 +162,7 @@ def _count_at(
                 update = None
     if update is None:
         update = max(_peak_with_memory(optimizer, target) for optimizer in component.optimizers().values())
-    return _Counted(retained, forward, backward, adding, update)
+    return _CountedBytes(retained, forward, backward, adding, update)
 
 
 def _update_peak(update: Callable[[], object], meter: MemoryMeter) -> int:

@@ -24,7 +24,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # whi
 
 
 @dataclass(frozen=True)
-class Times:
+class ComputationTimes:
     """The seconds of one computation."""
 
     wall_s: float
@@ -99,7 +99,7 @@ class Contention:
     jitter_s: float = 0.0
 
 
-def measure_contention(work: Callable[[], list[Times]], others: Companions) -> Contention:
+def measure_contention(work: Callable[[], list[ComputationTimes]], others: Companions) -> Contention:
     """How work changes while all of `others` compute.
 
     Args:

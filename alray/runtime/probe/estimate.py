@@ -17,7 +17,7 @@ from alray.models.component import trainable
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.machines import BEST, USUAL, WORST, Device, Reached
+from alray.planning.prediction.machines import BEST, USUAL, WORST, Device, ReachedSpeed
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
 from alray.runtime.probe.component_memory import component_memory
@@ -165,7 +165,7 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
 
 
 def _times_on(
-    counted: _Counted, *, device: Device, reached: Reached, number_type: str, tf32: str, parts: int
+    counted: _Counted, *, device: Device, reached: ReachedSpeed, number_type: str, tf32: str, parts: int
 ) -> ComponentCosts:
     """The times of a component on a device. An update reads and writes weights and state, and reads gradients.
 

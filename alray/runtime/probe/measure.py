@@ -24,7 +24,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
 from alray.runtime.device.out_of_memory import is_out_of_memory, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
-from alray.runtime.probe.contention import Contention, Times, companions, measure_contention
+from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.later_positions import require_no_later_position
 from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
@@ -260,15 +260,15 @@ def _exercise(network: Network, component: Component, incoming: Tensors, samples
     return component.exercise(incoming, route, network.other_in_inference(component.index, samples, device))
 
 
-def _times_of(exercise: Exercise) -> list[Times]:
+def _times_of(exercise: Exercise) -> list[ComputationTimes]:
     """Of some repeats of F, B and U. How much slower they are beside others, processor seconds tell: wall time would
     also count the time that other processes run."""
-    began, found = time.perf_counter(), list[Times]()
+    began, found = time.perf_counter(), list[ComputationTimes]()
     while not found or time.perf_counter() - began < _WORK_S:
         started, busy = time.perf_counter(), time.process_time()
         for name in _TRAINING:
             exercise.parts[name]()
-        found.append(Times(time.perf_counter() - started, time.process_time() - busy))
+        found.append(ComputationTimes(time.perf_counter() - started, time.process_time() - busy))
     return found
 
 

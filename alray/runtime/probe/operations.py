@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from alray.core.compat import TorchDispatchMode, tree_iter
-from alray.planning.prediction.machines import Device, Reached
+from alray.planning.prediction.machines import Device, ReachedSpeed
 
 Kind = Literal["matrix", "convolution", "other"]
 
@@ -75,7 +75,7 @@ def _read_bytes(tensor: torch.Tensor) -> int:
 def seconds_on(
     operations: Sequence[Operation],
     device: Device,
-    reached: Reached,
+    reached: ReachedSpeed,
     number_type: str,
     *,
     tf32: str,

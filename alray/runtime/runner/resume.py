@@ -334,12 +334,12 @@ class Resumed:
         if changed:
             notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
         replicas = self.spec.replicas
-        if replicas.engine == "ray_train" and (
-            plan.replicas > _IN_ANY_ORDER or replicas.compression.kind == "powersgd"
-        ):
+        anew = replicas.compression.ddp_begins_anew
+        if replicas.engine == "ray_train" and (plan.replicas > _IN_ANY_ORDER or anew):
             notes.append(
                 "the weights may not be bit-equal to those of an unbroken run: with `ray_train`, torch's DDP adds up "
-                "gradients in other buckets after a start, and its PowerSGD begins anew"
+                "gradients in other buckets after a start"
+                + (f", and its `{replicas.compression.kind}` begins anew" if anew else "")
             )
         layout = _layout(self.before, self.manifest["partition"])
         new_layout = _layout(self.spec, plan.partition)
@@ -425,7 +425,7 @@ class _Ends(NamedTuple):
 
     @classmethod
     def after(cls, after: Spec, before: Spec, was: _Ends, overrides: list[str]) -> _Ends:
-        """Those of the run from now on, as far as they are known before it is planned.
+        """Those of the run from now on that are known before it is planned.
 
         A partition that has a name stays the one it was. Only an `auto` that the overrides ask for is cut anew.
 

@@ -25,7 +25,7 @@ class Moment:
     """When a rate is asked for, and what it depends on.
 
     Attributes:
-        begun: mini-batches completed before those of this update.
+        begun: how many mini-batches were completed before the first one of this update.
         warm_up: mini-batches of the warm-up.
         full: the optimizer's rate, scaled with the batch.
         mini_batches: the number of mini-batches in a duration.

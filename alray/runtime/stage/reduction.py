@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,8 +23,9 @@ from alray.planning.prediction.shares import shares_of_part
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.exchange import Exchange, communication_thread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.channel.row_gather import RowGather
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas, Clock
@@ -94,7 +96,7 @@ class ReducedReplication(SeveralReplicas):
         if not all(each.done for each in self._exchanges()):
             self._thread.submit(lambda: None).result()  # the thread does one after another
 
-    def _exchanges(self) -> list[GradientReducer | RowGather]:
+    def _exchanges(self) -> list[Exchange[Any]]:
         return [*self._reducers.values(), *self._gathers.values()]
 
     def start(self, component: Component, samples: int) -> None:

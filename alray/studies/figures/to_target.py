@@ -173,8 +173,8 @@ def search_so_far(results: Results) -> Exhibit | None:
 
 
 def _fewest_so_far(results: Results, row: PointRow) -> dict[int, float]:
-    """The number of settings tried -> the fewest mini-batches that one of them takes, as a mean over its seeds; from
-    the first one on that every seed brought to the target."""
+    """The number of settings tried -> the fewest mini-batches that one of them takes, as a mean over its seeds. It
+    begins with the first setting with which all seeds reached the target."""
     found: dict[int, float] = {}
     fewest = math.inf
     for tried, trials in enumerate(results.settings_of(row), start=1):

@@ -16,8 +16,9 @@ from alray.core.parts import names_of
 from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
+from alray.runtime.channel.exchange import communication_thread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.runtime.channel.gradient_reducer import GradientReducer
 
 SHARES = (5, 17, 42)
 

@@ -12,7 +12,7 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
-from alray.runtime.channel.gradient_reducer import communication_thread
+from alray.runtime.channel.exchange import communication_thread
 from alray.runtime.channel.row_gather import RowGather
 
 COUNTS = (5, 1, 3)

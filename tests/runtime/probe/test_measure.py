@@ -24,7 +24,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.probe import estimate
 from alray.runtime.probe.all_reduce import time_reduction
-from alray.runtime.probe.contention import Companions, Contention, Times, companions, measure_contention
+from alray.runtime.probe.contention import Companions, ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.micro_batch import HalvedBackward, time_micro_batches
@@ -389,11 +389,11 @@ def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, conte
     alone = itertools.cycle([1.0, 2.0, 4.0, 1.0, 1.0])
     pace = [1.0]
 
-    def work() -> list[Times]:
+    def work() -> list[ComputationTimes]:
         if not beside.at_work:
             pace[0] = next(alone)  # the machine changes its pace
-            return [Times(pace[0], pace[0])]
-        return [Times(beside_s * pace[0], beside_s * pace[0])]
+            return [ComputationTimes(pace[0], pace[0])]
+        return [ComputationTimes(beside_s * pace[0], beside_s * pace[0])]
 
     assert measure_contention(work, beside) == Contention(pytest.approx(contention), 0.0)
 
@@ -401,9 +401,9 @@ def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, conte
 def test_jitter_is_the_variance_of_work_beside_others_over_its_time():
     beside, generator = Beside(), np.random.default_rng(3)
 
-    def work() -> list[Times]:
+    def work() -> list[ComputationTimes]:
         jitter_s, pace = (0.4, 10.0) if beside.at_work else (2.0, 12.0)
-        return [Times(generator.gamma(pace / jitter_s, jitter_s), pace) for _ in range(40)]
+        return [ComputationTimes(generator.gamma(pace / jitter_s, jitter_s), pace) for _ in range(40)]
 
     assert measure_contention(work, beside).jitter_s == pytest.approx(0.4, rel=0.2)
 

@@ -50,7 +50,8 @@ class Transformer(BlockSection):
     pre."""
     positions: Literal["learned", "rotary", "none"] = "learned"
     """`learned`: a vector of each position is added to that of the token, in the first component. `rotary`: queries and
-    keys are turned by their positions, in every component. Default: learned."""
+    keys are turned by their positions, in every component. `none`: the causal mask alone tells them apart. Default:
+    learned."""
     activation: Literal["relu", "gelu", "swiglu"] = "gelu"
     """In the feed-forward network. `swiglu` has a third matrix. Default: gelu."""
     bias: bool = True

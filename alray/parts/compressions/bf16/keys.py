@@ -13,6 +13,7 @@ class Bf16(CompressionSection):
 
     implementation = "compression:BFloat16"
     of_messages = "message:BFloat16Messages"
+    by_ddp = "ddp:BFloat16Ddp"
     sent_share = 0.5
 
     kind: Literal["bf16"]

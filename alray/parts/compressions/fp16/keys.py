@@ -13,6 +13,7 @@ class Fp16(CompressionSection):
 
     implementation = "compression:Float16"
     of_messages = "message:Float16Messages"
+    by_ddp = "ddp:Float16Ddp"
     sent_share = 0.5
 
     kind: Literal["fp16"]

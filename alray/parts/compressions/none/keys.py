@@ -12,6 +12,7 @@ class NoCompression(CompressionSection):
 
     implementation = "compression:Uncompressed"
     of_messages = "message:UncompressedMessages"
+    by_ddp = "ddp:UncompressedDdp"
     sent_share = 1.0
 
     kind: Literal["none"] = "none"

@@ -64,9 +64,6 @@ class BackpropagationMethod(Method):
         """The last component ends a route; with deep supervision, every one does."""
         return self._is_last(index) or self.deep_supervision > 0
 
-    def _is_last(self, index: int) -> bool:
-        return index == self.task.num_components - 1
-
     def labels_in(self, index: int) -> dict[str, Shape]:
         """Components with a loss read labels."""
         return self.given_labels if self.ends_route(index) else {}

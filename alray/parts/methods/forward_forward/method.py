@@ -89,7 +89,7 @@ class ForwardForwardMethod(Method):
         return ForwardForwardComponent(
             index,
             f=f,
-            rows=Rows(classes if index == 0 else None, neutral=self.neutral),
+            rows=SeveralRows(classes if index == 0 else None, neutral=self.neutral),
             head=make("head", readout) if self.neutral else None,
             peers=make("peers", lambda: MeanActivities(facts.output)) if self.peer_normalisation else None,
             classes=classes,
@@ -144,7 +144,7 @@ def started(encoder: Encoder) -> Encoder:
     return encoder
 
 
-class Rows(Passage):
+class SeveralRows(Passage):
     """Several rows for each sample, `[N, R, ...]`, which an encoder gets as `[N * R, ...]`, each divided by its root
     mean square."""
 
@@ -247,7 +247,7 @@ class ForwardForwardComponent(LocalComponent):
         index: int,
         *,
         f: Encoder,
-        rows: Rows,
+        rows: SeveralRows,
         head: OfActivities | nn.Module | None,
         peers: nn.Module | None,
         classes: int,
@@ -273,7 +273,7 @@ class ForwardForwardComponent(LocalComponent):
         self.train_with(optimizer, encoder=(f,) if head is None else (f, head))
 
     @property
-    def passage(self) -> Rows:
+    def passage(self) -> SeveralRows:
         return self.rows
 
     @property

@@ -85,7 +85,7 @@ class SoloMethod(Method):
             )
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> SoloComponent:
-        classes, last = self.task.classes, index == self.task.num_components - 1
+        classes, last = self.task.classes, self._is_last(index)
         head = make(
             "head",
             lambda: (

@@ -11,6 +11,7 @@ class Constant(LrScheduleSection):
     """A constant rate."""
 
     implementation = "rate:rate"
+    changes = False
 
     kind: Literal["constant"] = "constant"
     """`constant`."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
 
 
-class Table(OwnValidationSection):
+class TableFiles(OwnValidationSection):
     """Rows of numbers in CSV or Parquet files: columns of numbers, and a column of classes; in other tasks than
     classification, columns of labels or targets.
 

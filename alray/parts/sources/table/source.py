@@ -18,7 +18,7 @@ from alray.data.numeric_labels import require_labels
 from alray.data.source import Source, SplitName, TensorSet
 from alray.data.standardisation import type_of
 from alray.data.table_file import RowReader, Rows, TableLayout, read_rows
-from alray.parts.sources.table.keys import Table
+from alray.parts.sources.table.keys import TableFiles
 
 
 class TableSource(Source):
@@ -86,7 +86,7 @@ class TableSource(Source):
         return TensorSet(samples, labels, exact=True)
 
 
-def opened(section: Table, task: TaskSection) -> Source:
+def opened(section: TableFiles, task: TaskSection) -> Source:
     """The source of a spec's section. `implementation` in keys.py names this function, and
     `alray.data.opening.make_source` calls it."""
     return TableSource(

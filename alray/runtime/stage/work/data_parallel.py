@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from alray.core.errors import PlanError
@@ -22,6 +19,7 @@ from alray.core.randomness.seeds import derive_seed
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import backward_of
 from alray.models.encoder import Tensors
+from alray.runtime.channel.ddp_compression import make_ddp_compression
 from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas
@@ -29,26 +27,12 @@ from alray.runtime.stage.replication import SeveralReplicas
 from alray.runtime.stage.work.backpropagation import ChainWork, Losses, losses_of, through, total_of
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch
 
-_HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
-_HALF_BYTES = 2
 _OF_GLOO = "gloo"
 """The text that errors of a lost connection contain: a path in gloo's sources."""
 
 
-@runtime_checkable
-class _PowerSgdKeys(Protocol):
-    """The keys of `replicas.compression: powersgd`. Their class is a part, which runtime does not import."""
-
-    rank: int
-    start_iteration: int
-
-
 class DataParallelReplication(SeveralReplicas):
-    """`replicas.engine: ray_train`: DDP averages the gradients of the replicas.
-
-    Checkpoints do not contain the state of PowerSGD. It belongs to DDP's buckets of gradients, and a resumed run has
-    other buckets. So PowerSGD starts from the beginning again after a resume.
-    """
+    """`replicas.engine: ray_train`: DDP averages the gradients of the replicas."""
 
     def __init__(self, assignment: Assignment, store: dist.Store) -> None:
         """Raises PlanError where the shares differ."""
@@ -63,28 +47,14 @@ class DataParallelReplication(SeveralReplicas):
             )
         # A user's code may leave parameters without a gradient. DDP then looks for them in every mini-batch.
         self.may_lack_gradients = spec.trains_own_code
-        self._compression = spec.replicas.compression
-        self._seed = derive_seed(
-            spec.seed, "compression"
-        )  # for the first factors of PowerSGD, which all replicas draw alike
-        self._powersgd: PowerSGDState | None = None
+        self._compression = make_ddp_compression(spec.replicas.compression, seed=derive_seed(spec.seed, "compression"))
         self._parameters: list[nn.Parameter] = []
         self._steps = 0
 
     def register(self, network: DistributedDataParallel) -> None:
         """Tell DDP how to compress gradients, as the spec says, and remember the parameters whose bytes are counted."""
         self._parameters = [each for each in network.parameters() if each.requires_grad]
-        compression = self._compression
-        if compression.kind in _HALVES:
-            network.register_comm_hook(None, _HALVES[compression.kind])
-        elif isinstance(compression, _PowerSgdKeys):
-            self._powersgd = PowerSGDState(
-                process_group=None,
-                matrix_approximation_rank=compression.rank,
-                start_powerSGD_iter=compression.start_iteration,
-                random_seed=self._seed % 2**32,
-            )
-            network.register_comm_hook(self._powersgd, powerSGD_hook)
+        self._compression.register(network)
 
     def sent(self) -> None:
         """Count the gradients of one more mini-batch."""
@@ -96,12 +66,8 @@ class DataParallelReplication(SeveralReplicas):
     def _bytes_sent(self) -> int:
         """Return the bytes that a ring sends of m bytes of gradients, 2m (n-1)/n over n replicas: DDP reports none."""
         count = sum(parameter.numel() for parameter in self._parameters)
-        elements = self._steps * count
-        if self._powersgd is not None:
-            whole = min(self._steps, self._powersgd.start_powerSGD_iter)
-            elements = whole * count + int(self._powersgd.compression_stats()[2])
-        element_bytes = _HALF_BYTES if self._compression.kind in _HALVES else self._parameters[0].element_size()
-        return 2 * (self.count - 1) * elements * element_bytes // self.count
+        summed = self._compression.bytes_summed(self._steps, count, self._parameters[0].element_size())
+        return 2 * (self.count - 1) * summed // self.count
 
 
 class DataParallel(ChainWork):

@@ -1,0 +1,13 @@
+"""Gradients are sent and summed as 16-bit floats in torch's DDP."""
+
+from __future__ import annotations
+
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+from alray.runtime.channel.ddp_compression import HalfDdp
+
+
+class Float16Ddp(HalfDdp):
+    """torch's hook."""
+
+    hook = staticmethod(default_hooks.fp16_compress_hook)

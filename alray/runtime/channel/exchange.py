@@ -1,0 +1,44 @@
+"""What the ranks exchange in the communication thread while the stage continues to compute."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from alray.runtime.channel.all_reduce import AllReduce
+
+R = TypeVar("R")
+
+
+def communication_thread() -> ThreadPoolExecutor:
+    """Make the single thread in which all exchanges of a stage communicate.
+
+    The thread runs them in the order of the `start` calls. That order is the same on every rank, so no two ranks can
+    wait for each other in different exchanges.
+    """
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="communication")
+
+
+class Exchange(Generic[R]):
+    """One exchange after another: a subclass begins each in `start`, and `wait` ends it."""
+
+    def __init__(self, over: AllReduce, thread: ThreadPoolExecutor) -> None:
+        """
+        Args:
+            thread: the stage's `communication_thread()`, in which other operations on the same group run, too.
+        """
+        self.communication_s = 0.0
+        """Seconds that the communication thread spent compressing, sending and waiting for peers."""
+        self._over = over
+        self._thread = thread
+        self._under_way: Future[R] | None = None
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload bytes that this rank has sent so far."""
+        return self._over.bytes_sent
+
+    @property
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._under_way is None or self._under_way.done()
