@@ -314,6 +314,17 @@ class Drawn(torch.nn.Module):
         if self.training:
             self.drawn += torch.rand(1, dtype=torch.float64).to(self.drawn)
         return torch.tanh(self.linear(s.flatten(1)))
+
+
+class Shifted(torch.nn.Module):
+    """Of one sample, the gradient of its shift lies in the memory of the one that goes on down."""
+
+    def __init__(self, input):
+        super().__init__()
+        self.shift = torch.nn.Parameter(torch.ones(input.elements))
+
+    def forward(self, s, mask=None):
+        return s + self.shift.unsqueeze(0)
 '''
 DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
 
@@ -323,6 +334,16 @@ def test_a_parameter_without_a_gradient_stays(replicated) -> None:
     (replicated.folder / "own.py").write_text(OWN)
     one = replicated.run(*ADAM[0], *DRAWN, *BP, name="one")
     assert distance(replicated.run(*ADAM[0], *DRAWN, *BP, *replicas(2)), one) <= ADAM[1]
+
+
+def test_a_gradient_that_waits_leaves_those_below_alone(replicated) -> None:
+    """Its replica's share is multiplied in while the backward pass goes on."""
+    (replicated.folder / "own.py").write_text(OWN)
+    layer = "{block: mlp, widths: [24], activation: tanh}"
+    components = f"model.components=[{layer}, {{block: 'python:own.Shifted'}}, {layer}]"
+    overrides = [*SGD[0], *BP, components, "data.batch_size=2", "run.precision=float64"]
+    one = replicated.run(*overrides, "optimizer.accumulate=2", name="one")
+    assert distance(replicated.run(*overrides, "optimizer.accumulate=2", *replicas(2)), one) <= 1e-10
 
 
 @pytest.mark.full
