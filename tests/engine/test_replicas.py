@@ -399,6 +399,65 @@ def test_a_pipeline(replicated, one_process, processes) -> None:
     assert distance(run, one) <= ADAM[1]
 
 
+WAITING = '''
+import threading
+
+import torch
+
+from alray.parts.all_reduces.star.algorithm import StarAllReduce
+
+BEGUN = {}  # by the number of a component's parameters: whether a replica has begun to add up their gradients
+
+
+def begun(count):
+    return BEGUN.setdefault(count, threading.Event())
+
+
+class Told(StarAllReduce):
+    def _gather(self, rows):
+        """Replicas that train a user's code first tell each other which gradients they have."""
+        begun(rows.shape[1]).set()
+        super()._gather(rows)
+
+
+class Waiting(torch.nn.Module):
+    """The backward pass of its fourth micro-batch waits until the gradients of the component above are added up."""
+
+    def __init__(self, input, width, above):
+        super().__init__()
+        self.linear = torch.nn.Linear(input.elements, width)
+        self.above, self.passes = above, 0
+
+    def forward(self, s, mask=None):
+        s = torch.tanh(self.linear(s.flatten(1)))
+        if s.requires_grad:
+            s.register_hook(self.wait)
+        return s
+
+    def wait(self, gradient):
+        self.passes += 1
+        if self.passes % 4 == 0:
+            if not begun(self.above).wait(20.0):
+                raise TimeoutError("no sum began during the backward pass")
+            begun(self.above).clear()
+'''
+
+
+@pytest.mark.parametrize("schedule", first_alone(["1f1b", "gpipe", "zero_bubble"]))
+def test_a_sum_begins_while_its_last_micro_batch_is_computed(replicated, schedule) -> None:
+    """Of zero_bubble, stage 0 has whole backward passes; of stage 1, `tests/runtime/stage` tests it."""
+    (replicated.folder / "own.py").write_text(WAITING)
+    second = "mlp, widths: [12]" if schedule == "zero_bubble" else "'python:own.Waiting', width: 12, above: 6"
+    run = replicated.run(
+        "model.components=[{block: 'python:own.Waiting', width: 24, above: 4}, {block: mlp, widths: [16, 16]}, "
+        f"{{block: {second}}}, {{block: mlp, widths: [10, 10]}}]",
+        "pipeline.costs=[" + ", ".join(["{forward_s: 1, backward_s: 1, update_s: 0}"] * 4) + "]",
+        *["method=backpropagation", f"pipeline.schedule={schedule}", "pipeline.partition=[2,2]", "run.steps=3"],
+        *["pipeline.micro_batches=4", *replicas(2, "replicas.all_reduce='python:own.Told'")],
+    )
+    assert run.error is None, run.error
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(["gather", "associated_learning"]))
 def test_virtual_stages(replicated, processes, method) -> None:
