@@ -31,7 +31,8 @@ times of its components alone. The page has predicted over measured step time: b
 predicted. A setting is a row of a report, a mean over two to five seeds.
 
 The reports were made on two processor cores of several machines. Those that are left out ran several trials at a time,
-or beside other programs, or their studies have changed since."""
+or beside other programs, or their studies have changed since. A plan adds the time of the replicas'
+sums to that of the update: it does not know that a sum begins while the backward pass goes on."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class Accumulation:
             if gradient is None:
                 continue
             if weight != 1.0:
-                gradient.mul_(weight)
+                gradient = gradient * weight  # not in place: a backward pass that goes on may need its memory
             if index in self._sums:
                 self._sums[index].add_(gradient)
             else:

@@ -51,18 +51,19 @@ def known() -> dict[str, dict[str, str]]:
     return weights
 
 
-def write_texts(folder: Path) -> None:
-    """The texts that specs name, the same on every machine."""
+def write_files(folder: Path) -> None:
+    """The texts and the schedule that specs name, the same on every machine."""
     draw = random.Random(1)
     words = ["a", "stage", "waits", "for", "its", "neighbour", "while", "an", "encoder", "learns", "from", "labels"]
     lines = [" ".join(draw.choices(words, k=draw.randint(3, 12))) for _ in range(96)]
     (folder / "texts.csv").write_text("".join(f"{number % 3 + 1},{line}\n" for number, line in enumerate(lines)))
     (folder / "texts.txt").write_text("\n\n".join(lines))
+    (folder / "order.csv").write_text("0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1I3,1B2,1B1,1W3,1B0\n")
 
 
 def weights_of(spec: dict[str, Any], folder: Path, *overrides: str) -> str:
     """The hash of the weights that a spec ends in, run in this process."""
-    write_texts(folder)
+    write_files(folder)
     file = folder / "spec.yaml"
     file.write_text(yaml.safe_dump(spec))
     options = Options(inline=True, run_dir=folder / "run", pages=False)

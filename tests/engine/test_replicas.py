@@ -314,6 +314,17 @@ class Drawn(torch.nn.Module):
         if self.training:
             self.drawn += torch.rand(1, dtype=torch.float64).to(self.drawn)
         return torch.tanh(self.linear(s.flatten(1)))
+
+
+class Shifted(torch.nn.Module):
+    """Of one sample, the gradient of its shift lies in the memory of the one that goes on down."""
+
+    def __init__(self, input):
+        super().__init__()
+        self.shift = torch.nn.Parameter(torch.ones(input.elements))
+
+    def forward(self, s, mask=None):
+        return s + self.shift.unsqueeze(0)
 '''
 DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
 
@@ -323,6 +334,16 @@ def test_a_parameter_without_a_gradient_stays(replicated) -> None:
     (replicated.folder / "own.py").write_text(OWN)
     one = replicated.run(*ADAM[0], *DRAWN, *BP, name="one")
     assert distance(replicated.run(*ADAM[0], *DRAWN, *BP, *replicas(2)), one) <= ADAM[1]
+
+
+def test_a_gradient_that_waits_leaves_those_below_alone(replicated) -> None:
+    """Its replica's share is multiplied in while the backward pass goes on."""
+    (replicated.folder / "own.py").write_text(OWN)
+    layer = "{block: mlp, widths: [24], activation: tanh}"
+    components = f"model.components=[{layer}, {{block: 'python:own.Shifted'}}, {layer}]"
+    overrides = [*SGD[0], *BP, components, "data.batch_size=2", "run.precision=float64"]
+    one = replicated.run(*overrides, "optimizer.accumulate=2", name="one")
+    assert distance(replicated.run(*overrides, "optimizer.accumulate=2", *replicas(2)), one) <= 1e-10
 
 
 @pytest.mark.full
@@ -376,6 +397,65 @@ def test_a_pipeline(replicated, one_process, processes) -> None:
     one = one_process(*ADAM[0], *BP)
     run = replicated.run(*ADAM[0], *pipeline, *replicas(2), inline=False)
     assert distance(run, one) <= ADAM[1]
+
+
+WAITING = '''
+import threading
+
+import torch
+
+from alray.parts.all_reduces.star.algorithm import StarAllReduce
+
+BEGUN = {}  # by the number of a component's parameters: whether a replica has begun to add up their gradients
+
+
+def begun(count):
+    return BEGUN.setdefault(count, threading.Event())
+
+
+class Told(StarAllReduce):
+    def _gather(self, rows):
+        """Replicas that train a user's code first tell each other which gradients they have."""
+        begun(rows.shape[1]).set()
+        super()._gather(rows)
+
+
+class Waiting(torch.nn.Module):
+    """The backward pass of its fourth micro-batch waits until the gradients of the component above are added up."""
+
+    def __init__(self, input, width, above):
+        super().__init__()
+        self.linear = torch.nn.Linear(input.elements, width)
+        self.above, self.passes = above, 0
+
+    def forward(self, s, mask=None):
+        s = torch.tanh(self.linear(s.flatten(1)))
+        if s.requires_grad:
+            s.register_hook(self.wait)
+        return s
+
+    def wait(self, gradient):
+        self.passes += 1
+        if self.passes % 4 == 0:
+            if not begun(self.above).wait(20.0):
+                raise TimeoutError("no sum began during the backward pass")
+            begun(self.above).clear()
+'''
+
+
+@pytest.mark.parametrize("schedule", first_alone(["1f1b", "gpipe", "zero_bubble"]))
+def test_a_sum_begins_while_its_last_micro_batch_is_computed(replicated, schedule) -> None:
+    """Of zero_bubble, stage 0 has whole backward passes; of stage 1, `tests/runtime/stage` tests it."""
+    (replicated.folder / "own.py").write_text(WAITING)
+    second = "mlp, widths: [12]" if schedule == "zero_bubble" else "'python:own.Waiting', width: 12, above: 6"
+    run = replicated.run(
+        "model.components=[{block: 'python:own.Waiting', width: 24, above: 4}, {block: mlp, widths: [16, 16]}, "
+        f"{{block: {second}}}, {{block: mlp, widths: [10, 10]}}]",
+        "pipeline.costs=[" + ", ".join(["{forward_s: 1, backward_s: 1, update_s: 0}"] * 4) + "]",
+        *["method=backpropagation", f"pipeline.schedule={schedule}", "pipeline.partition=[2,2]", "run.steps=3"],
+        *["pipeline.micro_batches=4", *replicas(2, "replicas.all_reduce='python:own.Told'")],
+    )
+    assert run.error is None, run.error
 
 
 @pytest.mark.full

@@ -6,6 +6,7 @@ Two mini-batches of four micro-batches on three stages with F = 1 s and B = 2 s;
     stage 1   .FF..BBFBBFBBFBBFBBFBBFBB.BB..
     stage 2   ..FBBFBBFBBFBBFBBFBBFBBFBB....
 
+With such times no stage waits between two cuts once it has begun. Where times vary, a stage waits for a slower one.
 Mini-batch t is computed with the weights W(t-1), and its gradient updates W(t) to W(t+1). So a stage holds two versions
 of its weights, and gradients are one update late. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training",
 ICML 2021, section 3.1 (double-buffered weight updates). A cut between two mini-batches, such as an evaluation, flushes

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from alray.runtime.stage.work.backpropagation import GradientsReady
+from alray.models.component import Component
+from alray.runtime.stage.assemble import work_of
+from alray.runtime.stage.replication import Alone
+from alray.runtime.stage.work.backpropagation import GradientsReady, MicroBatching
+from alray.runtime.stage.work.work import MicroBatch
 
 
 class Part(nn.Module):
@@ -35,10 +40,11 @@ def told_in(parts: list[Part]) -> tuple[list[tuple[int, bool]], GradientsReady]:
     return told, GradientsReady(parts, ready)
 
 
-def backward(parts: list[Part]) -> None:
+def backward(parts: list[Part], *, forget: bool = True) -> None:
     s = torch.ones(3, 2)
     for part in parts:
-        part.zero_grad()
+        if forget:
+            part.zero_grad()
         s = part(s)
     s.sum().backward()
 
@@ -78,7 +84,76 @@ def test_a_component_without_parameters_is_told_of_with_the_one_above() -> None:
 def test_a_pass_that_is_not_watched_is_told_of_at_its_end() -> None:
     parts = [Part(index) for index in range(2)]
     told, watch = told_in(parts)
+    watch.begin()
+    backward(parts)
+    watch.finish()
+    told.clear()
     backward(parts)
     assert told == []
     watch.finish()
     assert [index for index, _ in told] == [1, 0]
+
+
+def test_of_sums_a_component_with_a_new_gradient_comes_at_the_end() -> None:
+    """What is told may change the gradient, and a new one may be a view of that which goes on down."""
+    parts = [Part(index) for index in range(3)]
+    parts[1].uses_spare = False
+    backward(parts)
+    parts[1].uses_spare = True
+    told, watch = told_in(parts)
+    watch.begin(adds=True)
+    backward(parts, forget=False)
+    assert [index for index, _ in told] == [2]
+    watch.finish()
+    assert [index for index, _ in told] == [2, 1, 0]
+
+
+class Told(Alone):
+    """Replicas that note, where the gradients of a component begin to be averaged, those and the ones of the lowest."""
+
+    averages_gradients = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[tuple[int, list[torch.Tensor | None], list[torch.Tensor | None]]] = []
+        self.lowest: nn.Module
+
+    def start(self, component: Component, samples: int) -> None:
+        self.noted.append((component.index, gradients(component), gradients(self.lowest)))
+
+
+def gradients(module: nn.Module) -> list[torch.Tensor | None]:
+    return [None if each.grad is None else each.grad.clone() for each in module.parameters()]
+
+
+@pytest.mark.parametrize("whole", ["", "0", "1"])
+def test_in_lists_that_split_a_component_is_told_of_after_its_layers(make_network, whole: str) -> None:
+    """Two micro-batches, of which one or none has a whole backward."""
+    network = make_network("method=backpropagation", "model.components=[{block: linear, width: 5, repeat: 4}]")
+    replication = Told()
+    work = work_of(
+        [network.component(index, "cpu") for index in (1, 2, 3)], replication, cut=MicroBatching(count=2, splits=True)
+    )
+    replication.lowest = work.components[0]
+    batches = [
+        MicroBatch(1, {"s": torch.randn(4, 5), "labels": torch.arange(4)}, samples=8, number=number)
+        for number in range(2)
+    ]
+    for batch in batches:
+        work.forward(batch)
+    for batch in batches:
+        if str(batch.number) in whole:
+            work.backward(batch)
+        else:
+            work.input_gradient(batch)
+    for batch in batches:
+        if str(batch.number) not in whole:
+            work.weight_gradients(batch)
+    assert [index for index, _, _ in replication.noted] == [3, 2, 1]
+    complete = gradients(replication.lowest)
+    for component, (_, own, lowest) in zip(reversed(work.components), replication.noted, strict=True):
+        assert all(torch.equal(*each) for each in zip(own, gradients(component), strict=True))
+        if component is not replication.lowest:
+            assert not any(
+                each is not None and torch.equal(each, last) for each, last in zip(lowest, complete, strict=True)
+            )

@@ -8,12 +8,13 @@ schedule's list, and divided by their number once, at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from alray.core.errors import StageError
 from alray.core.randomness.generators import put_back
@@ -81,13 +82,13 @@ class _Graph:
         leaves: the tensors of the input, by name, whose gradients go down.
         edges: where the gradients of the output enter, by name.
         loss: where the chain ends in it.
-        later: of a split backward, the gradients of weights that are left to G.
+        later: of a split backward, the gradients of weights that are left to G, of each component; (): none are left.
     """
 
     leaves: Tensors
     edges: dict[str, GradientEdge] = field(default_factory=dict)
     loss: torch.Tensor | None = None
-    later: LaterWeights | None = None
+    later: Sequence[LaterWeights] = ()
 
 
 @dataclass(frozen=True)
@@ -123,21 +124,16 @@ class BackpropagationWork(ChainWork):
     ) -> None:
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self._micro_batches = cut.count
-        self._split = SplitBackward(components) if cut.splits else None
+        self._splits = [[SplitBackward([component]) for component in chain if cut.splits] for chain in self.chains]
         self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
         self._losses: dict[int, Losses] = {}  # by micro-batch
         self._backwards = 0  # of micro-batches through the loss
         self._left = [cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
-        self._ready: GradientsReady | None = None
-        self._samples = 0  # of the mini-batch under way
-        whole = bool(components) and components[0].index == 0 and components[-1].head is not None
-        if self._averages_early and cut.count == 1 and whole and len(self.chains) == 1:
-            self._ready = GradientsReady(components, self._start_averaging)
-
-    def _start_averaging(self, component: Component) -> None:
-        self.replication.start(component, self._samples)
+        self._ready = [GradientsReady(chain, self._complete) for chain in self.chains]
+        self._samples = 0  # of the mini-batch that a virtual stage completes
+        self._starts_sums = False  # whether they begin as its components are complete
 
     def update(self, lr: float, label_lr: float, own: int = 0) -> None:
         super().update(lr, label_lr, own)
@@ -185,11 +181,12 @@ class BackpropagationWork(ChainWork):
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
         graph = self._graphs[batch.own, batch.number] = _Graph(leaves)
-        if self._split is not None and leaves:
-            graph.later = LaterWeights()
+        splits = self._splits[batch.own] if leaves else []
+        graph.later = [LaterWeights() for _ in splits]
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-        noting = self._split.noting(graph.later) if self._split and graph.later else nullcontext()
-        with self._weights(batch, kept=True), noting:
+        with self._weights(batch, kept=True), ExitStack() as noting:
+            for split, later in zip(splits, graph.later, strict=True):
+                noting.enter_context(split.noting(later))
             outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
@@ -234,19 +231,11 @@ class BackpropagationWork(ChainWork):
 
     def backward(self, batch: MicroBatch) -> ComponentLosses:
         """B of a micro-batch. The last one returns the mean losses of the mini-batch."""
-        self._samples = batch.samples
         graph = self._graphs.pop((batch.own, batch.number))
-        ready = self._ready
-        if ready is not None and graph.loss is not None and not all_finite([graph.loss]):
-            ready = None
-        if ready is not None:
-            ready.begin()
-        losses = self._gradients(graph, batch)
-        if graph.later is not None:  # the list splits the backwards of other micro-batches
-            graph.later.compute()
-        if ready is not None:
-            ready.finish()
-        self._gradients_done(batch)
+        if not graph.later:
+            return self._whole_backward(graph, batch)
+        losses = self._gradients(graph, batch)  # the list splits the backwards of other micro-batches
+        self._left_gradients(graph.later, batch)
         return losses
 
     def input_gradient(self, batch: MicroBatch) -> ComponentLosses:
@@ -255,13 +244,11 @@ class BackpropagationWork(ChainWork):
         return self._gradients(graph, batch) if graph.leaves else {}
 
     def weight_gradients(self, batch: MicroBatch) -> None:
-        self._samples = batch.samples
         graph = self._graphs.pop((batch.own, batch.number))
-        if graph.later is not None:
-            graph.later.compute()
+        if graph.later:
+            self._left_gradients(graph.later, batch)
         else:
-            self._gradients(graph, batch)
-        self._gradients_done(batch)
+            self._whole_backward(graph, batch)
 
     def _gradients(self, graph: _Graph, batch: MicroBatch) -> ComponentLosses:
         """Gradients of the weights, added to those of earlier micro-batches, and of what came in.
@@ -276,11 +263,10 @@ class BackpropagationWork(ChainWork):
         gradients = None if graph.loss is not None else tuple(from_above[name] for name in names)
         graph.loss, graph.edges, batch.from_above = None, {}, {}
         if roots:
-            with (
-                self._weights(batch),
-                backward_of(chain),
-                self._split.deferring(graph.later) if self._split and graph.later else nullcontext(),
-            ):
+            splits = self._splits[batch.own] if graph.later else []
+            with self._weights(batch), backward_of(chain), ExitStack() as deferring:
+                for split, later in zip(splits, graph.later, strict=True):
+                    deferring.enter_context(split.deferring(later))
                 torch.autograd.backward(roots, gradients)
         # A block may ignore a part of its input; the stage below waits for a gradient of it.
         batch.to_below = {
@@ -299,25 +285,48 @@ class BackpropagationWork(ChainWork):
             for index in self._losses[batch.number]
         }
 
-    def _gradients_done(self, batch: MicroBatch) -> None:
-        """After the last computation of a micro-batch in a virtual stage: those of the mini-batch may be complete."""
-        chain = self.chains[batch.own]
+    def _whole_backward(self, graph: _Graph, batch: MicroBatch) -> ComponentLosses:
+        """A backward pass that leaves nothing to G. In the last one components are complete one after another."""
+        if not self._completes(batch):
+            return self._gradients(graph, batch)
+        ready = self._ready[batch.own]
+        if self._starts_sums:
+            ready.begin(adds=self._micro_batches > 1)
+        losses = self._gradients(graph, batch)
+        ready.finish()
+        return losses
+
+    def _left_gradients(self, later: Sequence[LaterWeights], batch: MicroBatch) -> None:
+        """What a backward pass has left to G, in the order of that pass."""
+        completes = self._completes(batch)
+        for component, own in zip(reversed(self.chains[batch.own]), reversed(later), strict=True):
+            own.compute()
+            if completes:
+                self._complete(component)
+
+    def _completes(self, batch: MicroBatch) -> bool:
+        """Whether the gradients of this micro-batch are the last ones of the mini-batch in its virtual stage.
+
+        If they are, `_complete` follows for each component.
+        """
         self._left[batch.own] -= 1
         if self._left[batch.own]:
-            return
+            return False
+        self._samples = batch.samples
+        self._starts_sums = self._averages_early
+        if self._starts_sums and self.chains[batch.own][-1].head is not None:
+            # With one that is not finite the run ends with this mini-batch.
+            self._starts_sums = all_finite(loss for losses in self._losses.values() for loss in losses.values())
+        return True
+
+    def _complete(self, component: Component) -> None:
+        """The gradients of all micro-batches are added up: make them those of the mini-batch, and begin to average."""
         if self._micro_batches > 1:
-            for component in chain:
-                for parameter in component.parameters():
-                    if parameter.grad is not None:
-                        parameter.grad.div_(self._micro_batches)
-        if not self._averages_early or self._ready is not None:
-            return
-        if chain[-1].head is not None and not all_finite(
-            loss for losses in self._losses.values() for loss in losses.values()
-        ):
-            return  # the run ends with this mini-batch
-        for component in reversed(chain):
-            self.replication.start(component, batch.samples)
+            for parameter in component.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.div_(self._micro_batches)
+        if self._starts_sums:
+            self.replication.start(component, self._samples)
 
 
 class GradientsReady:
@@ -328,32 +337,37 @@ class GradientsReady:
     """
 
     def __init__(self, components: Sequence[Component], ready: Callable[[Component], None]) -> None:
-        """Watch the components' parameters from here on."""
         self._components = list(components)
         self._ready = ready
-        self._trainable = [sum(each.requires_grad for each in component.parameters()) for component in components]
-        self._missing: list[int] = []  # gradients still to come, by component; empty outside a watched pass
+        self._trainable = [[each for each in own.parameters() if each.requires_grad] for own in components]
+        self._missing: list[int] = []  # gradients still to come, by component
+        self._hooks: list[RemovableHandle] = []
         self._called = 0
-        for index, component in enumerate(components):
-            for parameter in component.parameters():
-                if parameter.requires_grad:
-                    parameter.register_post_accumulate_grad_hook(partial(self._came, index))
 
-    def begin(self) -> None:
-        """Call before a backward pass that completes the gradients of a mini-batch."""
-        self._missing = list(self._trainable)
+    def begin(self, *, adds: bool = False) -> None:
+        """Call before a backward pass that completes the gradients of a mini-batch.
+
+        Args:
+            adds: whether it adds to the gradients of other passes, and `ready` changes the sums. A gradient that no
+                other pass has given may lie in memory that this pass still needs, so its component comes at the end.
+        """
+        self._missing = [len(own) + (adds and any(each.grad is None for each in own)) for own in self._trainable]
+        for index, own in enumerate(self._trainable):
+            came = partial(self._came, index)
+            self._hooks += [each.register_post_accumulate_grad_hook(came) for each in own]
         self._call(complete=True)  # components without parameters, where no other is above them
 
     def finish(self) -> None:
-        """Call after it: the components that are left are ready. After a pass that was not watched, all are."""
+        """Call after it: the components that are left are ready. After a pass without `begin`, all are."""
         self._call(complete=False)
-        self._missing = []
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
         self._called = 0
 
     def _came(self, index: int, _: torch.Tensor) -> None:
-        if self._missing:
-            self._missing[index] -= 1
-            self._call(complete=True)
+        self._missing[index] -= 1
+        self._call(complete=True)
 
     def _call(self, *, complete: bool) -> None:
         while self._called < len(self._components):
