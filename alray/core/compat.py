@@ -190,6 +190,18 @@ PRIVATE: dict[str, Private] = {
         used_in=("models/compiled.py",),
         why="that torch.compile compiles each size, and never falls back",
     ),
+    "are_functorch_transforms_active": Private(
+        "torch._C",
+        "_are_functorch_transforms_active",
+        used_in=("models/split_backward.py",),
+        why="layers within transformations of functions, such as torch.func.vmap",
+    ),
+    "current_graph_task_id": Private(
+        "torch._C",
+        "_current_graph_task_id",
+        used_in=("models/split_backward.py",),
+        why="whether a backward pass is the one that is split, or another one within it",
+    ),
     "ProcessGroupNCCL": Private(
         "torch.distributed",
         "ProcessGroupNCCL",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 from alray.models.split_backward import LaterWeights, SplitBackward
+from tests.models import blocks_with_own_backward
 
 
 class Convolutions(nn.Module):
@@ -69,39 +68,54 @@ class Lowered(Convolutions):
             return super().forward(s).float()
 
 
-@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, Lowered])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype) -> None:
+def compared(made: type[nn.Module], shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Three micro-batches, each in two parts, end in the bits of whole backward passes."""
     torch.manual_seed(0)
     whole = made().to(dtype)
-    split = copy.deepcopy(whole)
+    torch.manual_seed(0)
+    split = made().to(dtype)
     halves = SplitBackward([split])
     for _ in range(3):  # gradients of micro-batches are added up
-        s = torch.randn(5, *made.shape, dtype=dtype)  # type: ignore[attr-defined]
+        s = torch.randn(5, *shape, dtype=dtype)
         one, two = s.clone().requires_grad_(), s.clone().requires_grad_()
         expected = whole(one)
         gradient = torch.randn_like(expected)
         expected.backward(gradient)
         later = LaterWeights()
-        with halves.noting(later):
+        with halves.noting():
             found = split(two)
         assert torch.equal(found, expected)
-        with halves.deferring(later):
+        with halves.deferring(later, [found]):
             torch.autograd.backward([found], [gradient])
         assert torch.equal(two.grad, one.grad)  # type: ignore[arg-type]
         later.compute()
         for (name, mine), theirs in zip(split.named_parameters(), whole.parameters(), strict=True):
             assert (mine.grad is None) == (theirs.grad is None), name
-            assert mine.grad is None or torch.equal(mine.grad, theirs.grad), name  # type: ignore[arg-type]
+            if mine.grad is not None and theirs.grad is not None:
+                assert torch.equal(mine.grad, theirs.grad), name
+                assert mine.grad.stride() == theirs.grad.stride(), name
+
+
+@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, Lowered])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype) -> None:
+    compared(made, made.shape, dtype)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("made", blocks_with_own_backward.BLOCKS)
+@pytest.mark.parametrize("shape", [(7,), (3, 7)])
+def test_blocks_that_take_part_in_the_backward_pass(made: type[nn.Module], shape: tuple[int, ...]) -> None:
+    compared(made, shape, torch.float32)
 
 
 def test_large_weights_wait_for_the_second_part() -> None:
     network, later = Convolutions(), LaterWeights()
     halves = SplitBackward([network])
-    with halves.noting(later):
+    with halves.noting():
         scores = network(torch.randn(2, 3, 8, 8, requires_grad=True))
-    with halves.deferring(later):
-        scores.sum().backward()
+    total = scores.sum()
+    with halves.deferring(later, [total]):
+        total.backward()
     waiting = {name for name, parameter in network.named_parameters() if parameter.grad is None}
     assert waiting == {"first.weight", "first.bias", "second.weight", "last.weight", "last.bias"}
     later.compute()

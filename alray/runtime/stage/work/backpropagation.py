@@ -123,7 +123,7 @@ class BackpropagationWork(ChainWork):
     ) -> None:
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self._micro_batches = cut.count
-        self._split = SplitBackward(components) if cut.splits else None
+        self._splits = [SplitBackward(chain) for chain in self.chains] if cut.splits else []
         self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
@@ -185,10 +185,10 @@ class BackpropagationWork(ChainWork):
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
         graph = self._graphs[batch.own, batch.number] = _Graph(leaves)
-        if self._split is not None and leaves:
+        if self._splits and leaves:
             graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-        noting = self._split.noting(graph.later) if self._split and graph.later else nullcontext()
+        noting = self._splits[batch.own].noting() if graph.later is not None else nullcontext()
         with self._weights(batch, kept=True), noting:
             outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
@@ -279,7 +279,7 @@ class BackpropagationWork(ChainWork):
             with (
                 self._weights(batch),
                 backward_of(chain),
-                self._split.deferring(graph.later) if self._split and graph.later else nullcontext(),
+                nullcontext() if graph.later is None else self._splits[batch.own].deferring(graph.later, roots),
             ):
                 torch.autograd.backward(roots, gradients)
         # A block may ignore a part of its input; the stage below waits for a gradient of it.
