@@ -190,6 +190,12 @@ PRIVATE: dict[str, Private] = {
         used_in=("models/compiled.py",),
         why="that torch.compile compiles each size, and never falls back",
     ),
+    "foreach_lerp_": Private(
+        "torch",
+        "_foreach_lerp_",
+        used_in=("models/weight_average.py",),
+        why="a moving average of all weights in one operation",
+    ),
     "are_functorch_transforms_active": Private(
         "torch._C",
         "_are_functorch_transforms_active",
