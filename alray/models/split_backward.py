@@ -3,8 +3,10 @@
 The idea is that of Qi et al., "Zero Bubble Pipeline Parallelism" (ICLR 2024), section 2. The gradients of the weights
 of linear and convolutional layers take about half of a backward pass, and nothing waits for them. So when the first
 part comes to one of these layers, it notes the layer's input and the gradient of its output; the second part computes
-the gradients of its weights from these. All other gradients belong to the first part, those of layers called by torch's
-functions instead of its modules too. No graph is walked twice.
+the gradients of its weights from these. No graph is walked twice.
+
+All other gradients belong to the first part: those of recurrent layers, of torch's own attention, of transformers'
+`Conv1D`, and of all that calls `functional.linear` itself. A block of these alone leaves nothing for the second part.
 
 The formulas are those of a whole backward pass, so the bits are the same. With x [n, in], W [out, in] and the gradient
 g [n, out] of x W^T + b: the gradient of x is g W, that of W is g^T x, and that of b is the sum of the rows of g.
@@ -68,8 +70,7 @@ class SplitBackward:
         (s,) = (*given, *named.values())
         if not _can_wait(weight, bias) or type(s) is not torch.Tensor or s.is_nested or not s.requires_grad:
             return plain(layer, s)
-        fits = weight.is_contiguous() and s.ndim > 1 if isinstance(layer, nn.Linear) else s.ndim == weight.ndim
-        if not fits or not s.is_contiguous():
+        if not (weight.is_contiguous() and s.ndim > 1 if isinstance(layer, nn.Linear) else s.ndim == weight.ndim):
             return plain(layer, s)
         lowers = torch.is_autocast_enabled(s.device.type)
         # Autocast leaves float64 as it is. Without autocast, types that differ are an error.
@@ -78,7 +79,10 @@ class SplitBackward:
         if isinstance(layer, nn.Linear):
             call: _Call = _LinearCall(self, weight, bias)
         else:
-            call = _ConvolutionCall(self, weight, bias, (layer.stride, layer.padding, layer.dilation, layer.groups))
+            padding = _padding(layer)
+            if padding is None:
+                return plain(layer, s)
+            call = _ConvolutionCall(self, weight, bias, (layer.stride, padding, layer.dilation, layer.groups))
         self._watch(call.parameters)
         apart: Callable[..., torch.Tensor] = _Apart.apply
         if not lowers:
@@ -135,6 +139,12 @@ class SplitBackward:
             return None
         self._deferring.came(parameter, gradient)
         return None if gradient is None else torch.zeros_like(gradient)
+
+
+def splits(module: nn.Module) -> bool:
+    """Whether some of a module's weights can wait: it has a linear or convolutional layer that computes what torch's
+    does."""
+    return any(isinstance(layer, _TYPES) and _is_plain(layer) for layer in module.modules())
 
 
 class _Watch(partial[torch.Tensor | None]):
@@ -251,12 +261,20 @@ class _LinearCall(_Call):
         return functional.linear(s, weight, bias)
 
     def input_gradient(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return gradient.reshape(-1, gradient.shape[-1]).mm(weight).view(s.shape)
+        rows, given = gradient.reshape(-1, gradient.shape[-1]), s.reshape(-1, s.shape[-1])
+        if given.stride() == (1, len(given)):  # autograd gives it the strides of the input
+            return weight.t().mm(rows.t()).t().view(s.shape)
+        return rows.mm(weight).view(s.shape)
 
     def gradients(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor | None]:
         rows = gradient.reshape(-1, gradient.shape[-1])
+        # torch adds the bias to a product where the input does not lie in rows.
+        summed = rows if s.is_contiguous() else gradient
         of_weight, of_bias = self.learns
-        return [rows.t().mm(s.reshape(-1, s.shape[-1])) if of_weight else None, rows.sum(0) if of_bias else None]
+        return [
+            rows.t().mm(s.reshape(-1, s.shape[-1])) if of_weight else None,
+            summed.sum(tuple(range(summed.ndim - 1))) if of_bias else None,
+        ]
 
 
 class _ConvolutionCall(_Call):
@@ -342,10 +360,21 @@ _TYPES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def _is_plain(layer: _Torchs) -> bool:
-    """Whether the layer computes what its type does, and pads with zeros as given."""
-    if type(layer) not in _TYPES or "forward" in layer.__dict__:
-        return False
-    return isinstance(layer, nn.Linear) or (layer.padding_mode == "zeros" and not isinstance(layer.padding, str))
+    """Whether the layer computes what torch's does, and has weights that nothing computes."""
+    (torchs,) = (each for each in _TYPES if isinstance(layer, each))
+    named = ("__call__", "forward", "_conv_forward", "__getattr__", "weight", "bias")
+    inherits = all(getattr(type(layer), name, None) is getattr(torchs, name, None) for name in named)
+    return inherits and "forward" not in layer.__dict__ and (torchs is nn.Linear or layer.padding_mode == "zeros")
+
+
+def _padding(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> tuple[int, ...] | None:
+    """Zeros on each side, by dimension; None: not as many on both."""
+    if not isinstance(layer.padding, str):
+        return tuple(layer.padding)
+    both = [0] * len(layer.kernel_size)
+    if layer.padding == "same":
+        both = [dilation * (size - 1) for dilation, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+    return None if any(each % 2 for each in both) else tuple(each // 2 for each in both)
 
 
 def _can_wait(weight: torch.Tensor, bias: torch.Tensor | None) -> bool:

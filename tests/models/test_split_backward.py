@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from alray.models.split_backward import LaterWeights, SplitBackward
 from tests.models import blocks_with_own_backward
@@ -117,6 +120,56 @@ def test_large_weights_wait_for_the_second_part() -> None:
     with halves.deferring(later, [total]):
         total.backward()
     waiting = {name for name, parameter in network.named_parameters() if parameter.grad is None}
-    assert waiting == {"first.weight", "first.bias", "second.weight", "last.weight", "last.bias"}
+    assert waiting == {name for name, _ in network.named_parameters()} - {"norm.weight", "norm.bias"}
     later.compute()
     assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+class Inheriting(nn.Linear):
+    """It computes what its base does."""
+
+
+class Scaled(nn.Linear):
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(s)
+
+
+class Other(nn.Conv1d):
+    def _conv_forward(self, s: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return functional.conv1d(s, -weight, bias)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "turned", "waits"),
+    [
+        (Inheriting(6, 5), (4, 6), False, True),
+        (Scaled(6, 5), (4, 6), False, False),
+        (Other(6, 5, 2), (6, 4), False, False),
+        (parametrizations.weight_norm(nn.Linear(6, 5)), (4, 6), False, False),
+        (nn.Linear(6, 5), (6,), True, True),
+        (nn.Linear(6, 5), (4, 6), True, True),
+        (nn.Linear(6, 5, bias=False), (3, 4, 6), True, True),
+        (nn.Conv2d(6, 5, 3), (6, 7, 4), True, True),
+        (nn.Conv2d(6, 5, 3, padding="same", dilation=2), (6, 7, 4), False, True),
+        (nn.Conv2d(6, 5, 3, padding="valid"), (6, 7, 4), False, True),
+        (nn.Conv1d(6, 5, 2, padding="same"), (6, 4), False, False),
+        (nn.Conv1d(6, 5, 3, padding=1, padding_mode="circular"), (6, 4), False, False),
+    ],
+)
+def test_which_layers_wait(layer: nn.Module, shape: tuple[int, ...], turned: bool, waits: bool) -> None:
+    """The bits are those of the whole pass, also where the input does not lie in rows."""
+    whole, later, halves = copy.deepcopy(layer), LaterWeights(), SplitBackward([layer])
+    s = torch.randn(5, *shape)
+    s = s.transpose(0, -1).contiguous().transpose(0, -1) if turned else s
+    one, two = s.detach().requires_grad_(), s.detach().requires_grad_()
+    expected = whole(one)
+    gradient = torch.randn_like(expected)
+    expected.backward(gradient)
+    with halves.noting():
+        found = layer(two)
+    with halves.deferring(later, [found]):
+        found.backward(gradient)
+    assert all((parameter.grad is None) == waits for parameter in layer.parameters())
+    later.compute()
+    pairs = zip([two, *layer.parameters()], [one, *whole.parameters()], strict=True)
+    assert all(mine.grad is not None and torch.equal(mine.grad, theirs.grad) for mine, theirs in pairs)
