@@ -208,6 +208,24 @@ PRIVATE: dict[str, Private] = {
         used_in=("models/compiled.py",),
         why="that torch.compile compiles each size, and never falls back",
     ),
+    "foreach_lerp_": Private(
+        "torch",
+        "_foreach_lerp_",
+        used_in=("models/weight_average.py",),
+        why="a moving average of all weights in one operation",
+    ),
+    "are_functorch_transforms_active": Private(
+        "torch._C",
+        "_are_functorch_transforms_active",
+        used_in=("models/split_backward.py",),
+        why="layers within transformations of functions, such as torch.func.vmap",
+    ),
+    "current_graph_task_id": Private(
+        "torch._C",
+        "_current_graph_task_id",
+        used_in=("models/split_backward.py",),
+        why="whether a backward pass is the one that is split, or another one within it",
+    ),
     "ProcessGroupNCCL": Private(
         "torch.distributed",
         "ProcessGroupNCCL",
@@ -257,13 +275,6 @@ PRIVATE: dict[str, Private] = {
         made=_called,
         used_in=("models/", "runtime/stage/work/backpropagation.py"),
         why="hooks that a copy of a parameter would lack; whether a tensor was changed in place",
-    ),
-    "foreach_lerp": Private(
-        "torch",
-        parts=("_foreach_lerp_",),
-        made=lambda module: module,
-        used_in=("models/weight_average.py",),
-        why="the moving average of all weights in one call",
     ),
     "UntypedStorage": Private(
         "torch",

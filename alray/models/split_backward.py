@@ -1,210 +1,317 @@
 """A backward pass in two parts: first what the stage below waits for, later the gradients of large weights.
 
 The idea is that of Qi et al., "Zero Bubble Pipeline Parallelism" (ICLR 2024), section 2. The gradients of the weights
-of linear and convolutional layers take about half of a backward pass, and nothing waits for them. So each of these
-layers keeps its input and, from the first part on, the gradient of its output; the second part computes the gradients
-of its weights from these. All other gradients belong to the first part, those of layers called by torch's functions
-instead of its modules too. No graph is walked twice.
+of linear and convolutional layers take about half of a backward pass, and nothing waits for them. So when the first
+part comes to one of these layers, it notes the layer's input and the gradient of its output; the second part computes
+the gradients of its weights from these. No graph is walked twice.
+
+All other gradients belong to the first part: those of recurrent layers, of torch's own attention, of transformers'
+`Conv1D`, and of all that calls `functional.linear` itself. A block of these alone leaves nothing for the second part.
 
 The formulas are those of a whole backward pass, so the bits are the same. With x [n, in], W [out, in] and the gradient
 g [n, out] of x W^T + b: the gradient of x is g W, that of W is g^T x, and that of b is the sum of the rows of g.
+
+A block may take part in the backward pass itself: it may compute a forward again, or take gradients within its forward.
+So each of these layers stays an operation of autograd that saves its input and has gradients for all that it is given.
+It leaves weights for later only in the pass that is split: not in one within a forward, nor in one within that pass.
+A weight that has hooks, or that something else uses too, has its gradient in the first part.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn import functional
+
+from alray.core.compat import are_functorch_transforms_active, current_graph_task_id
 
 Gradients = list[tuple[nn.Parameter, torch.Tensor]]
 
 
 class SplitBackward:
-    """Splits the backward passes of these modules; each micro-batch has one `LaterWeights`."""
+    """Splits the backward passes of modules that follow each other; each micro-batch has one `LaterWeights`."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         every = dict.fromkeys(layer for module in modules for layer in module.modules())
-        self._layers = [layer for layer in every if isinstance(layer, _TYPES) and _is_plain(layer)]
+        self._forwards = {
+            layer: partial(self._forward, layer) for layer in every if isinstance(layer, _TYPES) and _is_plain(layer)
+        }
         self._watched: set[nn.Parameter] = set()
+        self._used_elsewhere: set[torch.Tensor] = set()  # parameters that not only these layers use
+        self._looked = False  # whether a first pass has shown them
         self._deferring: LaterWeights | None = None
+        self._pass: int | None = None  # autograd's number of the pass that is split
 
     @contextmanager
-    def noting(self, later: LaterWeights) -> Iterator[None]:
-        """Within it, a forward pass notes its layers."""
-        for layer in self._layers:
-            layer.__dict__["forward"] = partial(self._forward, later, layer)  # modules look for it here first
+    def noting(self) -> Iterator[None]:
+        """Around a forward pass whose backward pass is to be split."""
+        for layer, forward in self._forwards.items():
+            layer.__dict__["forward"] = forward  # modules look for it here first
         try:
             yield
         finally:
-            for layer in self._layers:
+            for layer in self._forwards:
                 del layer.__dict__["forward"]
 
-    def _forward(
-        self, later: LaterWeights, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor
-    ) -> torch.Tensor:
-        """The layer's forward pass, noted where its weights can wait."""
-        weight, bias = layer.weight, layer.bias
+    def _forward(self, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
+        """The layer's forward pass, by `_Apart` where its weights can wait."""
         plain: Callable[..., torch.Tensor] = type(layer).forward
-        if not torch.is_grad_enabled() or not _learn(weight, bias):
+        if torch.compiler.is_compiling() or are_functorch_transforms_active() or not torch.is_grad_enabled():
             return plain(layer, *given, **named)
+        weight, bias = layer.weight, layer.bias
         (s,) = (*given, *named.values())
-        dimensions = s.ndim if isinstance(layer, nn.Linear) else weight.ndim
-        if not s.requires_grad or not s.is_contiguous() or s.ndim != dimensions or s.ndim < 2:
+        if not _can_wait(weight, bias) or type(s) is not torch.Tensor or s.is_nested or not s.requires_grad:
+            return plain(layer, s)
+        if not (weight.is_contiguous() and s.ndim > 1 if isinstance(layer, nn.Linear) else s.ndim == weight.ndim):
             return plain(layer, s)
         lowers = torch.is_autocast_enabled(s.device.type)
-        if lowers and s.dtype == torch.float64:  # which autocast leaves as it is
+        # Autocast leaves float64 as it is. Without autocast, types that differ are an error.
+        if s.dtype == torch.float64 if lowers else s.dtype != weight.dtype:
             return plain(layer, s)
         if isinstance(layer, nn.Linear):
-            noted: _Layer = _Linear(weight, bias)
+            call: _Call = _LinearCall(self, weight, bias)
         else:
-            noted = _Convolution(weight, bias, (layer.stride, layer.padding, layer.dilation, layer.groups))
-        self._note(later, noted)
-        apart: Callable[[torch.Tensor, _Layer], torch.Tensor] = _Apart.apply
+            padding = _padding(layer)
+            if padding is None:
+                return plain(layer, s)
+            call = _ConvolutionCall(self, weight, bias, (layer.stride, padding, layer.dilation, layer.groups))
+        self._watch(call.parameters)
+        apart: Callable[..., torch.Tensor] = _Apart.apply
         if not lowers:
-            return apart(s, noted)
+            return apart(s, weight, bias, call)
         s = s.to(torch.get_autocast_dtype(s.device.type))  # as autocast does
         with torch.autocast(s.device.type, enabled=False):
-            return apart(s, noted)
+            return apart(s, weight, bias, call)
 
-    def _note(self, later: LaterWeights, layer: _Layer) -> None:
-        later.layers.append(layer)
-        for parameter in layer.parameters:
+    def _watch(self, parameters: Iterable[nn.Parameter]) -> None:
+        for parameter in parameters:
             if parameter not in self._watched:
                 self._watched.add(parameter)
-                parameter.register_hook(partial(self._came, parameter))
-
-    def _came(self, parameter: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor | None:
-        """A weight may be used outside of these layers too.
-
-        What it gets there is added to the rest before it is added to the gradients of earlier micro-batches, as in a
-        whole backward pass.
-        """
-        if self._deferring is None:
-            return None
-        self._deferring.elsewhere.append((parameter, gradient))
-        return torch.zeros_like(gradient)
+                parameter.register_hook(_Watch(self._came, parameter))
 
     @contextmanager
-    def deferring(self, later: LaterWeights) -> Iterator[None]:
-        """Within it, a backward pass leaves out the gradients of the weights of these layers."""
+    def deferring(self, later: LaterWeights, roots: Sequence[torch.Tensor | GradientEdge]) -> Iterator[None]:
+        """Within it, the backward pass from these roots leaves out the gradients of the weights of these layers.
+
+        A forward that is computed again in it saves the same tensors as the first one.
+        """
+        nodes = [root.node if isinstance(root, GradientEdge) else get_gradient_edge(root).node for root in roots]
+        del roots  # the pass frees them
+        if not self._looked:
+            self._looked = True
+            self._used_elsewhere = _used_elsewhere(nodes)
+        hooks = [node.register_prehook(self._begin) for node in nodes]
+        del nodes
         self._deferring = later
         try:
-            yield
+            with self.noting():
+                yield
         finally:
-            self._deferring = None
+            self._deferring = self._pass = None
+            for hook in hooks:
+                hook.remove()
+
+    def _begin(self, gradients: object) -> None:
+        if self._pass is None:
+            self._pass = current_graph_task_id()
+
+    def later(self, parameters: Iterable[nn.Parameter]) -> LaterWeights | None:
+        """Where the backward pass that runs now leaves these parameters; None: it computes their gradients."""
+        if self._deferring is None or current_graph_task_id() != self._pass:
+            return None
+        return self._deferring if self._used_elsewhere.isdisjoint(parameters) else None
+
+    def _came(self, parameter: nn.Parameter, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        """A pass has come to a weight, without a gradient where all of it is left for later.
+
+        What it gets otherwise is added to the rest before it is added to the gradients of earlier micro-batches, as in
+        a whole backward pass.
+        """
+        if self._deferring is None or parameter in self._used_elsewhere:
+            return None
+        self._deferring.came(parameter, gradient)
+        return None if gradient is None else torch.zeros_like(gradient)
+
+
+def splits(module: nn.Module) -> bool:
+    """Whether some of a module's weights can wait: it has a linear or convolutional layer that computes what torch's
+    does."""
+    return any(isinstance(layer, _TYPES) and _is_plain(layer) for layer in module.modules())
+
+
+class _Watch(partial[torch.Tensor | None]):
+    """The hook of a weight of these layers."""
+
+
+def _used_elsewhere(nodes: Iterable[Node]) -> set[torch.Tensor]:
+    """The parameters of a graph that not only layers made by `_Apart` use.
+
+    Three gradients have another sum in another order, and the order of some of them is autograd's.
+    """
+    found: set[torch.Tensor] = set()
+    seen = set(nodes)
+    left = list(seen)
+    while left:
+        node = left.pop()
+        for below, _ in node.next_functions:
+            if below is None:
+                continue
+            if below.name() == "torch::autograd::AccumulateGrad":
+                if node.name() != "_ApartBackward":
+                    found.add(below.variable)  # type: ignore[attr-defined]
+            elif below not in seen:
+                seen.add(below)
+                left.append(below)
+    return found
 
 
 class LaterWeights:
     """The gradients of weights that one micro-batch leaves for later."""
 
     def __init__(self) -> None:
-        self.layers: list[_Layer] = []
-        self.elsewhere: Gradients = []
+        self._arrived: list[_Noted | tuple[nn.Parameter, torch.Tensor | None]] = []
 
-    def compute(self) -> None:
-        """Compute the gradients that were left out, and add them to those of earlier micro-batches."""
-        total: dict[nn.Parameter, torch.Tensor] = dict(self.elsewhere)
-        # The backward pass comes to the layers in the reverse order.
-        for layer in reversed(self.layers):
-            for parameter, gradient in layer.gradients():
-                total[parameter] = total[parameter] + gradient if parameter in total else gradient
-        for parameter, gradient in total.items():
-            if gradient.dtype != parameter.dtype:  # in mixed precision the sum is of the lower type, as autograd's is
-                gradient = gradient.to(parameter.dtype)
+    def note(self, noted: _Noted) -> None:
+        """The backward pass has come to a layer."""
+        self._arrived.append(noted)
+
+    def came(self, parameter: nn.Parameter, gradient: torch.Tensor | None) -> None:
+        """The backward pass has come to a weight; None: without a gradient of its own."""
+        # What is noted may lie in the memory of another gradient, and in other strides.
+        self._arrived.append((parameter, None if gradient is None else _laid_as(parameter, gradient)))
+
+    @torch.no_grad()
+    def compute(self, of: Iterable[nn.Parameter] | None = None) -> None:
+        """Compute the gradients that were left out, and add them to those of earlier micro-batches.
+
+        They are added in the order in which the pass came to them.
+
+        Args:
+            of: the parameters of one component, which shares none with another one; None: of all.
+        """
+        arrived, self._arrived = self._arrived, []
+        if of is not None:
+            own = set(of)
+            self._arrived = [each for each in arrived if _parameter_of(each) not in own]
+            arrived = [each for each in arrived if _parameter_of(each) in own]
+        sums: dict[nn.Parameter, torch.Tensor] = {}
+        for each in arrived:
+            if isinstance(each, _Noted):
+                for parameter, gradient in each.gradients():
+                    sums[parameter] = sums[parameter] + gradient if parameter in sums else gradient
+                continue
+            parameter, elsewhere = each
+            total = sums.pop(parameter, None)
+            if total is not None:  # in mixed precision the sum is of the lower type, as autograd's is
+                total = total.to(parameter.dtype)
+            if elsewhere is not None:
+                total = elsewhere if total is None else elsewhere + total
+            if total is None:
+                continue
             if parameter.grad is None:
-                parameter.grad = gradient
+                parameter.grad = total if total.stride() == parameter.stride() else _laid_as(parameter, total)
             else:
-                parameter.grad.add_(gradient)
-        self.layers, self.elsewhere = [], []
+                parameter.grad.add_(total)
+        assert not sums, "the pass came to a layer and not to its weight"
 
 
-class _Layer(ABC):
-    """One call of a layer: its input and, once the backward pass has come to it, the gradient of its output."""
+def _parameter_of(arrived: _Noted | tuple[nn.Parameter, torch.Tensor | None]) -> nn.Parameter:
+    """A parameter that it is about."""
+    return arrived.call.parameters[0] if isinstance(arrived, _Noted) else arrived[0]
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, further: tuple[Any, ...] = ()) -> None:
+
+def _laid_as(parameter: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
+    """A copy in the strides of the parameter, as autograd lays gradients out."""
+    return torch.empty_like(parameter).copy_(gradient)
+
+
+class _Call(ABC):
+    """One call of a layer. Its methods take the weight, and the bias, in the type of the input.
+
+    Attributes:
+        further: of a convolution: stride, padding, dilation, groups.
+        parameters: those that learn.
+    """
+
+    def __init__(
+        self, split: SplitBackward, weight: torch.Tensor, bias: torch.Tensor | None, further: tuple[Any, ...] = ()
+    ) -> None:
+        self.split = split
         self.weight = weight
         self.bias = bias
-        self.further = further  # of a convolution: stride, padding, dilation, groups
-        self.input: torch.Tensor
-        self.gradient: torch.Tensor | None = None
-
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """Those that learn."""
-        return [each for each in (self.weight, self.bias) if isinstance(each, nn.Parameter) and each.requires_grad]
-
-    def lowered(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weight and bias in the type of the input: in mixed precision it is a lower one."""
-        dtype = self.input.dtype
-        if self.weight.dtype == dtype:
-            return self.weight, self.bias
-        return self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype)
+        self.further = further
+        self.parameters = [each for each in (weight, bias) if isinstance(each, nn.Parameter) and each.requires_grad]
 
     @abstractmethod
-    def output(self) -> torch.Tensor:
+    def output(self, s: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Compute the layer."""
 
     @abstractmethod
-    def input_gradient(self) -> torch.Tensor:
-        """The gradient of the input."""
+    def input_gradient(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """The gradient of the input, from that of the output."""
 
     @abstractmethod
-    def gradients(self) -> Gradients:
-        """The gradients of the parameters; none where the backward pass has not come to the layer."""
+    def gradients(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor | None]:
+        """The gradients of weight and bias, from that of the output; None where one does not learn."""
+
+    @property
+    def learns(self) -> tuple[bool, bool]:
+        """Whether weight and bias do."""
+        return self.weight.requires_grad, self.bias is not None and self.bias.requires_grad
 
 
-class _Linear(_Layer):
-    def output(self) -> torch.Tensor:
-        return functional.linear(self.input, *self.lowered())
+class _LinearCall(_Call):
+    def output(self, s: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return functional.linear(s, weight, bias)
 
-    def input_gradient(self) -> torch.Tensor:
-        assert self.gradient is not None
-        rows = self.gradient.reshape(-1, self.gradient.shape[-1])
-        return rows.mm(self.lowered()[0]).view(self.input.shape)
+    def input_gradient(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        rows, given = gradient.reshape(-1, gradient.shape[-1]), s.reshape(-1, s.shape[-1])
+        if given.stride() == (1, len(given)):  # autograd gives it the strides of the input
+            return weight.t().mm(rows.t()).t().view(s.shape)
+        return rows.mm(weight).view(s.shape)
 
-    def gradients(self) -> Gradients:
-        if self.gradient is None:
-            return []
-        rows = self.gradient.reshape(-1, self.gradient.shape[-1])
-        found: dict[int, Callable[[], torch.Tensor]] = {
-            id(self.weight): lambda: rows.t().mm(self.input.reshape(-1, self.input.shape[-1])),
-            id(self.bias): lambda: rows.sum(0),
-        }
-        return [(parameter, found[id(parameter)]()) for parameter in self.parameters]
+    def gradients(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor | None]:
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        # torch adds the bias to a product where the input does not lie in rows.
+        summed = rows if s.is_contiguous() else gradient
+        of_weight, of_bias = self.learns
+        return [
+            rows.t().mm(s.reshape(-1, s.shape[-1])) if of_weight else None,
+            summed.sum(tuple(range(summed.ndim - 1))) if of_bias else None,
+        ]
 
 
-class _Convolution(_Layer):
-    def output(self) -> torch.Tensor:
-        weight, bias = self.lowered()
-        result: torch.Tensor = _CONVOLUTIONS[weight.ndim - 2](self.input, weight, bias, *self.further)
+class _ConvolutionCall(_Call):
+    def output(self, s: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        result: torch.Tensor = _CONVOLUTIONS[weight.ndim - 2](s, weight, bias, *self.further)
         return result
 
-    def input_gradient(self) -> torch.Tensor:
-        (found, _, _) = self._backward(True, False, False)
+    def input_gradient(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        (found, _, _) = self._backward(gradient, s, weight, True, False, False)
         assert found is not None
         return found
 
-    def gradients(self) -> Gradients:
-        if self.gradient is None:
-            return []
-        _, *found = self._backward(False, self.weight.requires_grad, self.bias is not None and self.bias.requires_grad)
-        return list(zip(self.parameters, (each for each in found if each is not None), strict=True))
+    def gradients(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor | None]:
+        return self._backward(gradient, s, weight, False, *self.learns)[1:]
 
-    def _backward(self, *wanted: bool) -> tuple[torch.Tensor | None, ...]:
+    def _backward(
+        self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor, *wanted: bool
+    ) -> list[torch.Tensor | None]:
         """The gradients of input, weight and bias; None for those that are not wanted."""
-        weight, bias = self.lowered()
         stride, padding, dilation, groups = self.further
-        result: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward(
-            self.gradient,
-            self.input,
+        found: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward(
+            gradient,
+            s,
             weight,
-            None if bias is None else bias.shape,
+            None if self.bias is None else self.bias.shape,
             stride,
             padding,
             dilation,
@@ -213,25 +320,51 @@ class _Convolution(_Layer):
             groups,
             wanted,
         )
-        return result
+        return [each if want else None for each, want in zip(found, wanted, strict=True)]
 
 
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
 
+@dataclass(slots=True)
+class _Noted:
+    """A call of a layer to which the backward pass has come, with its input and the gradient of its output."""
+
+    call: _Call
+    s: torch.Tensor
+    gradient: torch.Tensor
+
+    def gradients(self) -> Gradients:
+        """Those of the parameters that learn."""
+        found = self.call.gradients(self.gradient, self.s, self.call.weight.to(self.s.dtype))
+        return list(zip(self.call.parameters, (each for each in found if each is not None), strict=True))
+
+
 class _Apart(torch.autograd.Function):
-    """A layer whose backward computes the gradient of its input alone."""
+    """A layer whose backward may leave the gradients of its weights for later."""
 
     @staticmethod
-    def forward(ctx: Any, s: torch.Tensor, layer: _Layer) -> torch.Tensor:
-        ctx.layer = layer
-        layer.input = s.detach()
-        return layer.output()
+    def forward(
+        ctx: Any, s: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, call: _Call
+    ) -> torch.Tensor:
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(s, weight)
+        return call.output(s, weight.to(s.dtype), None if bias is None else bias.to(s.dtype))
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.layer.gradient = gradient
-        return ctx.layer.input_gradient(), None
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if gradient is None:
+            return None, None, None, None
+        s, weight = ctx.saved_tensors
+        call: _Call = ctx.call
+        weight = weight.to(s.dtype)
+        to_input = call.input_gradient(gradient, s, weight)
+        later = call.split.later(call.parameters)
+        if later is not None:
+            later.note(_Noted(call, s.detach(), gradient))
+            return to_input, None, None, None
+        return to_input, *call.gradients(gradient, s, weight), None
 
 
 _Torchs = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -239,13 +372,29 @@ _TYPES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def _is_plain(layer: _Torchs) -> bool:
-    """Whether the layer computes what its type does, and pads with zeros as given."""
-    if type(layer) not in _TYPES or "forward" in layer.__dict__:
-        return False
-    return isinstance(layer, nn.Linear) or (layer.padding_mode == "zeros" and not isinstance(layer.padding, str))
+    """Whether the layer computes what torch's does, and has weights that nothing computes."""
+    (torchs,) = (each for each in _TYPES if isinstance(layer, each))
+    named = ("__call__", "forward", "_conv_forward", "__getattr__", "weight", "bias")
+    inherits = all(getattr(type(layer), name, None) is getattr(torchs, name, None) for name in named)
+    return inherits and "forward" not in layer.__dict__ and (torchs is nn.Linear or layer.padding_mode == "zeros")
 
 
-def _learn(*weights: torch.Tensor | None) -> bool:
-    """Whether the first one learns, and each that learns is a parameter itself."""
-    learning = [each for each in weights if each is not None and each.requires_grad]
-    return bool(learning) and learning[0] is weights[0] and all(isinstance(each, nn.Parameter) for each in learning)
+def _padding(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> tuple[int, ...] | None:
+    """Zeros on each side, by dimension; None: not as many on both."""
+    if not isinstance(layer.padding, str):
+        return tuple(layer.padding)
+    both = [0] * len(layer.kernel_size)
+    if layer.padding == "same":
+        both = [dilation * (size - 1) for dilation, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+    return None if any(each % 2 for each in both) else tuple(each // 2 for each in both)
+
+
+def _can_wait(weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    """Whether the weight learns, and each of the two that does is a parameter without hooks of a user."""
+    learning = [each for each in (weight, bias) if each is not None and each.requires_grad]
+    return weight.requires_grad and all(type(each) is nn.Parameter and not _is_hooked(each) for each in learning)
+
+
+def _is_hooked(parameter: nn.Parameter) -> bool:
+    hooks = (parameter._backward_hooks or {}).values()
+    return bool(parameter._post_accumulate_grad_hooks) or not all(isinstance(hook, _Watch) for hook in hooks)

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from alray.core.compat import foreach_lerp_
+
 
 class WeightAverage:
     """The average of the weights of a module that training changes, and of its buffers that a checkpoint has.
@@ -52,7 +54,7 @@ class WeightAverage:
             return
         weights = [name for name, tensor in held.items() if isinstance(tensor, nn.Parameter)]
         share = 1.0 - self._decay
-        torch._foreach_lerp_([means[name] for name in weights], [held[name] for name in weights], share)
+        foreach_lerp_([means[name] for name in weights], [held[name] for name in weights], share)
         for name in held.keys() - set(weights):
             mean, value = means[name], held[name]
             # A mask has minus infinity, whose difference from itself is not a number.

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from alray.models.split_backward import LaterWeights, SplitBackward
+from tests.models import blocks_with_own_backward
 
 
 class Convolutions(nn.Module):
@@ -69,40 +71,105 @@ class Lowered(Convolutions):
             return super().forward(s).float()
 
 
-@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, Lowered])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype) -> None:
+def compared(made: type[nn.Module], shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Three micro-batches, each in two parts, end in the bits of whole backward passes."""
     torch.manual_seed(0)
     whole = made().to(dtype)
-    split = copy.deepcopy(whole)
+    torch.manual_seed(0)
+    split = made().to(dtype)
     halves = SplitBackward([split])
     for _ in range(3):  # gradients of micro-batches are added up
-        s = torch.randn(5, *made.shape, dtype=dtype)  # type: ignore[attr-defined]
+        s = torch.randn(5, *shape, dtype=dtype)
         one, two = s.clone().requires_grad_(), s.clone().requires_grad_()
         expected = whole(one)
         gradient = torch.randn_like(expected)
         expected.backward(gradient)
         later = LaterWeights()
-        with halves.noting(later):
+        with halves.noting():
             found = split(two)
         assert torch.equal(found, expected)
-        with halves.deferring(later):
+        with halves.deferring(later, [found]):
             torch.autograd.backward([found], [gradient])
         assert torch.equal(two.grad, one.grad)  # type: ignore[arg-type]
         later.compute()
         for (name, mine), theirs in zip(split.named_parameters(), whole.parameters(), strict=True):
             assert (mine.grad is None) == (theirs.grad is None), name
-            assert mine.grad is None or torch.equal(mine.grad, theirs.grad), name  # type: ignore[arg-type]
+            if mine.grad is not None and theirs.grad is not None:
+                assert torch.equal(mine.grad, theirs.grad), name
+                assert mine.grad.stride() == theirs.grad.stride(), name
+
+
+@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, Lowered])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype) -> None:
+    compared(made, made.shape, dtype)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("made", blocks_with_own_backward.BLOCKS)
+@pytest.mark.parametrize("shape", [(7,), (3, 7)])
+def test_blocks_that_take_part_in_the_backward_pass(made: type[nn.Module], shape: tuple[int, ...]) -> None:
+    compared(made, shape, torch.float32)
 
 
 def test_large_weights_wait_for_the_second_part() -> None:
     network, later = Convolutions(), LaterWeights()
     halves = SplitBackward([network])
-    with halves.noting(later):
+    with halves.noting():
         scores = network(torch.randn(2, 3, 8, 8, requires_grad=True))
-    with halves.deferring(later):
-        scores.sum().backward()
+    total = scores.sum()
+    with halves.deferring(later, [total]):
+        total.backward()
     waiting = {name for name, parameter in network.named_parameters() if parameter.grad is None}
-    assert waiting == {"first.weight", "first.bias", "second.weight", "last.weight", "last.bias"}
+    assert waiting == {name for name, _ in network.named_parameters()} - {"norm.weight", "norm.bias"}
     later.compute()
     assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+class Inheriting(nn.Linear):
+    """It computes what its base does."""
+
+
+class Scaled(nn.Linear):
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(s)
+
+
+class Other(nn.Conv1d):
+    def _conv_forward(self, s: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return functional.conv1d(s, -weight, bias)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "turned", "waits"),
+    [
+        (Inheriting(6, 5), (4, 6), False, True),
+        (Scaled(6, 5), (4, 6), False, False),
+        (Other(6, 5, 2), (6, 4), False, False),
+        (parametrizations.weight_norm(nn.Linear(6, 5)), (4, 6), False, False),
+        (nn.Linear(6, 5), (6,), True, True),
+        (nn.Linear(6, 5), (4, 6), True, True),
+        (nn.Linear(6, 5, bias=False), (3, 4, 6), True, True),
+        (nn.Conv2d(6, 5, 3), (6, 7, 4), True, True),
+        (nn.Conv2d(6, 5, 3, padding="same", dilation=2), (6, 7, 4), False, True),
+        (nn.Conv2d(6, 5, 3, padding="valid"), (6, 7, 4), False, True),
+        (nn.Conv1d(6, 5, 2, padding="same"), (6, 4), False, False),
+        (nn.Conv1d(6, 5, 3, padding=1, padding_mode="circular"), (6, 4), False, False),
+    ],
+)
+def test_which_layers_wait(layer: nn.Module, shape: tuple[int, ...], turned: bool, waits: bool) -> None:
+    """The bits are those of the whole pass, also where the input does not lie in rows."""
+    whole, later, halves = copy.deepcopy(layer), LaterWeights(), SplitBackward([layer])
+    s = torch.randn(5, *shape)
+    s = s.transpose(0, -1).contiguous().transpose(0, -1) if turned else s
+    one, two = s.detach().requires_grad_(), s.detach().requires_grad_()
+    expected = whole(one)
+    gradient = torch.randn_like(expected)
+    expected.backward(gradient)
+    with halves.noting():
+        found = layer(two)
+    with halves.deferring(later, [found]):
+        found.backward(gradient)
+    assert all((parameter.grad is None) == waits for parameter in layer.parameters())
+    later.compute()
+    pairs = zip([two, *layer.parameters()], [one, *whole.parameters()], strict=True)
+    assert all(mine.grad is not None and torch.equal(mine.grad, theirs.grad) for mine, theirs in pairs)

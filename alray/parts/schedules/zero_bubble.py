@@ -9,6 +9,7 @@ Four micro-batches on three stages with F = I = G = 1 s; updates and messages ta
 The stage below waits for I alone. This is ZB1P, which runs on any number of stages with any number of virtual stages
 (torch's ScheduleZBVZeroBubble has exactly two, in the shape of a V). Qi et al., "Zero Bubble Pipeline Parallelism",
 ICLR 2024. The order is that of `interleaved_1f1b.py`, with split backwards. On one stage backwards are not split.
+G has the gradients of linear and convolutional layers, and I all others (`models/split_backward.py`).
 """
 
 from __future__ import annotations

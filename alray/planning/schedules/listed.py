@@ -6,8 +6,8 @@
 A cell such as `3B1` is a virtual stage, a kind and a micro-batch, all counted from 0. This is the compute-only form in
 which torch.distributed.pipelining writes and reads schedules. The kinds are F, B, and for a backward in two parts I and
 W: the gradient of the input, and those of the weights, which alray's lists call G, because their W is a barrier.
-Both letters are read. A cell `(0F1;3B0)OVERLAP_F_B` stands for its parts one after another. Cells may be empty.
-Messages and updates are not listed: they follow from the computations.
+Both letters are read. A cell `(0F1;3B0)OVERLAP_F_B` stands for its parts one after another. Cells may be empty, or
+quoted. Messages and updates are not listed: they follow from the computations.
 
 Stages, micro-batches, virtual stages and their placement are those of the file. From here on a file's schedule is known
 by a text: the name of the file in the first line, and its rows in the others.
@@ -98,7 +98,8 @@ def schedule_of(text: str) -> Schedule:
 
 
 def _cells(row: str) -> Iterator[str]:
-    return (cell for cell in (each.strip() for each in row.split(",")) if cell)
+    """Those that are not empty, without the quotation marks that a spreadsheet may write around them."""
+    return (cell for cell in (each.strip().strip('"').strip() for each in row.split(",")) if cell)
 
 
 def _fault(message: str, hint: str) -> PlanError:

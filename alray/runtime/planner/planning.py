@@ -20,6 +20,7 @@ from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.opening import check_pictures
 from alray.models.network import Network
+from alray.models.split_backward import splits
 from alray.planning.prediction.all_reduce import LinkCost, averaged_over
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs, Link
@@ -216,7 +217,7 @@ class Planner:
     def plan(self, costs: Costs, *, one_process: bool = False, note: Note = lambda line: None) -> Plan:
         """The plan that the spec asks for."""
         spec = self.workload.spec
-        for line in _plan_notes(spec, costs, one_process=one_process):
+        for line in _plan_notes(self.workload.network, costs, one_process=one_process):
             note(line)
         return self._plan(costs, spec.pipeline.stages, spec.replicas.count, one_process=one_process)
 
@@ -512,8 +513,10 @@ def _busy_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
         )
 
 
-def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
+def _plan_notes(network: Network, costs: Costs, *, one_process: bool) -> Iterator[str]:
     """Yield the notes that the user should read before the plan of a spec."""
+    spec = network.spec
+    yield from _unsplit_notes(network)
     if spec.machines is not None:
         return
     yield from _busy_notes(spec, costs, one_process=one_process)
@@ -523,6 +526,26 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
             "in one process no message is delayed: `pipeline.links` has no effect"
             if one_process
             else f"messages between stages are delayed as over links of {links}"
+        )
+
+
+def _unsplit_notes(network: Network) -> Iterator[str]:
+    """Yield a note if the schedule splits backward passes, and those of some components stay whole."""
+    spec = network.spec
+    if not SCHEDULES[spec.schedule].splits(spec.pipeline.stages):
+        return
+    # Nothing waits for the gradients of component 0.
+    components = [network.component(index, "meta") for index in range(1, len(network))]
+    whole = [
+        str(each.index)
+        for each in components
+        if any(parameter.requires_grad for parameter in each.parameters()) and not splits(each)
+    ]
+    if whole:
+        named = f"components {', '.join(whole[:-1])} and {whole[-1]}" if len(whole) > 1 else f"component {whole[0]}"
+        yield (
+            f"`{spec.schedule_name}` splits backward passes, but nothing of those of {named}: only linear and "
+            "convolutional layers that are modules of torch can be split"
         )
 
 

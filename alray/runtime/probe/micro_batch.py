@@ -14,6 +14,8 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
+from torch.autograd.graph import get_gradient_edge
+
 from alray.models.component import Exercise
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.runtime.probe.neighbours import Neighbours
@@ -88,11 +90,15 @@ class HalvedBackward:
 
     def _noting(self) -> AbstractContextManager[Any]:
         self._later = LaterWeights()
-        return self._split.noting(self._later)
+        return self._split.noting()
 
     def input_gradient(self) -> None:
         """The gradient for the component below, and those of small weights."""
-        with self._split.deferring(self._later):
+        output = self._exercise.output
+        assert output is not None, "B before F"
+        roots = [get_gradient_edge(output)] if output.requires_grad else []
+        del output  # B frees it
+        with self._split.deferring(self._later, roots):
             self._exercise.backward(add=True)
 
     def weight_gradients(self) -> None:

@@ -63,6 +63,10 @@ def test_placement_follows_from_the_rows() -> None:
     assert schedule_of(text_of("turns.csv", turns)).place is round_robin
 
 
+def test_cells_may_be_quoted() -> None:
+    assert text_of("v.csv", '"0F0", "0B0" \r\n"1F0",1B0\r\n') == text_of("v.csv", "0F0,0B0\n1F0,1B0")
+
+
 def test_the_bound_is_the_step_without_messages() -> None:
     """By hand: stage 1 begins its first B at 6 s and does four without a break; then comes the last one of stage 0."""
     found = schedule_of(text_of("v.csv", V))

@@ -136,3 +136,42 @@ def test_links_of_the_spec_hold_on_one_machine_alone(load_small: Callable[..., A
     with pytest.raises(PlanError, match="messages between several nodes are not delayed"):
         stage_links(spec, 2, StageDevices(nodes=("a", "b"), links=(SLOW, SLOW)))
     assert stage_links(load_small("pipeline.stages=2").spec, 2, StageDevices(links=(SLOW, SLOW))) == (SLOW, SLOW)
+
+
+BILINEAR = """
+from torch import nn
+
+
+class Bilinear(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.kept = nn.Bilinear(3, 3, 3)
+
+    def forward(self, s, mask=None):
+        return self.kept(s, s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "bilinear", "named"),
+    [("zero_bubble", (2,), "component 2"), ("zero_bubble", (0, 2, 4), "components 2 and 4"), ("1f1b", (2,), None)],
+)
+def test_a_note_names_components_that_cannot_be_split(
+    make_planner: Callable[..., Planner], schedule: str, bilinear: tuple[int, ...], named: str | None
+) -> None:
+    text = SIX.replace("shape: [4]", "shape: [3]").replace("batch_size: 8}", "batch_size: 9}")
+    chosen = [f"model.components.{index}={{block: 'python:own_blocks.Bilinear'}}" for index in bilinear]
+    listed = "model.components=[" + ", ".join(["{block: linear, width: 3}"] * 6) + "]"
+    method = ("method={kind: backpropagation}", f"pipeline.schedule={schedule}", "pipeline.micro_batches=3")
+    planner = make_planner(listed, *chosen, *method, text=text, code=BILINEAR)
+    notes: list[str] = []
+    planner.plan(planner.costs(probe=False), note=notes.append)
+    found = [note for note in notes if "splits backward passes" in note]
+    assert found == (
+        []
+        if named is None
+        else [
+            f"`zero_bubble` splits backward passes, but nothing of those of {named}: only linear and convolutional "
+            "layers that are modules of torch can be split"
+        ]
+    )

@@ -8,7 +8,7 @@ schedule's list, and divided by their number once, at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -82,13 +82,13 @@ class _Graph:
         leaves: the tensors of the input, by name, whose gradients go down.
         edges: where the gradients of the output enter, by name.
         loss: where the chain ends in it.
-        later: of a split backward, the gradients of weights that are left to G, of each component; (): none are left.
+        later: of a split backward, the gradients of weights that are left to G; None: none are.
     """
 
     leaves: Tensors
     edges: dict[str, GradientEdge] = field(default_factory=dict)
     loss: torch.Tensor | None = None
-    later: Sequence[LaterWeights] = ()
+    later: LaterWeights | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class BackpropagationWork(ChainWork):
     ) -> None:
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self._micro_batches = cut.count
-        self._splits = [[SplitBackward([component]) for component in chain if cut.splits] for chain in self.chains]
+        self._splits = [SplitBackward(chain) for chain in self.chains] if cut.splits else []
         self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
@@ -181,12 +181,11 @@ class BackpropagationWork(ChainWork):
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
         graph = self._graphs[batch.own, batch.number] = _Graph(leaves)
-        splits = self._splits[batch.own] if leaves else []
-        graph.later = [LaterWeights() for _ in splits]
+        if self._splits and leaves:
+            graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-        with self._weights(batch, kept=True), ExitStack() as noting:
-            for split, later in zip(splits, graph.later, strict=True):
-                noting.enter_context(split.noting(later))
+        noting = self._splits[batch.own].noting() if graph.later is not None else nullcontext()
+        with self._weights(batch, kept=True), noting:
             outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
@@ -232,7 +231,7 @@ class BackpropagationWork(ChainWork):
     def backward(self, batch: MicroBatch) -> ComponentLosses:
         """B of a micro-batch. The last one returns the mean losses of the mini-batch."""
         graph = self._graphs.pop((batch.own, batch.number))
-        if not graph.later:
+        if graph.later is None:
             return self._whole_backward(graph, batch)
         losses = self._gradients(graph, batch)  # the list splits the backwards of other micro-batches
         self._left_gradients(graph.later, batch)
@@ -245,7 +244,7 @@ class BackpropagationWork(ChainWork):
 
     def weight_gradients(self, batch: MicroBatch) -> None:
         graph = self._graphs.pop((batch.own, batch.number))
-        if graph.later:
+        if graph.later is not None:
             self._left_gradients(graph.later, batch)
         else:
             self._whole_backward(graph, batch)
@@ -263,10 +262,11 @@ class BackpropagationWork(ChainWork):
         gradients = None if graph.loss is not None else tuple(from_above[name] for name in names)
         graph.loss, graph.edges, batch.from_above = None, {}, {}
         if roots:
-            splits = self._splits[batch.own] if graph.later else []
-            with self._weights(batch), backward_of(chain), ExitStack() as deferring:
-                for split, later in zip(splits, graph.later, strict=True):
-                    deferring.enter_context(split.deferring(later))
+            with (
+                self._weights(batch),
+                backward_of(chain),
+                nullcontext() if graph.later is None else self._splits[batch.own].deferring(graph.later, roots),
+            ):
                 torch.autograd.backward(roots, gradients)
         # A block may ignore a part of its input; the stage below waits for a gradient of it.
         batch.to_below = {
@@ -296,11 +296,11 @@ class BackpropagationWork(ChainWork):
         ready.finish()
         return losses
 
-    def _left_gradients(self, later: Sequence[LaterWeights], batch: MicroBatch) -> None:
+    def _left_gradients(self, later: LaterWeights, batch: MicroBatch) -> None:
         """What a backward pass has left to G, in the order of that pass."""
         completes = self._completes(batch)
-        for component, own in zip(reversed(self.chains[batch.own]), reversed(later), strict=True):
-            own.compute()
+        for component in reversed(self.chains[batch.own]):
+            later.compute(component.parameters())
             if completes:
                 self._complete(component)
 
