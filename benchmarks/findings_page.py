@@ -46,9 +46,10 @@ which one decided claim in twenty is expected to be decided in the wrong directi
 own claims together, so it may leave one open that is decided here. What *would decide* an open claim shows an effect of
 this size with a probability of 80 %. [Studies](studies.md#claims-and-verdicts) says how this is computed.
 
-*In one session* means that the study ran once. Times of two sessions differ by more than those of one: when studies
-were repeated within three days, a quarter of such verdicts changed. *Not run yet* means that the report of the study
-does not include this claim. *To be measured again* means that the clock of alray 0.2 decided it, which took the seconds
+*In one session* means that the study ran once. Times of two sessions differ by more than those of one, and the interval
+is that of its session alone: [of made-up studies](intervals.md), 36 % of such intervals have the truth over all
+sessions. So one session decides nothing, and only estimates. *Not run yet* means that the report of the study does not
+include this claim. *To be measured again* means that the clock of alray 0.2 decided it, which took the seconds
 of streamed training from stage 0 alone; the pages of the studies say which of their figures are left out for this
 reason."""
 INTRODUCTION = f"""\

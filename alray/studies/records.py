@@ -146,6 +146,7 @@ class Compared(BaseModel):
 
 
 UNDECIDED: Final = "not decided by this study"
+NOT_IN_ONE_SESSION: Final = "not decided in one session"
 ESTIMATED: Final = "estimated"
 
 
@@ -164,7 +165,7 @@ class Answer(BaseModel):
     p_holds: float = 1.0  # the p-value of the claim at all points together
     p_fails: float = 1.0  # that of its opposite
     units: str = ""  # what its intervals are over, such as `5 seeds`
-    one_session: bool = False  # it is about times, and one session measured them
+    one_session: bool = False  # it is about times, and one session measured them: then no bound is decided
     needed: str | None = None  # how many seeds or sessions would decide it, in words; None: that is not known
 
     @property
@@ -175,9 +176,9 @@ class Answer(BaseModel):
     @property
     def says(self) -> str:
         """The answer in words. Of times that one session measured, it says so."""
-        if self.answer == UNDECIDED:
-            return UNDECIDED
-        return f"{self.answer} in one session" if self.one_session else self.answer
+        if not self.one_session or not self.compared:
+            return self.answer
+        return NOT_IN_ONE_SESSION if self.answer == UNDECIDED else f"{self.answer} in one session"
 
 
 class StudySummary(BaseModel):

@@ -13,7 +13,7 @@ from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
 from alray.studies.confidence import LEVEL, MOST_NEEDED, Student, discoveries, seeds_needed, with_sampling_error
-from alray.studies.doubt import OTHER_MACHINES, Doubted, Way, of_growth, of_point, of_series, of_two
+from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
@@ -26,8 +26,9 @@ def answers_of(results: Results) -> list[Answer]:
 
 def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
-    (`confidence.discoveries`). Those without a bound, and those without any figure, are none of them."""
-    asked = [at for at, each in enumerate(answers) if each.compared and each.bound]
+    (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of one session,
+    whose p-values say nothing of another session, are none of them."""
+    asked = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_session]
     flags = dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
     return [
         each
@@ -47,8 +48,9 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     seed by seed or session by session, from three on. Those of a search follow from its smallest values, and those of
     critical batch sizes from the curve through all batch sizes (docs/studies.md). The p-value is two-sided. All claims
     together have a false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected
-    to be decided in the wrong direction. "In one session" means that the study ran once: another session may measure
-    other times. What would decide an open claim is what shows an effect of this size with a probability of 80 %."""
+    to be decided in the wrong direction. "In one session" means that the study ran once. Another session may measure
+    other times, so such an interval is that of this session alone and decides nothing. What would decide an open claim
+    is what shows an effect of this size with a probability of 80 %."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
@@ -84,8 +86,8 @@ _IF_ANY = ("needed", "source")
 
 
 def p_text(answer: Answer) -> str:
-    """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none."""
-    if not answer.compared or not answer.bound:
+    """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none, or none that holds in other sessions."""
+    if not answer.compared or not answer.bound or answer.one_session:
         return ""
     return "< 0.001" if answer.p < 0.001 else f"{answer.p:.2g}"
 
@@ -112,7 +114,6 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         if figures and all(figure.confidence is not None for figure in figures):
             compared.append(_at_a_place(verdict, place, figures, bound, results.metric))
     known = [figure for _, figures in places for figure in figures if figure.confidence is not None]
-    elsewhere = any(OTHER_MACHINES in doubt for doubt in doubts)  # then it ran in more than one session
     complete = bool(compared) and len(compared) == len(places)
     answer = Answer(
         claim=verdict.claim,
@@ -125,7 +126,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
         units=known[0].units if known else "",
-        one_session=verdict.figure in TIMES and results.study.sessions == 1 and not elsewhere,
+        one_session=verdict.figure in TIMES and results.study.sessions == 1,
     )
     if bound is None or not complete:
         return answer
