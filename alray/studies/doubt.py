@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from alray.config.study.points import label_of
 from alray.core.counting import counted
 from alray.report.spread import LEAST_FOR_SPREAD
-from alray.studies.batch_size import at_the_edge
+from alray.studies.batch_size import not_bracketed
 from alray.studies.busy import is_disturbed
 from alray.studies.confidence import (
     Confidence,
@@ -40,8 +40,6 @@ from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
-OTHER_MACHINES = "the times are of different machines or versions"
-"""How the doubt about trials begins that did not run alike."""
 NO_FIGURE = "there is no such figure"
 """The doubt about a figure that no trial has."""
 Way = Literal["itself", "ratio", "difference"]
@@ -181,8 +179,7 @@ def _series(
             continue
         sizes.append(row.point[BATCH_SIZE])
         columns.append(np.log(known))
-        if results.study.search is not None:
-            reasons += [sentence for _, _, sentence in at_the_edge(results.study.search, [row])]
+        reasons += [sentence for _, _, sentence in not_bracketed(results, [row])]
     return Series(tuple(sizes), np.asarray(columns).T.reshape(len(seeds), len(sizes))), reasons
 
 
@@ -194,10 +191,10 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
     if name in TIMES and (machines := results.machines_of([record for row in rows for record in row.best])):
-        reasons.append(f"{OTHER_MACHINES} ({machines})")
+        reasons.append(f"the times are of different machines or versions ({machines})")
     to_target, search = name.endswith("_to_target"), results.study.search
-    if search is not None and (to_target or name in SCORES):
-        reasons += [sentence for _, _, sentence in at_the_edge(search, rows)]
+    if to_target or name in SCORES:
+        reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]
     if to_target and search is not None:
         confidence, reason, seeds = _of_searches(results, name, rows, by_factors=by_factors)
         return Doubted(confidence, by_factors, (*reasons, *([reason] if reason else [])), counted(seeds, "seed"))
