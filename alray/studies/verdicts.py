@@ -49,14 +49,15 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     critical batch sizes from the curve through all batch sizes (docs/studies.md). The p-value is two-sided. All claims
     together have a false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected
     to be decided in the wrong direction. "In one session" means that the study ran once. Another session may measure
-    other times, so such an interval is that of this session alone and decides nothing. What would decide an open claim
-    is what shows an effect of this size with a probability of 80 %."""
+    other times, so such an interval is that of this session alone and decides nothing. An estimate contains or excludes
+    a published value if its interval does. What would decide an open claim is what shows an effect of this size with a
+    probability of 80 %."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
         (
             each.claim,
-            each.says,
+            each.says_in_full,
             f"{each.figure}, {each.bound}" if each.bound else each.figure,
             "; ".join(map(compared_text, each.compared)) or None,
             each.units or None,
@@ -127,6 +128,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
         units=known[0].units if known else "",
         one_session=verdict.figure in TIMES and results.study.sessions == 1,
+        published=verdict.published,
     )
     if bound is None or not complete:
         return answer

@@ -262,6 +262,28 @@ def test_one_session_decides_nothing_about_times_and_weighs_in_no_other_claim() 
     assert {each.says for each in others} == {"not decided in one session"} and p_text(times) == ""
 
 
+@pytest.mark.parametrize(
+    ("published", "says"),
+    [
+        (0.9, "estimated, contains the published 0.9 at 1 of 2 points"),
+        (0.91, "estimated, excludes the published 0.91"),
+        (None, "estimated"),
+    ],
+)
+def test_an_estimate_contains_or_excludes_what_was_published(
+    published: float | None, says: str, tmp_path: Path
+) -> None:
+    """One point has 0.9 ± 0.002, the other one 0.8 ± 0.002."""
+    cells = [(name, level, seed) for name, level in (("a", 0.9), ("b", 0.8)) for seed in range(3)]
+    trials = [
+        trial(number, {"variant": name}, seed=seed, validation=level + 0.001 * (seed - 1))
+        for number, (name, level, seed) in enumerate(cells)
+    ]
+    claim = {"claim": "accuracy", "figure": "validation", "source": "Ours 1", "published": published}
+    write_report(study_folder(results(trials, verdicts=[claim], repeats=3), tmp_path / "out"))
+    assert f"| accuracy | {says} |" in (tmp_path / "out/report.md").read_text()
+
+
 def test_the_best_of_several_others_is_the_smallest_of_figures_that_cost() -> None:
     others = {name for name, (column, _) in ROW_FIGURES.items() if column.best == "largest"}
     assert others == {"validation", "test", "samples_per_s"}

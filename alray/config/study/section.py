@@ -228,6 +228,9 @@ class Verdict(Section):
     """Bound: the claim holds if the figure is larger. Default: none."""
     below: float | None = None
     """Bound: the claim holds if the figure is smaller. Default: none."""
+    published: float | None = None
+    """What the publication gives for this figure. Of an estimate the report says whether its interval contains or
+    excludes this value. null: it gives none."""
     samples: PositiveInt | None = None
     """Size of the set that an accuracy is measured on. Then the interval also has the sampling error of that set, which
     matters where a bound is half a point. null: the claim is about this set of samples."""
@@ -259,8 +262,10 @@ class Verdict(Section):
             raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
         if self.quote is not None and self.paraphrase is not None:
             raise refusal("a claim has `quote` or `paraphrase`, not both", "keep `quote`, the publication's own words")
-        if self.source is None and (self.quote is not None or self.paraphrase is not None):
-            raise refusal("a claim with the words of a publication needs its name", "write `source`")
+        if self.source is None and any(each is not None for each in (self.quote, self.paraphrase, self.published)):
+            raise refusal("a claim with what a publication says needs its name", "write `source`")
+        if self.published is not None and (self.above is not None or self.below is not None):
+            raise refusal("a claim has a bound or the published value, not both", "remove `published`, or the bound")
         if self.figure == "critical_batch_size" and (self.minus or len(self.over) > 1):
             raise refusal("critical batch sizes are compared by one ratio", "name one series, in `over`")
         if self.figure == "growth_of_best_rate" and (self.minus or self.over):
