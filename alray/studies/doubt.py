@@ -42,6 +42,8 @@ _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
 NO_FIGURE = "there is no such figure"
 """The doubt about a figure that no trial has."""
+_SIGNS = (1, -1, -1, 1)
+"""Of the points in a difference of two differences."""
 Way = Literal["itself", "ratio", "difference"]
 """A figure of a point, divided by that of another one, or less that of another one."""
 
@@ -88,10 +90,16 @@ def of_point(results: Results, row: PointRow, name: str) -> Doubted:
     return _compared(results, name, (row,), "itself")
 
 
-def of_two(results: Results, name: str, row: PointRow, other: PointRow, way: Way) -> Doubted:
+def of_two(
+    results: Results, name: str, row: PointRow, other: PointRow, way: Way, than: Sequence[PointRow] = ()
+) -> Doubted:
     """A figure of a point divided by that of another one, or less that of another one. Without a search it is the mean
-    over the seeds that both have."""
-    return _compared(results, name, (row, other), way)
+    over the seeds that both have.
+
+    Args:
+        than: two further points, whose difference is subtracted from this one.
+    """
+    return _compared(results, name, (row, other, *than), way)
 
 
 def interval_of_point(results: Results, row: PointRow, name: str) -> Interval | None:
@@ -186,7 +194,7 @@ def _series(
 def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -> Doubted:
     """
     Args:
-        rows: one, or two for a ratio or a difference.
+        rows: one; two for a ratio or a difference; four for a difference less that of the last two.
     """
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
@@ -204,7 +212,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
             return Doubted(None, by_factors, tuple(reasons))
     of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
     shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
-    values = [of_rows[0][unit] - sum(each[unit] for each in of_rows[1:]) for unit in shared]
+    values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
     confidence = of_mean(values)
     unit = "seed"
     if name in TIMES:

@@ -84,6 +84,7 @@ _COLUMNS = (
     Column("source", "claimed by"),
 )
 _IF_ANY = ("needed", "source")
+_NOTHING = "the study has nothing to compare it with"
 
 
 def p_text(answer: Answer) -> str:
@@ -198,7 +199,8 @@ def _decided_by(verdict: Verdict) -> str:
         return words
     listed = " or ".join(label_of(each) for each in others)
     best = f"the best of {listed}" if len(others) > 1 else listed
-    return f"{words}, {'divided by' if verdict.over else 'minus'} that of {best}"
+    beyond = f", minus the same at {label_of(verdict.than)}" if verdict.than else ""
+    return f"{words}, {'divided by' if verdict.over else 'minus'} that of {best}{beyond}"
 
 
 def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doubted]]]:
@@ -206,28 +208,32 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
     it is compared with: on the axes that the claim does not name, they have the same values."""
     known = _series(results) if verdict.is_of_series else [(row.point, [row]) for row in results.rows]
     others = verdict.over or verdict.minus
-    named = {axis for selector in (verdict.of, *others) for axis in selector}
+    named = {axis for selector in (verdict.of, *others, verdict.than) for axis in selector}
     for point, rows in known:
         if not _matches(point, verdict.of):
             continue
         rest = {axis: value for axis, value in point.items() if axis not in named}
         compared = [each for selector in others for at, each in known if _matches(at, {**rest, **selector})]
         if others and not compared:
-            nothing = Doubted(None, False, ("the study has nothing to compare it with",))
-            yield label_of(rest), [nothing]
+            yield label_of(rest), [Doubted(None, False, (_NOTHING,))]
         elif verdict.figure == "growth_of_best_rate":
             yield label_of(rest), [of_growth(results, rows)]
         elif verdict.is_of_series:
             yield label_of(rest), [of_series(results, rows, *compared)]
         elif others:
             way: Way = "ratio" if verdict.over else "difference"
-            found = [of_two(results, verdict.figure, rows[0], each[0], way) for each in compared]
-            yield (
-                label_of(rest),
-                [_sampled(verdict, one, (rows[0], each[0])) for one, each in zip(found, compared, strict=True)],
-            )
+            yield label_of(rest), [_of_pair(results, verdict, (rows[0], each[0]), way) for each in compared]
         else:
             yield label_of(rest), [_sampled(verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
+
+
+def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow], way: Way) -> Doubted:
+    """How two points differ, or how much more than they do at the values `than`."""
+    wanted = [{**row.point, **verdict.than} for row in pair] if verdict.than else []
+    than = [row for point in wanted for row in results.rows if _matches(row.point, point)]
+    if len(than) < len(wanted):
+        return Doubted(None, False, (_NOTHING,))
+    return _sampled(verdict, of_two(results, verdict.figure, *pair, way, than), (*pair, *than))
 
 
 def _sampled(verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doubted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from alray.studies.report import write_report
 from alray.studies.table import ROW_FIGURES, TIMES
 from benchmarks import findings_page
 from benchmarks.committed import report_of
-from benchmarks.findings_page import NOT_RUN, OWN_PAGE, PAGE, Finding, findings, kept, page, pages
+from benchmarks.findings_page import NOT_RUN, OWN_PAGE, PAGE, REPORTS, SPECS, Finding, findings, kept, page, pages
 from benchmarks.recomputed import OF_TIMES, SMALLEST_IS_BEST, differences
 
 from ..studies.conftest import results, study_folder, trial
@@ -126,6 +127,14 @@ def test_a_source_that_no_seed_has_is_refused(study: Path) -> None:
     study.write_text(STUDY.replace("Lin 2023", "Somebody 2023"), encoding="utf-8")
     with pytest.raises(ValueError, match="Somebody 2023"):
         page(found_of(study))
+
+
+def test_claims_about_sleeping_layers_say_what_two_real_stages_take() -> None:
+    answers = json.loads((REPORTS / "language_pipelines" / findings_page.KEPT).read_text(encoding="utf-8"))["verdicts"]
+    measured = [f"{each['compared'][0]['value']:.2f}" for each in answers if "SOLO" in each["claim"]]
+    claims = [verdict.claim for verdict in read_study_file(SPECS / "language_sleeping.yaml").verdicts]
+    told = [found[1] for claim in claims if (found := re.search(r"two real stages it takes ([\d.]+) times", claim))]
+    assert told == measured and len(told) == 2
 
 
 def test_a_report_keeps_its_trials_beside_other_programs() -> None:

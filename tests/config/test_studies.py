@@ -312,6 +312,12 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study(verdicts="[{claim: a, figure: test, quote: b}, "
                "{claim: a, source: c, quote: b, paraphrase: d, figure: test}]"),
          ["3 verdicts[0]", "3 verdicts[1]"]),
+        (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: test, of: {seed: 1}, than: {seed: 2}, above: 1}, "
+               "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 1}], than: {seed: 3}, above: 1}]"),
+         ["4 verdicts[0]"]),
+        (study("{seed: [1, 2]}",
+               verdicts="[{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 1}], than: {seed: 3}, above: 1}]"),
+         ["4 verdicts[0].than.seed"]),
         (study(verdicts="[{claim: a, figure: test, published: 1}, "
                "{claim: a, source: c, figure: test, published: 1, above: 1}]"),
          ["3 verdicts[0]", "3 verdicts[1]"]),

@@ -222,6 +222,37 @@ def test_points_are_compared_seed_by_seed() -> None:
     assert (found.answer, found.units, found.says) == ("holds", "4 seeds", "holds")
 
 
+def test_one_difference_is_compared_with_another_one_seed_by_seed() -> None:
+    """Smoothing brings 0.02 or 0.03 at 64 samples and nothing at 8. What a seed does to all is ten times as much."""
+    gains = {8: (0.0, 0.0, 0.0), 64: (0.02, 0.03, 0.03)}
+    cells = [(size, name, seed) for size in gains for name in ("plain", "smooth") for seed in range(3)]
+    trials = [
+        trial(
+            number,
+            {"data.batch_size": size, "variant": name},
+            seed=seed,
+            validation=0.5 + 0.2 * seed - 0.001 * size + gains[size][seed] * (name == "smooth"),
+        )
+        for number, (size, name, seed) in enumerate(cells)
+    ]
+    more = {
+        "claim": "it helps more",
+        "figure": "validation",
+        "of": {"data.batch_size": 64, "variant": "smooth"},
+        "minus": [{"data.batch_size": 64, "variant": "plain"}],
+        "than": {"data.batch_size": 8},
+        "above": 0.0,
+    }
+    (found,) = answers_of(results(trials, verdicts=[more], repeats=3))
+    (compared,) = found.compared
+    half = 2.92 * 0.01 / 3  # Student's t; the deviation of 0.02, 0.03, 0.03 is 0.01 / sqrt(3)
+    assert (found.answer, compared.value) == ("holds", pytest.approx(0.08 / 3))
+    assert compared.low == pytest.approx(0.08 / 3 - half, abs=1e-5)
+    assert found.figure.endswith(", minus the same at data.batch_size=8")
+    (alone,) = answers_of(results(trials[6:], verdicts=[more], repeats=3))
+    assert alone.compared == [] and alone.doubts == ["the study has nothing to compare it with"]
+
+
 def test_times_of_several_sessions_are_compared_session_by_session() -> None:
     """Within each session al is faster. From session to session the machine changes by more than that."""
     steps_s = {"al": (0.9, 1.1, 0.95), "bp": (1.0, 1.0, 1.0)}

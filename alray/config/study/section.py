@@ -224,6 +224,9 @@ class Verdict(Section):
     Default: none."""
     minus: Annotated[tuple[_Selector, ...], Field(strict=False)] = ()
     """As `over`, but their figure is subtracted. For accuracies. Default: none."""
+    than: _Selector = Field(default_factory=dict)
+    """Values of axes at which the same difference is subtracted, seed by seed: whether something helps more at one
+    value than at another. With one point in `minus`. Default: none."""
     above: float | None = None
     """Bound: the claim holds if the figure is larger. Default: none."""
     below: float | None = None
@@ -260,6 +263,8 @@ class Verdict(Section):
             raise refusal("a claim has `above` or `below`, not both", "remove one of them")
         if self.over and self.minus:
             raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
+        if self.than and len(self.minus) != 1:
+            raise refusal("`than` compares two differences", "name one point in `minus`, or remove `than`")
         if self.quote is not None and self.paraphrase is not None:
             raise refusal("a claim has `quote` or `paraphrase`, not both", "keep `quote`, the publication's own words")
         if self.source is None and any(each is not None for each in (self.quote, self.paraphrase, self.published)):
