@@ -3,8 +3,9 @@ changed.
 
     python -m benchmarks.decided_again [NAME ...]     without names: all reports
 
-It writes verdicts.json, the verdicts on each page, and what a page says of steps to a target and of scaling, with their
-figures. What follows from run folders, which are not committed, stays as it is.
+It writes verdicts.json, the verdicts on each page, and what a page says of best settings that are not bracketed, of
+steps to a target and of scaling, with their figures. What follows from run folders, which are not committed, stays as
+it is.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import argparse
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from alray.report.figure import Exhibit, exhibits_of
+from alray.studies.batch_size import not_bracketed
 from alray.studies.doubt import NO_FIGURE
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import steps_to_target
 from alray.studies.markdown import shown
-from alray.studies.records import UNDECIDED, Answer
+from alray.studies.records import Answer
 from alray.studies.verdicts import answers_of, decided, verdicts
 from benchmarks import findings_page
 from benchmarks.committed import Report, reports
@@ -42,6 +45,7 @@ def decide(report: Report) -> None:
     for exhibit in [*exhibits_of(answers, (verdicts,)), *exhibits_of(results, (steps_to_target, device_scaling))]:
         if f"\n## {exhibit.title}\n" in page:
             page = _with(page, exhibit, report.folder / "figures")
+    page = _with_what_is_not_bracketed(page, [told for _, _, told in not_bracketed(results, results.rows)])
     report.page.write_text(_with_what_is_measured_again(page, answers), encoding="utf-8")
 
 
@@ -72,12 +76,19 @@ def _with(page: str, exhibit: Exhibit, figures: Path) -> str:
     return f"{before}{text}\n{heading}{rest}"
 
 
+def _with_what_is_not_bracketed(page: str, told: Sequence[str]) -> str:
+    """A page with these warnings, above its first heading, in place of its own ones of this kind."""
+    top, heading, rest = page.partition("\n## ")
+    parts = [part for part in top.rstrip("\n").split("\n\n") if not re.match(r"\*\*.* is not bracketed: ", part)]
+    return "\n\n".join([*parts, *(f"**{each}**" for each in told)]) + f"\n{heading}{rest}"
+
+
 def _with_what_is_measured_again(page: str, answers: list[Answer]) -> str:
     lines = page.split("\n")
     for answer in answers:
         if AGAIN in answer.doubts:
             lines = [
-                line.replace(UNDECIDED, AGAIN) if line.startswith(f"| {answer.claim} |") else line for line in lines
+                line.replace(answer.says, AGAIN) if line.startswith(f"| {answer.claim} |") else line for line in lines
             ]
     return "\n".join(lines)
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from alray.config.study.load import read_study_file
@@ -35,7 +36,7 @@ BROKEN = "break a bound of every run"
 """In a report whose times cannot be true (`benchmarks/earlier_clock.py`)."""
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
-_QUESTION = ("figure", "of", "over", "minus", "above", "below")
+_QUESTION = ("figure", "of", "over", "minus", "than", "above", "below")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
 
 _HOW = """\
@@ -46,9 +47,10 @@ which one decided claim in twenty is expected to be decided in the wrong directi
 own claims together, so it may leave one open that is decided here. What *would decide* an open claim shows an effect of
 this size with a probability of 80 %. [Studies](studies.md#claims-and-verdicts) says how this is computed.
 
-*In one session* means that the study ran once. Times of two sessions differ by more than those of one: when studies
-were repeated within three days, a quarter of such verdicts changed. *Not run yet* means that the report of the study
-does not include this claim. *To be measured again* means that the clock of alray 0.2 decided it, which took the seconds
+*In one session* means that the study ran once. Times of two sessions differ by more than those of one, and the interval
+is that of its session alone: [of made-up studies](intervals.md), 36 % of such intervals have the truth over all
+sessions. So one session decides nothing, and only estimates. *Not run yet* means that the report of the study does not
+include this claim. *To be measured again* means that the clock of alray 0.2 decided it, which took the seconds
 of streamed training from stage 0 alone; the pages of the studies say which of their figures are left out for this
 reason."""
 INTRODUCTION = f"""\
@@ -58,17 +60,20 @@ Written by `make findings` from the verdicts of the studies. It says of each cla
 reproduces whether it holds here, on two processor cores, with small networks and data sets. Nothing on this page says
 what holds on GPUs or at the size of the publications. [Claims of this project](own_claims.md) have a page of their own.
 
-Each claim has the sentence of its publication, in quotation marks. *In other words* means that the sentence itself
-could not be read here: then it says what the figures of the publication, or notes of others about it, say. A claim is
-*estimated*, without a bound, where the publication names none, or where one of ours would lie on the effect.
+The number behind a publication leads to what it says, below the table. {{quoted}} have its sentence, in quotation
+marks. *In other words* means that the sentence itself could not be read here: then it says what the figures of the
+publication, or notes of others about it, say. A claim is *estimated*, without a bound, where the publication names
+none, or where one of ours would lie on the effect. Where it gives a value of the figure, the interval *contains* or
+*excludes the published* one, which is of other networks, data and machines.
 
 {_HOW}"""
 OWN_INTRODUCTION = f"""\
 # Claims of this project
 
 Written by `make findings` from the verdicts of the studies. These claims have no publication. A bound that was set
-after its figure was known decides nothing new, so the date of each bound stands beside it. An estimate has no bound.
-Claims of publications are on the page of [findings](findings.md).
+after its figure was known decides nothing new, so the day of each bound stands beside the day on which its study began.
+{{bounds}}
+An estimate has no bound. Claims of publications are on the page of [findings](findings.md).
 
 {_HOW}"""
 
@@ -76,12 +81,14 @@ Claims of publications are on the page of [findings](findings.md).
 @dataclass(frozen=True)
 class Seed:
     """A line of publications. sources: how the `source` of a verdict about it begins. open: claims that no study of
-    laptop size examines, each with the reason."""
+    laptop size examines, each with the reason. ranks: what the publication says of the ratios of two of its claims, and
+    these claims, that with the smaller ratio first."""
 
     title: str
     about: str
     sources: tuple[str, ...]
     open: tuple[tuple[str, str], ...] = ()
+    ranks: tuple[str, str, str] | None = None
 
 
 SEEDS = (
@@ -113,6 +120,11 @@ SEEDS = (
                 "Three regimes, and a largest useful batch size that differs, on the workloads of the paper",
                 "needs GPUs and CIFAR-10: `specs/studies/batch_size.yaml`",
             ),
+        ),
+        (
+            "By Shallue et al. 2019, 4.5, the data matter less for the largest useful batch size than the algorithm.",
+            "Critical batch size on 54,000 pictures of clothes, divided by that on 1,400 digits",
+            "SGD with momentum makes use of larger batch sizes than plain SGD",
         ),
     ),
     Seed(
@@ -180,19 +192,25 @@ SEEDS = (
 @dataclass(frozen=True)
 class Finding:
     """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since.
-    broken: times in the tables of its report cannot be true."""
+    broken: times in the tables of its report cannot be true. ran: the days on which its trials began, in order."""
 
     verdict: Verdict
     study: str
     answer: Answer | None
     earlier: bool = False
     broken: bool = False
+    ran: tuple[str, ...] = ()
 
     @property
     def says(self) -> str:
         if self.answer is None:
             return NOT_RUN
         return AGAIN if AGAIN in self.answer.doubts else self.answer.says
+
+    @property
+    def says_in_full(self) -> str:
+        """`says`, and of an estimate whether it contains the published value."""
+        return self.says if self.answer is None or self.says == AGAIN else self.answer.says_in_full
 
     @property
     def doubts(self) -> list[str]:
@@ -223,12 +241,18 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
     answers = [Answer.model_validate(each) for each in of["verdicts"]]
     questions = [_question(each) for each in of["study"]["verdicts"]]
     now = asked(study)
-    text = file.with_name("README.md")
-    broken = text.is_file() and BROKEN in text.read_text(encoding="utf-8")
+    page = file.with_name("README.md")
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    ran = tuple(sorted({*_DAY.findall(text.partition("\n## Made with\n")[2])}))
     earlier = not is_of_today(study, of["study"])
     for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
-        same = [answer for answer, other in zip(answers, questions, strict=True) if other == _question(question)]
-        yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same), broken)
+        same = [
+            answer.model_copy(update={"published": verdict.published})
+            for answer, other in zip(answers, questions, strict=True)
+            if other == _question(question)
+        ]
+        answer = same[0] if same else None
+        yield Finding(verdict, study.study, answer, earlier and bool(same), BROKEN in text, ran)
 
 
 def is_of_today(study: Study, ran: dict[str, Any], *, as_often: bool = True) -> bool:
@@ -250,7 +274,7 @@ def asked(study: Study) -> dict[str, Any]:
 
 
 def _question(verdict: dict[str, Any]) -> dict[str, Any]:
-    return {key: verdict[key] for key in _QUESTION}
+    return {key: verdict.get(key, {}) for key in _QUESTION}  # a report of an earlier version has no `than`
 
 
 def pages(found: Sequence[Finding]) -> dict[Path, str]:
@@ -263,22 +287,53 @@ def pages(found: Sequence[Finding]) -> dict[Path, str]:
 def page(found: Sequence[Finding]) -> str:
     """The text of the page about claims of publications."""
     together = decided_together(found)
-    parts = [INTRODUCTION, _counts(together), *_broken(together)]
+    quoted = sum(each.verdict.quote is not None for each in found)
+    introduction = INTRODUCTION.format(quoted=f"{quoted} of {len(found)} claims")
+    parts = [introduction, _counts(together), *_broken(together)]
+    numbers: dict[str | None, int] = {}
     for seed in SEEDS:
         of_seed = [each for each in together if _seed_of(each.verdict) is seed]
-        rows = [(each.verdict.claim, each.verdict.claimed_by or "", *_row(each)) for each in of_seed]
+        rows, notes = [], {}
+        for each in of_seed:
+            note = f"[{numbers.setdefault(each.verdict.claimed_by, 1 + len(numbers))}]"
+            notes[note] = each.verdict.claimed_by or ""
+            rows.append((each.verdict.claim, f"{each.verdict.source} {note}", *_row(each)))
         rows += [(claim, "", "", "", "no study here", "", why) for claim, why in seed.open]
-        parts += [f"## {seed.title}", seed.about, _table(("claim", "claimed by", *_HEAD), rows), *_doubts(of_seed)]
+        parts += [f"## {seed.title}", _lines(seed.about), _table(("claim", "claimed by", *_HEAD), rows)]
+        parts += ["\n".join(_item(f"{note} {text}") for note, text in notes.items())]
+        parts += [*_ranked(seed, of_seed), *_doubts(of_seed)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
 def own_page(found: Sequence[Finding]) -> str:
     """The text of the page about claims of this project."""
     together = decided_together(found)
-    rows = [(each.verdict.claim, each.verdict.since or "", *_row(each)) for each in together]
-    parts = [OWN_INTRODUCTION, _counts(together), *_broken(together)]
-    parts += [_table(("claim", "bound set on", *_HEAD), rows), *_doubts(together)]
+    rows = [(each.verdict.claim, each.verdict.since or "", ", ".join(each.ran), *_row(each)) for each in together]
+    parts = [OWN_INTRODUCTION.format(bounds=_bounds(found)), _counts(together), *_broken(together)]
+    parts += [_table(("claim", "bound set on", "ran on", *_HEAD), rows), *_doubts(together)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _ranked(seed: Seed, found: Sequence[Finding]) -> list[str]:
+    """Whether two ratios have the order that the publication says; nothing where one of them was not measured."""
+    if seed.ranks is None:
+        return []
+    says, *claims = seed.ranks
+    answers = [each.answer for claim in claims for each in found if each.verdict.claim == claim]
+    if not all(answer is not None and len(answer.compared) == 1 for answer in answers) or len(answers) < 2:
+        return []
+    lower, higher = (answer.compared[0] for answer in answers if answer is not None)
+    order = "in this order" if lower.value < higher.value else "the other way round"
+    apart = "overlap" if lower.low <= higher.high and higher.low <= lower.high else "lie apart"
+    ratios = " and ".join(_estimate(each, " times") for each in (lower, higher))
+    return [_lines(f"{says} Here the ratios are {ratios}: {order}, with intervals that {apart}.")]
+
+
+def _bounds(found: Sequence[Finding]) -> str:
+    """How many bounds are not older than the trials that decide them."""
+    known = [(each.verdict.since, each.ran[0]) for each in found if each.verdict.since and each.answer and each.ran]
+    later, same = sum(since > ran for since, ran in known), sum(since == ran for since, ran in known)
+    return f"Of {len(known)} bounds whose study ran, {later} are later than that day, and {same} of the same day."
 
 
 def decided_together(found: Sequence[Finding]) -> list[Finding]:
@@ -290,7 +345,7 @@ def decided_together(found: Sequence[Finding]) -> list[Finding]:
 def _counts(found: Sequence[Finding]) -> str:
     counts = Counter(each.says for each in found)
     told = ", ".join(f"{says}: {count}" for says, count in sorted(counts.items()))
-    return f"{len(found)} claims; {told}."
+    return _lines(f"{len(found)} claims; {told}.")
 
 
 def _broken(found: Sequence[Finding]) -> list[str]:
@@ -299,9 +354,11 @@ def _broken(found: Sequence[Finding]) -> list[str]:
         return []
     links = ", ".join(f"[{study}](studies/{study}/README.md)" for study in broken)
     return [
-        f"The seconds of training in the tables of these reports {BROKEN}, which takes at least as long as its "
-        "stages compute, and is not faster by more than the number of its devices. No verdict here is made of "
-        f"them: {links}."
+        _lines(
+            f"The seconds of training in the tables of these reports {BROKEN}, which takes at least as long as its "
+            "stages compute, and is not faster by more than the number of its devices. No verdict here is made of "
+            f"them: {links}."
+        )
     ]
 
 
@@ -310,7 +367,7 @@ def _doubts(found: Sequence[Finding]) -> list[str]:
     for each in found:
         for doubt in each.doubts:
             claims.setdefault(_AXIS.sub("", doubt), []).append(each.verdict.claim)
-    lines = [f"- {doubt}. This is about: {'; '.join(of)}." for doubt, of in claims.items()]
+    lines = [_item(f"{doubt}. This is about: {'; '.join(of)}.") for doubt, of in claims.items()]
     return ["What makes these verdicts doubtful:", "\n".join(lines)] if lines else []
 
 
@@ -322,6 +379,18 @@ def _seed_of(verdict: Verdict) -> Seed:
     raise ValueError(f"no seed has the source `{verdict.source}` of the claim `{verdict.claim}`")
 
 
+def _item(text: str) -> str:
+    """An item of a list."""
+    return _lines(f"- {text}", indent="  ")
+
+
+def _lines(text: str, indent: str = "") -> str:
+    """A text in lines of the width of a page."""
+    return fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+_DAY = re.compile(r"; (\d{4}-\d\d-\d\d)\b")
+"""The day on which the first trial of a machine and version began, as a report says it."""
 _AXIS = re.compile(r"\b[\w.]+=")
 """The name of an axis before its value, which says enough."""
 _HEAD = ("estimate", "over", "verdict", "would decide it", "study")
@@ -335,7 +404,9 @@ def _row(found: Finding) -> tuple[str, str, str, str, str]:
         return "", "", found.says, "", f"`{found.study}`"
     factor = " times" if found.verdict.over else ""
     estimate = "; ".join(_estimate(each, factor) for each in answer.compared)
-    says = f"{found.says} (p {_p(answer)})" if p_text(answer) and AGAIN not in answer.doubts else found.says
+    says = found.says_in_full
+    if p_text(answer) and AGAIN not in answer.doubts:
+        says += f" (p {_p(answer)})"
     needed = (answer.needed or "") if answer.answer == UNDECIDED else ""
     where = f"[{found.study}]({report}){', run in an earlier form' if found.earlier else ''}"
     return estimate, answer.units, says, needed, where

@@ -145,7 +145,7 @@ should contain the truth in 90 % of studies.
 |---|---|---|
 {chr(10).join(rows)}
 
-The interval of one session says little of other sessions, so verdicts of a study that ran once say *in one session*.
+The interval of one session says little of other sessions, so a study that ran once decides no claim about times.
 Settings that cover the space evenly lie closer to the best than independent ones, so intervals of such a search are
 wider than they need to be. The noisy quadratic is half the square of x; its gradient shows a twentieth of the
 coordinates, with noise, so its critical batch size is known.

@@ -175,7 +175,8 @@ def _equal(cell: str, wanted: str) -> bool:
 def comparisons(tables: StudyTables, claim: dict[str, Any]) -> Iterator[list[Estimate | None]]:
     """At each point of a claim: the figure, or its ratio to or difference from each of the others."""
     others = claim["over"] or claim["minus"]
-    named = {axis for selector in (claim["of"], *others) for axis in selector}
+    than = claim.get("than") or {}
+    named = {axis for selector in (claim["of"], *others, than) for axis in selector}
     series = claim["figure"] in OF_SERIES
     points = tables.points()
     if series:
@@ -207,8 +208,17 @@ def comparisons(tables: StudyTables, claim: dict[str, Any]) -> Iterator[list[Est
         elif not others:
             yield [sampled(tables, claim, [unit[0]], figure(tables, claim, [unit[0]]))]
         else:
-            pairs = [[unit[0], other[0]] for other in beside]
+            pairs = [[unit[0], other[0], *at(tables, than, unit[0], other[0])] for other in beside]
             yield [sampled(tables, claim, pair, figure(tables, claim, pair)) for pair in pairs] or [None]
+
+
+def at(tables: StudyTables, values: dict[str, Any], *points: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The same points at other values of axes; none without values."""
+    moved = [
+        tuple(text(values[axis]) if axis in values else cell for axis, cell in zip(tables.axes, point, strict=True))
+        for point in points
+    ]
+    return moved if values else []
 
 
 def figure(tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, ...]]) -> Estimate | None:
@@ -221,7 +231,9 @@ def figure(tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, .
             return None
     of_points = [tables.values(point, name, logs=logs) for point in points]
     shared = [seed for seed in of_points[0] if all(seed in each for each in of_points)]
-    return of_values([of_points[0][seed] - sum(each[seed] for each in of_points[1:]) for seed in shared])
+    return of_values(
+        [sum(sign * each[seed] for sign, each in zip((1, -1, -1, 1), of_points, strict=False)) for seed in shared]
+    )
 
 
 def sampled(
@@ -407,7 +419,8 @@ def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, flo
         places = list(comparisons(tables, claim))
         found = [at_a_place(claim, bound, [each for each in place if each]) for place in places if all(place)]
         details.append(found)
-        if bound is None or not found:
+        one_session = claim["figure"] in OF_TIMES and tables.study.get("sessions", 1) == 1
+        if bound is None or not found or one_session:  # no p-value of one session holds in another one
             whole.append(None)
             continue
         holds = max(each[0] for each in found) if len(found) == len(places) else 1.0

@@ -1,4 +1,4 @@
-"""The findings of a study of batch sizes: three regimes of steps to the target, and settings at the edge of a range.
+"""The findings of a study of batch sizes: three regimes of steps to the target, and settings that are not bracketed.
 
 The regimes are those of Shallue et al. 2018 (JMLR 20(112), section 4.1), who tell them apart by eye. Here they are
 computed.
@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from alray.config.study.points import label_of
-from alray.config.study.section import Search
+from alray.config.study.space import Distribution
+from alray.studies.results import Results
 from alray.studies.table import PointRow
 
 PERFECT = 1.25
@@ -82,23 +83,37 @@ def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:
     return steps[smallest] * smallest / batch_size
 
 
-def at_the_edge(search: Search, rows: Sequence[PointRow]) -> Iterator[tuple[PointRow, str, str]]:
-    """The points whose best settings lie on the edge of their range, with the key and a sentence about it."""
+def not_bracketed(results: Results, rows: Sequence[PointRow]) -> Iterator[tuple[PointRow, str, str]]:
+    """The points whose best settings no search has bracketed, with the key and a sentence about it: the value lies on
+    the edge of its range, or it is the smallest or the largest that was tried. Trials that failed tried nothing."""
+    search = results.study.search
+    if search is None:
+        return
     for row in rows:
-        space = search.space_at(row.point)
-        for key, value in row.settings.items():
-            distribution = space.get(key)
-            share = distribution.share(value) if distribution is not None else None
-            if share is not None and not EDGE < share < 1.0 - EDGE:
-                assert distribution is not None
-                low, high = distribution.ends
-                end = "lower" if share <= EDGE else "upper"
-                where = f"{label_of(row.point)}: " if row.point else ""
-                yield (
-                    row,
-                    key,
-                    (
-                        f"{where}the best {key}, {value:.3g}, is not bracketed: it lies at the {end} end of its range "
-                        f"[{low:g}, {high:g}]; widen the range"
-                    ),
-                )
+        where = f"{label_of(row.point)}: " if row.point else ""
+        ran = [each for settings in results.settings_of(row) for each in settings if each.status != "failed"]
+        for key, distribution in search.space_at(row.point).items():
+            if key not in row.settings or distribution.choice is not None:
+                continue
+            value, tried = row.settings[key], {record.values[key] for record in ran}
+            if why := _edge(distribution, value) or _outermost(tried, value):
+                yield row, key, f"{where}the best {key}, {value:.3g}, is not bracketed: {why}"
+
+
+def _edge(distribution: Distribution, value: float) -> str:
+    share = distribution.share(value)
+    assert share is not None, "a choice has no edge"
+    if EDGE < share < 1.0 - EDGE:
+        return ""
+    low, high = distribution.ends
+    end = "lower" if share <= EDGE else "upper"
+    return f"it lies at the {end} end of its range [{low:g}, {high:g}]; widen the range"
+
+
+def _outermost(tried: set[float], value: float) -> str:
+    if min(tried) < value < max(tried):
+        return ""
+    if len(tried) == 1:
+        return "no other was tried; try more"
+    end = "smallest" if value == min(tried) else "largest"
+    return f"it is the {end} of {len(tried)} that were tried; try more"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from alray.config.study.points import label_of
 from alray.core.counting import counted
 from alray.report.spread import LEAST_FOR_SPREAD
-from alray.studies.batch_size import at_the_edge
+from alray.studies.batch_size import not_bracketed
 from alray.studies.busy import is_disturbed
 from alray.studies.confidence import (
     Confidence,
@@ -40,10 +40,10 @@ from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
-OTHER_MACHINES = "the times are of different machines or versions"
-"""How the doubt about trials begins that did not run alike."""
 NO_FIGURE = "there is no such figure"
 """The doubt about a figure that no trial has."""
+_SIGNS = (1, -1, -1, 1)
+"""Of the points in a difference of two differences."""
 Way = Literal["itself", "ratio", "difference"]
 """A figure of a point, divided by that of another one, or less that of another one."""
 
@@ -90,10 +90,16 @@ def of_point(results: Results, row: PointRow, name: str) -> Doubted:
     return _compared(results, name, (row,), "itself")
 
 
-def of_two(results: Results, name: str, row: PointRow, other: PointRow, way: Way) -> Doubted:
+def of_two(
+    results: Results, name: str, row: PointRow, other: PointRow, way: Way, than: Sequence[PointRow] = ()
+) -> Doubted:
     """A figure of a point divided by that of another one, or less that of another one. Without a search it is the mean
-    over the seeds that both have."""
-    return _compared(results, name, (row, other), way)
+    over the seeds that both have.
+
+    Args:
+        than: two further points, whose difference is subtracted from this one.
+    """
+    return _compared(results, name, (row, other, *than), way)
 
 
 def interval_of_point(results: Results, row: PointRow, name: str) -> Interval | None:
@@ -182,23 +188,22 @@ def _series(
             continue
         sizes.append(row.point[BATCH_SIZE])
         columns.append(np.log(known))
-        if results.study.search is not None:
-            reasons += [sentence for _, _, sentence in at_the_edge(results.study.search, [row])]
+        reasons += [sentence for _, _, sentence in not_bracketed(results, [row])]
     return BatchSizeSeries(tuple(sizes), np.asarray(columns).T.reshape(len(seeds), len(sizes))), reasons
 
 
 def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -> Doubted:
     """
     Args:
-        rows: one, or two for a ratio or a difference.
+        rows: one; two for a ratio or a difference; four for a difference less that of the last two.
     """
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
     if name in TIMES and (machines := results.machines_of([record for row in rows for record in row.best])):
-        reasons.append(f"{OTHER_MACHINES} ({machines})")
+        reasons.append(f"the times are of different machines or versions ({machines})")
     to_target, search = name.endswith("_to_target"), results.study.search
-    if search is not None and (to_target or name in SCORES):
-        reasons += [sentence for _, _, sentence in at_the_edge(search, rows)]
+    if to_target or name in SCORES:
+        reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]
     if to_target and search is not None:
         confidence, reason, seeds = _of_searches(results, name, rows, by_factors=by_factors)
         return Doubted(confidence, by_factors, (*reasons, *([reason] if reason else [])), counted(seeds, "seed"))
@@ -208,7 +213,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
             return Doubted(None, by_factors, tuple(reasons))
     of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
     shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
-    values = [of_rows[0][unit] - sum(each[unit] for each in of_rows[1:]) for unit in shared]
+    values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
     confidence = of_mean(values)
     unit = "seed"
     if name in TIMES:

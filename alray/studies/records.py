@@ -146,6 +146,7 @@ class Compared(BaseModel):
 
 
 UNDECIDED: Final = "not decided by this study"
+NOT_IN_ONE_SESSION: Final = "not decided in one session"
 ESTIMATED: Final = "estimated"
 
 
@@ -164,7 +165,8 @@ class Answer(BaseModel):
     p_holds: float = 1.0  # the p-value of the claim at all points together
     p_fails: float = 1.0  # that of its opposite
     units: str = ""  # what its intervals are over, such as `5 seeds`
-    one_session: bool = False  # it is about times, and one session measured them
+    one_session: bool = False  # it is about times, and one session measured them: then no bound is decided
+    published: float | None = None  # of an estimate: what the publication gives for its figure
     needed: str | None = None  # how many seeds or sessions would decide it, in words; None: that is not known
 
     @property
@@ -175,9 +177,20 @@ class Answer(BaseModel):
     @property
     def says(self) -> str:
         """The answer in words. Of times that one session measured, it says so."""
-        if self.answer == UNDECIDED:
-            return UNDECIDED
-        return f"{self.answer} in one session" if self.one_session else self.answer
+        if not self.one_session or not self.compared:
+            return self.answer
+        return NOT_IN_ONE_SESSION if self.answer == UNDECIDED else f"{self.answer} in one session"
+
+    @property
+    def says_in_full(self) -> str:
+        """`says`, and whether an estimate contains what was published: `estimated, excludes the published 1`. Of
+        several points it says at how many."""
+        if self.published is None or self.answer != ESTIMATED:
+            return self.says
+        within = sum(each.low <= self.published <= each.high for each in self.compared)
+        verb = "contains" if within else "excludes"
+        where = f" at {within} of {len(self.compared)} points" if 0 < within < len(self.compared) else ""
+        return f"{self.says}, {verb} the published {self.published:g}{where}"
 
 
 class StudySummary(BaseModel):

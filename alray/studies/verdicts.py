@@ -13,7 +13,7 @@ from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
 from alray.studies.confidence import LEVEL, MOST_NEEDED, Student, discoveries, seeds_needed, with_sampling_error
-from alray.studies.doubt import OTHER_MACHINES, Doubted, Way, of_growth, of_point, of_series, of_two
+from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
@@ -26,8 +26,9 @@ def answers_of(results: Results) -> list[Answer]:
 
 def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
-    (`confidence.discoveries`). Those without a bound, and those without any figure, are none of them."""
-    asked = [at for at, each in enumerate(answers) if each.compared and each.bound]
+    (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of one session,
+    whose p-values say nothing of another session, are none of them."""
+    asked = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_session]
     flags = dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
     return [
         each
@@ -47,14 +48,16 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     seed by seed or session by session, from three on. Those of a search follow from its smallest values, and those of
     critical batch sizes from the curve through all batch sizes (docs/studies.md). The p-value is two-sided. All claims
     together have a false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected
-    to be decided in the wrong direction. "In one session" means that the study ran once: another session may measure
-    other times. What would decide an open claim is what shows an effect of this size with a probability of 80 %."""
+    to be decided in the wrong direction. "In one session" means that the study ran once. Another session may measure
+    other times, so such an interval is that of this session alone and decides nothing. An estimate contains or excludes
+    a published value if its interval does. What would decide an open claim is what shows an effect of this size with a
+    probability of 80 %."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
         (
             each.claim,
-            each.says,
+            each.says_in_full,
             f"{each.figure}, {each.bound}" if each.bound else each.figure,
             "; ".join(map(compared_text, each.compared)) or None,
             each.units or None,
@@ -81,11 +84,12 @@ _COLUMNS = (
     Column("source", "claimed by"),
 )
 _IF_ANY = ("needed", "source")
+_NOTHING = "the study has nothing to compare it with"
 
 
 def p_text(answer: Answer) -> str:
-    """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none."""
-    if not answer.compared or not answer.bound:
+    """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none, or none that holds in other sessions."""
+    if not answer.compared or not answer.bound or answer.one_session:
         return ""
     return "< 0.001" if answer.p < 0.001 else f"{answer.p:.2g}"
 
@@ -112,7 +116,6 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         if figures and all(figure.confidence is not None for figure in figures):
             compared.append(_at_a_place(verdict, place, figures, bound, results.metric))
     known = [figure for _, figures in places for figure in figures if figure.confidence is not None]
-    elsewhere = any(OTHER_MACHINES in doubt for doubt in doubts)  # then it ran in more than one session
     complete = bool(compared) and len(compared) == len(places)
     answer = Answer(
         claim=verdict.claim,
@@ -125,7 +128,8 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
         units=known[0].units if known else "",
-        one_session=verdict.figure in TIMES and results.study.sessions == 1 and not elsewhere,
+        one_session=verdict.figure in TIMES and results.study.sessions == 1,
+        published=verdict.published,
     )
     if bound is None or not complete:
         return answer
@@ -195,7 +199,8 @@ def _decided_by(verdict: Verdict) -> str:
         return words
     listed = " or ".join(label_of(each) for each in others)
     best = f"the best of {listed}" if len(others) > 1 else listed
-    return f"{words}, {'divided by' if verdict.over else 'minus'} that of {best}"
+    beyond = f", minus the same at {label_of(verdict.than)}" if verdict.than else ""
+    return f"{words}, {'divided by' if verdict.over else 'minus'} that of {best}{beyond}"
 
 
 def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doubted]]]:
@@ -203,28 +208,32 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
     it is compared with: on the axes that the claim does not name, they have the same values."""
     known = _series(results) if verdict.is_of_series else [(row.point, [row]) for row in results.rows]
     others = verdict.over or verdict.minus
-    named = {axis for selector in (verdict.of, *others) for axis in selector}
+    named = {axis for selector in (verdict.of, *others, verdict.than) for axis in selector}
     for point, rows in known:
         if not _matches(point, verdict.of):
             continue
         rest = {axis: value for axis, value in point.items() if axis not in named}
         compared = [each for selector in others for at, each in known if _matches(at, {**rest, **selector})]
         if others and not compared:
-            nothing = Doubted(None, False, ("the study has nothing to compare it with",))
-            yield label_of(rest), [nothing]
+            yield label_of(rest), [Doubted(None, False, (_NOTHING,))]
         elif verdict.figure == "growth_of_best_rate":
             yield label_of(rest), [of_growth(results, rows)]
         elif verdict.is_of_series:
             yield label_of(rest), [of_series(results, rows, *compared)]
         elif others:
             way: Way = "ratio" if verdict.over else "difference"
-            found = [of_two(results, verdict.figure, rows[0], each[0], way) for each in compared]
-            yield (
-                label_of(rest),
-                [_sampled(verdict, one, (rows[0], each[0])) for one, each in zip(found, compared, strict=True)],
-            )
+            yield label_of(rest), [_of_pair(results, verdict, (rows[0], each[0]), way) for each in compared]
         else:
             yield label_of(rest), [_sampled(verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
+
+
+def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow], way: Way) -> Doubted:
+    """How two points differ, or how much more than they do at the values `than`."""
+    wanted = [{**row.point, **verdict.than} for row in pair] if verdict.than else []
+    than = [row for point in wanted for row in results.rows if _matches(row.point, point)]
+    if len(than) < len(wanted):
+        return Doubted(None, False, (_NOTHING,))
+    return _sampled(verdict, of_two(results, verdict.figure, *pair, way, than), (*pair, *than))
 
 
 def _sampled(verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doubted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from alray.studies.report import write_report
 from alray.studies.table import ROW_FIGURES, TIMES
 from benchmarks import findings_page
 from benchmarks.committed import report_of
-from benchmarks.findings_page import NOT_RUN, OWN_PAGE, PAGE, Finding, findings, kept, page, pages
+from benchmarks.findings_page import NOT_RUN, OWN_PAGE, PAGE, REPORTS, SPECS, Finding, findings, kept, page, pages
 from benchmarks.recomputed import OF_TIMES, SMALLEST_IS_BEST, differences
 
 from ..studies.conftest import results, study_folder, trial
@@ -67,11 +68,33 @@ def test_a_claim_has_the_answer_to_its_own_question(study: Path) -> None:
     (row,) = [line for line in texts[PAGE].split("\n") if line.startswith("| AL is faster")]
     assert texts[PAGE].index("## Associated Learning") < texts[PAGE].index(row)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1] == "Lin 2023, 4.4: “It is, by far.”"
+    assert cells[1] == "Lin 2023, 4.4 [1]"
     assert cells[2:5] == ["a: 0.5 times (0.457 to 0.6)", "5 sessions", "holds (p = 0.02)"]
     assert cells[6] == "[scaling](studies/scaling/README.md)"
     assert "- a: one doubt. This is about: AL is faster." in texts[PAGE] and "variant=" not in texts[PAGE]
-    assert "| AL is quick | 2026-11-22 |" in texts[OWN_PAGE] and "AL is quick" not in texts[PAGE]
+    assert "| AL is quick | 2026-11-22 | – |" in texts[OWN_PAGE] and "AL is quick" not in texts[PAGE]
+
+
+def test_what_a_publication_says_stands_once_below_its_claims(study: Path) -> None:
+    first, _ = found_of(study)
+    rephrased = first.verdict.model_copy(update={"quote": None, "paraphrase": "very"})
+    text = page([first, first, replace(first, verdict=rephrased)])
+    assert [text.count(f"| Lin 2023, 4.4 {note} |") for note in ("[1]", "[2]")] == [2, 1]
+    assert text.count("- [1] Lin 2023, 4.4: “It is, by far.”\n") == 1
+    assert text.count("- [2] Lin 2023, 4.4, in other words: very\n") == 1
+    assert "2 of 3 claims have its sentence" in " ".join(text.split())
+
+
+def test_a_bound_stands_beside_the_day_on_which_its_study_began(study: Path) -> None:
+    """The bound of AL is quick is of 2026-11-22; here the report answers this claim too."""
+    answers = kept(read_study_file(study), {"verdicts": [ANSWER, {**ANSWER, "claim": "AL is quick"}]})
+    report = study.parents[1] / "docs/scaling"
+    (report / findings_page.KEPT).write_text(json.dumps(answers), encoding="utf-8")
+    for day, said in (("2026-11-21", "1 are later than that day, and 0 of"), ("2026-11-22", "0 are later than that")):
+        (report / "README.md").write_text(f"# scaling\n\n## Made with\n\nalray 0.2.0; 2 cores; {day}\n")
+        text = pages(found_of(study))[OWN_PAGE]
+        assert f"| AL is quick | 2026-11-22 | {day} |" in text
+        assert f"Of 1 bounds whose study ran, {said}" in " ".join(text.split())
 
 
 def test_claims_of_a_page_are_decided_at_one_false_discovery_rate(study: Path) -> None:
@@ -104,6 +127,14 @@ def test_a_source_that_no_seed_has_is_refused(study: Path) -> None:
     study.write_text(STUDY.replace("Lin 2023", "Somebody 2023"), encoding="utf-8")
     with pytest.raises(ValueError, match="Somebody 2023"):
         page(found_of(study))
+
+
+def test_claims_about_sleeping_layers_say_what_two_real_stages_take() -> None:
+    answers = json.loads((REPORTS / "language_pipelines" / findings_page.KEPT).read_text(encoding="utf-8"))["verdicts"]
+    measured = [f"{each['compared'][0]['value']:.2f}" for each in answers if "SOLO" in each["claim"]]
+    claims = [verdict.claim for verdict in read_study_file(SPECS / "language_sleeping.yaml").verdicts]
+    told = [found[1] for claim in claims if (found := re.search(r"two real stages it takes ([\d.]+) times", claim))]
+    assert told == measured and len(told) == 2
 
 
 def test_a_report_keeps_its_trials_beside_other_programs() -> None:

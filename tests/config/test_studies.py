@@ -312,6 +312,15 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study(verdicts="[{claim: a, figure: test, quote: b}, "
                "{claim: a, source: c, quote: b, paraphrase: d, figure: test}]"),
          ["3 verdicts[0]", "3 verdicts[1]"]),
+        (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: test, of: {seed: 1}, than: {seed: 2}, above: 1}, "
+               "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 1}], than: {seed: 3}, above: 1}]"),
+         ["4 verdicts[0]"]),
+        (study("{seed: [1, 2]}",
+               verdicts="[{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 1}], than: {seed: 3}, above: 1}]"),
+         ["4 verdicts[0].than.seed"]),
+        (study(verdicts="[{claim: a, figure: test, published: 1}, "
+               "{claim: a, source: c, figure: test, published: 1, above: 1}]"),
+         ["3 verdicts[0]", "3 verdicts[1]"]),
         (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
         (study(measures="times", early_exit="{}", verdicts="[{claim: a, figure: test, above: 1}]"),
          ["4 early_exit", "5 verdicts[0].figure"]),

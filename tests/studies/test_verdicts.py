@@ -15,7 +15,7 @@ from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
 from alray.studies.report import write_report
 from alray.studies.table import ROW_FIGURES
-from alray.studies.verdicts import answers_of, compared_text, decided
+from alray.studies.verdicts import answers_of, compared_text, decided, p_text
 
 from .conftest import results, study_folder, trial
 
@@ -23,16 +23,16 @@ FASTER = {"claim": "streaming is faster", "figure": "step_time_s", "of": {"varia
 
 
 def timed(**times_s: list[float]) -> list[TrialRecord]:
-    """Trials of two batch sizes by variant; the second batch size takes twice as long."""
-    cells = [(name, size, seed) for name in times_s for size in (32, 64) for seed in range(len(times_s[name]))]
+    """Trials of two batch sizes by variant, one in each session; the second batch size takes twice as long."""
+    cells = [(name, size, at) for name in times_s for size in (32, 64) for at in range(len(times_s[name]))]
     return [
         trial(
             number,
             {"variant": name, "data.batch_size": size},
-            seed=seed,
-            step_time_s=times_s[name][seed] * size / 32,
+            session=at,
+            step_time_s=times_s[name][at] * size / 32,
         )
-        for number, (name, size, seed) in enumerate(cells)
+        for number, (name, size, at) in enumerate(cells)
     ]
 
 
@@ -50,7 +50,8 @@ def test_a_claim_about_times_is_that_of_the_best_of_the_others(
     naive: list[float], gpipe: list[float], answer: str
 ) -> None:
     claim = {**FASTER, "over": [{"variant": "naive"}, {"variant": "gpipe"}]}
-    (found,) = answers_of(results(timed(streamed=[0.010, 0.0101, 0.0102], naive=naive, gpipe=gpipe), verdicts=[claim]))
+    trials = timed(streamed=[0.010, 0.0101, 0.0102], naive=naive, gpipe=gpipe)
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3))
     assert found.answer == answer
     if len(gpipe) < 3:
         assert found.compared == [] and any("no spread" in doubt for doubt in found.doubts)
@@ -63,9 +64,9 @@ def test_a_claim_about_times_is_that_of_the_best_of_the_others(
 def test_a_claim_names_a_section_with_its_keys_in_any_order() -> None:
     noisy, plain = {"kind": "adam", "eps": 1e-6}, "adam"
     trials = [
-        trial(number, {"optimizer": optimizer}, seed=seed, step_time_s=seconds + 0.0001 * seed)
-        for number, (optimizer, seconds, seed) in enumerate(
-            (optimizer, seconds, seed) for optimizer, seconds in ((noisy, 0.01), (plain, 0.02)) for seed in range(3)
+        trial(number, {"optimizer": optimizer}, session=session, step_time_s=seconds + 0.0001 * session)
+        for number, (optimizer, seconds, session) in enumerate(
+            (optimizer, seconds, at) for optimizer, seconds in ((noisy, 0.01), (plain, 0.02)) for at in range(3)
         )
     ]
     claim = {
@@ -75,7 +76,7 @@ def test_a_claim_names_a_section_with_its_keys_in_any_order() -> None:
         "over": [{"optimizer": plain}],
         "below": 1.0,
     }
-    (found,) = answers_of(results(trials, verdicts=[claim]))
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3))
     assert found.answer == "holds"
 
 
@@ -221,6 +222,37 @@ def test_points_are_compared_seed_by_seed() -> None:
     assert (found.answer, found.units, found.says) == ("holds", "4 seeds", "holds")
 
 
+def test_one_difference_is_compared_with_another_one_seed_by_seed() -> None:
+    """Smoothing brings 0.02 or 0.03 at 64 samples and nothing at 8. What a seed does to all is ten times as much."""
+    gains = {8: (0.0, 0.0, 0.0), 64: (0.02, 0.03, 0.03)}
+    cells = [(size, name, seed) for size in gains for name in ("plain", "smooth") for seed in range(3)]
+    trials = [
+        trial(
+            number,
+            {"data.batch_size": size, "variant": name},
+            seed=seed,
+            validation=0.5 + 0.2 * seed - 0.001 * size + gains[size][seed] * (name == "smooth"),
+        )
+        for number, (size, name, seed) in enumerate(cells)
+    ]
+    more = {
+        "claim": "it helps more",
+        "figure": "validation",
+        "of": {"data.batch_size": 64, "variant": "smooth"},
+        "minus": [{"data.batch_size": 64, "variant": "plain"}],
+        "than": {"data.batch_size": 8},
+        "above": 0.0,
+    }
+    (found,) = answers_of(results(trials, verdicts=[more], repeats=3))
+    (compared,) = found.compared
+    half = 2.92 * 0.01 / 3  # Student's t; the deviation of 0.02, 0.03, 0.03 is 0.01 / sqrt(3)
+    assert (found.answer, compared.value) == ("holds", pytest.approx(0.08 / 3))
+    assert compared.low == pytest.approx(0.08 / 3 - half, abs=1e-5)
+    assert found.figure.endswith(", minus the same at data.batch_size=8")
+    (alone,) = answers_of(results(trials[6:], verdicts=[more], repeats=3))
+    assert alone.compared == [] and alone.doubts == ["the study has nothing to compare it with"]
+
+
 def test_times_of_several_sessions_are_compared_session_by_session() -> None:
     """Within each session al is faster. From session to session the machine changes by more than that."""
     steps_s = {"al": (0.9, 1.1, 0.95), "bp": (1.0, 1.0, 1.0)}
@@ -250,6 +282,39 @@ def test_claims_of_a_page_are_decided_together() -> None:
     assert decided([*estimates, *claims[:2]])[5].answer == "holds"
 
 
+def test_one_session_decides_nothing_about_times_and_weighs_in_no_other_claim() -> None:
+    """The p-value of 0.08 is small enough beside others that are smaller, and not by itself beside one that is not."""
+    names = {"claim": "c", "figure": "step time", "bound": "below 1", "answer": "not decided by this study"}
+    compared = {"point": "", "value": 0.5, "low": 0.4, "high": 0.6, "p_holds": 0.0, "p_fails": 1.0}
+    accuracies = [Answer(**names, compared=[compared], doubts=[], p_holds=p, p_fails=1.0 - p) for p in (0.04, 0.4)]
+    times = Answer(**names, compared=[compared], doubts=[], p_holds=0.001, p_fails=0.999, one_session=True)
+    first, second, *others = decided([*accuracies, *[times] * 6])
+    assert (first.says, second.says) == ("not decided by this study",) * 2
+    assert {each.says for each in others} == {"not decided in one session"} and p_text(times) == ""
+
+
+@pytest.mark.parametrize(
+    ("published", "says"),
+    [
+        (0.9, "estimated, contains the published 0.9 at 1 of 2 points"),
+        (0.91, "estimated, excludes the published 0.91"),
+        (None, "estimated"),
+    ],
+)
+def test_an_estimate_contains_or_excludes_what_was_published(
+    published: float | None, says: str, tmp_path: Path
+) -> None:
+    """One point has 0.9 ± 0.002, the other one 0.8 ± 0.002."""
+    cells = [(name, level, seed) for name, level in (("a", 0.9), ("b", 0.8)) for seed in range(3)]
+    trials = [
+        trial(number, {"variant": name}, seed=seed, validation=level + 0.001 * (seed - 1))
+        for number, (name, level, seed) in enumerate(cells)
+    ]
+    claim = {"claim": "accuracy", "figure": "validation", "source": "Ours 1", "published": published}
+    write_report(study_folder(results(trials, verdicts=[claim], repeats=3), tmp_path / "out"))
+    assert f"| accuracy | {says} |" in (tmp_path / "out/report.md").read_text()
+
+
 def test_the_best_of_several_others_is_the_smallest_of_figures_that_cost() -> None:
     others = {name for name, (column, _) in ROW_FIGURES.items() if column.best == "largest"}
     assert others == {"validation", "test", "samples_per_s"}
@@ -257,12 +322,13 @@ def test_the_best_of_several_others_is_the_smallest_of_figures_that_cost() -> No
 
 
 def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
-    trials = timed(streamed=[0.010, 0.0101, 0.0102], naive=[0.02, 0.021, 0.022])
+    of_sessions = timed(streamed=[0.010, 0.0101, 0.0102], naive=[0.02, 0.021, 0.022])
+    trials = [each.model_copy(update={"seed": each.session, "session": 0}) for each in of_sessions]
     folder = study_folder(results(trials, verdicts=[{**FASTER, "over": [{"variant": "naive"}]}]), tmp_path / "out")
     write_report(folder)
     (answer,) = read_study(tmp_path / "out/study.json").verdicts
-    assert answer.answer == "holds"
-    assert "| streaming is faster | holds in one session |" in (tmp_path / "out/report.md").read_text()
+    assert (answer.answer, answer.needed) == ("not decided by this study", "several sessions")
+    assert "| streaming is faster | not decided in one session |" in (tmp_path / "out/report.md").read_text()
 
 
 def environment(folder: Path, number: int, **of: str) -> None:
@@ -270,7 +336,7 @@ def environment(folder: Path, number: int, **of: str) -> None:
     (folder / f"{number:04d}/environment.json").write_text(json.dumps(of))
 
 
-def test_times_of_several_machines_or_versions_are_a_doubt_and_no_session(tmp_path: Path) -> None:
+def test_times_of_several_machines_or_versions_are_a_doubt_and_decide_nothing(tmp_path: Path) -> None:
     trials = [
         trial(n, {"variant": name}, seed=seed, step_time_s=(0.01 if name == "streamed" else 0.02) + 1e-4 * seed)
         for n, (name, seed) in enumerate((name, seed) for name in ("streamed", "naive") for seed in range(3))
@@ -290,7 +356,7 @@ def test_times_of_several_machines_or_versions_are_a_doubt_and_no_session(tmp_pa
     found, accurate = answers_of(of)
     (doubt,) = found.doubts
     assert "different machines" in doubt and "device: Xeon or EPYC; host: a or b; torch: 2.1 or 2.15" in doubt
-    assert not found.one_session and accurate.doubts == []
+    assert (found.says, accurate.answer, accurate.doubts) == ("not decided in one session", "holds", [])
     assert [made for made in ("Xeon", "EPYC", "torch 2.1;", "torch 2.15") if made not in str(made_with(of))] == []
     assert warnings_of(of) == [OTHER_DATA]
 

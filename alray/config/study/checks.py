@@ -140,7 +140,7 @@ def named_variants_exist(study: Study) -> Iterator[Finding]:
 def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
     """A claim is about points of the study; figures of the way to a target need one."""
     for number, verdict in enumerate(study.verdicts):
-        selectors: list[tuple[Path, dict[str, Any]]] = [(("of",), verdict.of)]
+        selectors: list[tuple[Path, dict[str, Any]]] = [(("of",), verdict.of), (("than",), verdict.than)]
         selectors += [(("over", index), each) for index, each in enumerate(verdict.over)]
         selectors += [(("minus", index), each) for index, each in enumerate(verdict.minus)]
         for path, selector in selectors:

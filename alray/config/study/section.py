@@ -224,10 +224,16 @@ class Verdict(Section):
     Default: none."""
     minus: Annotated[tuple[_Selector, ...], Field(strict=False)] = ()
     """As `over`, but their figure is subtracted. For accuracies. Default: none."""
+    than: _Selector = Field(default_factory=dict)
+    """Values of axes at which the same difference is subtracted, seed by seed: whether something helps more at one
+    value than at another. With one point in `minus`. Default: none."""
     above: float | None = None
     """Bound: the claim holds if the figure is larger. Default: none."""
     below: float | None = None
     """Bound: the claim holds if the figure is smaller. Default: none."""
+    published: float | None = None
+    """What the publication gives for this figure. Of an estimate the report says whether its interval contains or
+    excludes this value. null: it gives none."""
     samples: PositiveInt | None = None
     """Size of the set that an accuracy is measured on. Then the interval also has the sampling error of that set, which
     matters where a bound is half a point. null: the claim is about this set of samples."""
@@ -257,10 +263,14 @@ class Verdict(Section):
             raise refusal("a claim has `above` or `below`, not both", "remove one of them")
         if self.over and self.minus:
             raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
+        if self.than and len(self.minus) != 1:
+            raise refusal("`than` compares two differences", "name one point in `minus`, or remove `than`")
         if self.quote is not None and self.paraphrase is not None:
             raise refusal("a claim has `quote` or `paraphrase`, not both", "keep `quote`, the publication's own words")
-        if self.source is None and (self.quote is not None or self.paraphrase is not None):
-            raise refusal("a claim with the words of a publication needs its name", "write `source`")
+        if self.source is None and any(each is not None for each in (self.quote, self.paraphrase, self.published)):
+            raise refusal("a claim with what a publication says needs its name", "write `source`")
+        if self.published is not None and (self.above is not None or self.below is not None):
+            raise refusal("a claim has a bound or the published value, not both", "remove `published`, or the bound")
         if self.figure == "critical_batch_size" and (self.minus or len(self.over) > 1):
             raise refusal("critical batch sizes are compared by one ratio", "name one series, in `over`")
         if self.figure == "growth_of_best_rate" and (self.minus or self.over):

@@ -8,7 +8,7 @@ from alray.config.known_code import named, read_record
 from alray.report import figure
 from alray.report.environments import has_other_data
 from alray.report.figure import Exhibit, Show
-from alray.studies.batch_size import at_the_edge
+from alray.studies.batch_size import not_bracketed
 from alray.studies.busy import busy_warnings
 from alray.studies.figures.over_axes import heat_maps, over_one_axis
 from alray.studies.figures.over_components import over_components
@@ -61,9 +61,8 @@ def _code_warnings(results: Results) -> Iterator[str]:
 
 def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]:
     """The warnings about a study's figures: times that cannot be true, a machine that was busy, data or code
-    that changed between trials, best settings on the edge of what was searched, and published curves that the study
+    that changed between trials, best settings that no search has bracketed, and published curves that the study
     asks for and none of its exhibits has."""
-    search = results.study.search
     other = has_other_data((data_of(each), results.environment(each)) for each in results.records)
     drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
     return [
@@ -71,7 +70,7 @@ def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]
         *busy_warnings(results.records),
         *([OTHER_DATA] if other else []),
         *_code_warnings(results),
-        *(() if search is None else (sentence for _, _, sentence in at_the_edge(search, results.rows))),
+        *(sentence for _, _, sentence in not_bracketed(results, results.rows)),
         *(
             f"published: no figure of this study measures what {source} did, so none has its curves"
             for source in results.study.published

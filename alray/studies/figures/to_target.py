@@ -14,7 +14,7 @@ from alray.report.figure import Exhibit, Figure, Series, file_name
 from alray.report.same_weights import merged
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import share
-from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
+from alray.studies.batch_size import Regimes, not_bracketed, perfect_steps, regimes
 from alray.studies.doubt import Doubted, interval_of_point, of_series
 from alray.studies.figures.trouble import doubts_of
 from alray.studies.records import TrialRecord
@@ -92,15 +92,15 @@ def best_settings(results: Results) -> Exhibit | None:
     """The settings that reach the target first at each batch size, and the effective learning rate lr / (1 - momentum)
     (Shallue et al. 2019, section 4.7). The lines are what two rules expect of a rate from the smallest batch size on:
     that it grows with the batch size (Goyal et al. 2017), or with its square root (Krizhevsky 2014). A square marks a
-    value that lies within 5 % of an end of the range that was searched, on the scale of the distribution."""
-    search = results.study.search
-    if not results.is_of_batch_sizes or search is None:
+    value that is not bracketed: the smallest or the largest that was tried, or one within 5 % of an end of the range
+    that was searched, on the scale of the distribution."""
+    if not results.is_of_batch_sizes or results.study.search is None:
         return None
-    on_edge = {(label_of(row.point), key) for row, key, _ in at_the_edge(search, results.rows)}
+    loose = {(label_of(row.point), key) for row, key, _ in not_bracketed(results, results.rows)}
     along = {label: [row for row in rows if row.reached] for label, rows in results.along(BATCH_SIZE).items()}
     figures = []
     for quantity in _quantities(results):
-        rows = [row for label, each in along.items() for row in _best(label, each, quantity, on_edge)]
+        rows = [row for label, each in along.items() for row in _best(label, each, quantity, loose)]
         if not rows:
             continue
         colours = colours_of(list(along))
@@ -109,7 +109,7 @@ def best_settings(results: Results) -> Exhibit | None:
             Scale("value", quantity.title, base=quantity.base),
             colours,
             kinds=(MEASURED, *_RULES) if quantity.is_rate else (MEASURED,),
-            marks=("inside its range", "on the edge of its range"),
+            marks=("bracketed", "not bracketed"),
             tells=_TELLS,
         )
         file = "best_" + quantity.key.removeprefix("optimizer.").replace(".", "_")
@@ -443,12 +443,12 @@ def _effective_rate(results: Results, record: TrialRecord) -> float | None:
 
 
 def _best(
-    label: str, rows: Sequence[PointRow], quantity: _Quantity, on_edge: set[tuple[str, str]]
+    label: str, rows: Sequence[PointRow], quantity: _Quantity, loose: set[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     """The best value at each batch size of a series, and what the rules make of the first one.
 
     Args:
-        on_edge: point and key of the values that lie on the edge of their range.
+        loose: point and key of the values that are not bracketed.
     """
     start: tuple[int, float] | None = None
     for row in rows:
@@ -456,11 +456,10 @@ def _best(
         if found is None:
             continue
         start = start or (size, found)
-        edge = (label_of(row.point), quantity.key) in on_edge
         yield {
             "series": label,
             "kind": MEASURED,
-            "mark": "on the edge of its range" if edge else "inside its range",
+            "mark": "not bracketed" if (label_of(row.point), quantity.key) in loose else "bracketed",
             "batch_size": size,
             "value": found,
             **_of(row),
