@@ -100,6 +100,15 @@ def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
     assert [trial.number for trial in grown.trials] == [0, 1, 2, 3, 4] and len(grown.skipped) == 1
 
 
+def test_sessions_are_added_on_another_day(study: Path) -> None:
+    study.write_text(study.read_text(encoding="utf-8") + "sessions: 2\n", encoding="utf-8")
+    begun = load_study(study)
+    grown = StudyFolder.make(begun, Path("out")).grown(load_study(Path("out/study.yaml"), ["sessions=4"]))
+    assert grown.trials[:8] == begun.trials and [each.number for each in grown.trials] == list(range(16))
+    turns = [(each.session, each.seed, each.point.number) for each in grown.trials[8:]]
+    assert turns == [(session, *turn) for session in (2, 3) for turn in ((0, 0), (0, 1), (1, 1), (1, 0))]
+
+
 def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec: Path) -> None:
     assert alray("study").code == 2
     assert alray("study", study, "--resume", "there").code == 2

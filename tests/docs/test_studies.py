@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from alray.studies.table import table_of
+from alray.config.study.load import read_study_file
+from alray.studies.table import TIMES, table_of
 from benchmarks.committed import Report, reports
 from benchmarks.earlier_clock import MARK, without_the_clock
 from benchmarks.findings_page import AGAIN, BROKEN, OWN_PAGE, PAGE, REPORTS, SPECS, findings
@@ -67,3 +71,15 @@ def test_sleeping_layers_claim_the_order_of_work_alone(committed: dict[str, Repo
     for name, report in committed.items():
         for verdict in report.loaded.study.verdicts:
             assert ("order of work alone" in verdict.claim) is name.endswith("_sleeping"), verdict.claim
+
+
+@pytest.mark.parametrize("folder", [SPECS, SPECS.parent])
+def test_the_page_names_every_study_whose_claims_about_times_are_of_one_session(folder: Path) -> None:
+    page = " ".join((REPORTS.parent / "studies.md").read_text(encoding="utf-8").split())
+    (listed,) = re.findall(r"The times of ([^.]+) are of one session", page)
+    studies = {path.stem: read_study_file(path) for path in folder.glob("*.yaml")}
+    timed = {name for name, each in studies.items() if any(verdict.figure in TIMES for verdict in each.verdicts)}
+    once = {name for name in timed if studies[name].sessions == 1}
+    named = set(re.findall(r"`(\w+)`", listed))
+    assert once == named & timed and all(studies[name].sessions == 1 for name in named)
+    assert not any(studies[name].measures == "times" for name in once)
