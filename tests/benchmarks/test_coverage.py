@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from alray.studies.series import Series, critical_batch_size
+from alray.studies.series import BatchSizeSeries, critical_batch_size
 from benchmarks.coverage import coverage
 from benchmarks.intervals_page import fits
 from benchmarks.noise_scale import noise_scale, over_run
@@ -31,10 +31,10 @@ def test_a_curve_without_chance_has_its_critical_batch_size() -> None:
     """Seeds that differ by a factor at all batch sizes leave no doubt about it."""
     sizes = (16, 64, 256, 1024)
     curve = np.log(50.0 * (1.0 + 300.0 / np.asarray(sizes)))
-    found = critical_batch_size(Series(sizes, np.asarray([curve, curve + 0.3, curve - 0.1])))
+    found = critical_batch_size(BatchSizeSeries(sizes, np.asarray([curve, curve + 0.3, curve - 0.1])))
     assert found is not None
     assert np.exp(found.middle) == pytest.approx(300.0, rel=1e-4) and found.error < 1e-4
-    assert critical_batch_size(Series(sizes, np.asarray([curve, curve]))) is None  # two seeds show no spread
+    assert critical_batch_size(BatchSizeSeries(sizes, np.asarray([curve, curve]))) is None  # two seeds show no spread
 
 
 def test_the_curve_fits_the_reference_runs_of_mlperf() -> None:
