@@ -12,6 +12,8 @@ from alray.runtime.stage.replication import Alone
 from alray.runtime.stage.work.backpropagation import GradientsReady, MicroBatching
 from alray.runtime.stage.work.work import MicroBatch
 
+from ...conftest import OWN_BLOCKS
+
 
 class Part(nn.Module):
     """A component of which one parameter may take no part."""
@@ -157,3 +159,37 @@ def test_in_lists_that_split_a_component_is_told_of_after_its_layers(make_networ
             assert not any(
                 each is not None and torch.equal(each, last) for each, last in zip(lowest, complete, strict=True)
             )
+
+
+SHIFTED = """
+import torch
+
+
+class Shifted(torch.nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.shift = torch.nn.Parameter(torch.ones(input.elements))
+
+    def forward(self, s, mask=None):
+        return s + self.shift.unsqueeze(0)
+"""
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_a_message_down_stays_as_it_is_while_later_gradients_are_added(make_network, splits: bool) -> None:
+    """Of one sample, the gradient of the shift is a view of that of the input, which may not have left yet."""
+    network = make_network(
+        "method=backpropagation",
+        f"model.components=[{{block: linear, width: 5}}, {{block: 'python:{OWN_BLOCKS[:-3]}.Shifted'}}]",
+        code=SHIFTED,
+    )
+    work = work_of([network.component(1, "cpu")], cut=MicroBatching(count=2, splits=splits))
+    sent = []
+    for number in range(2):
+        batch = MicroBatch(1, {"s": torch.randn(1, 5), "labels": torch.tensor([1])}, samples=2, number=number)
+        work.forward(batch)
+        (work.input_gradient if splits else work.backward)(batch)
+        sent.append((batch.to_below["s"], batch.to_below["s"].clone()))
+        if splits:
+            work.weight_gradients(batch)
+    assert all(torch.equal(message, as_it_was) for message, as_it_was in sent)

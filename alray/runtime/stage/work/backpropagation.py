@@ -268,10 +268,7 @@ class BackpropagationWork(ChainWork):
                 nullcontext() if graph.later is None else self._splits[batch.own].deferring(graph.later, roots),
             ):
                 torch.autograd.backward(roots, gradients)
-        # A block may ignore a part of its input; the stage below waits for a gradient of it.
-        batch.to_below = {
-            name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in graph.leaves.items()
-        }
+        batch.to_below = _to_below(graph.leaves, chain)
         if below is not None:
             purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
             batch.to_below = below.down.pack(batch.to_below, chain[0].f.purpose(*purpose))
@@ -327,6 +324,24 @@ class BackpropagationWork(ChainWork):
                     parameter.grad.div_(self._micro_batches)
         if self._starts_sums:
             self.replication.start(component, self._samples)
+
+
+def _to_below(leaves: Tensors, chain: Sequence[Component]) -> Tensors:
+    """The gradients of what came in. A block may ignore a part of it; the stage below waits for a gradient of it.
+
+    The gradient of a parameter that a block adds to one sample can be a view of what goes down. The backward of the
+    next micro-batch adds to it in place, perhaps before the message has left: then the message has a copy.
+    """
+    if not leaves:
+        return {}
+    kept = {
+        each.grad.untyped_storage().data_ptr() for own in chain for each in own.parameters() if each.grad is not None
+    }
+    found = {}
+    for name, leaf in leaves.items():
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        found[name] = gradient.clone() if gradient.untyped_storage().data_ptr() in kept else gradient
+    return found
 
 
 class GradientsReady:
