@@ -22,21 +22,23 @@ from alray.runtime.rendezvous.store import HostedStore, enter
 LOCATIONS = (DeviceLocation("near", "0"), DeviceLocation("far", "0"))
 
 
-def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer, two stages of a pipeline could both wait until the other one receives."""
-    opened: list[int] = []
-
-    def receiver(**named: Any) -> None:
-        opened.append(named["in_flight"])
-
-    monkeypatch.setattr(edges, "PointToPointReceiver", receiver)
-    monkeypatch.setattr(edges, "nccl_group", lambda *arguments: None)
+def test_headers_between_gpus_of_two_nodes_stay_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many may wait as messages. With fewer, two stages of a pipeline could wait for each other."""
+    opened: list[Any] = []
+    group = SimpleNamespace()
+    for end in ("PointToPointSender", "PointToPointReceiver"):
+        monkeypatch.setattr(edges, end, lambda **named: opened.append(named))
+    monkeypatch.setattr(edges, "nccl_group", lambda *arguments: group)
     assignment: Any = SimpleNamespace(stage=1, plan=SimpleNamespace())
     store: Any = torch.distributed.HashStore()
-    ends = edges.EdgeEnds(assignment, torch.device("cpu"), None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
+    gpu = torch.device("cuda", 0)
+    ends = edges.EdgeEnds(assignment, gpu, None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
     assert ends.kind(0) is EdgeKind.NCCL
+    ends.sender(0, 2, 100, waiting=7)
     ends.receiver(0, 4, 100, waiting=7)
-    assert opened == [7]
+    of_sender, of_receiver = opened
+    assert of_receiver["in_flight"] == 7
+    assert of_sender["device"] == of_receiver["device"] == torch.device("cpu")
 
 
 def test_edges_on_gpus_are_connected_in_one_order_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
