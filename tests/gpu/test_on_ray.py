@@ -147,8 +147,11 @@ def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...
 @pytest.mark.parametrize("all_reduce", ["backend", "ring"])
 def test_two_replicas(workshop: Workshop, where: tuple[str, ...], all_reduce: str) -> None:
     """They end in one set of weights, or the run would say so."""
-    run = workshop.run(*where, *TWO_REPLICAS, f"replicas.all_reduce={all_reduce}", inline=False)
+    replicas = (*TWO_REPLICAS, f"replicas.all_reduce={all_reduce}")
+    run = workshop.run(*where, *replicas, inline=False)
     assert run.error is None and run.summary.status == "finished" and run.summary.all_reduce_bytes > 0
+    if SIMULATED:  # a real GPU has other bits
+        same(run, workshop.run(*CPU, *replicas, name="cpu"))
 
 
 @needs_a_real_gpu

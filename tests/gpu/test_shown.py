@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from .shown import SHOWN, filled_in, rows_of_page
+from .shown import PAGE, SHOWN, filled_in, rows_of_page
 
 
 @pytest.mark.parametrize("simulated", [True, False])
@@ -17,6 +19,12 @@ def test_a_run_whose_tests_all_pass_prints_what_the_page_says(simulated: bool) -
     said = rows_of_page(simulated=simulated)
     named = {f"{each}[case]": "passed" for what, says in said.items() if "shown" in says for each in SHOWN[what]}
     assert filled_in(named, said, one_gpu=True) == said
+
+
+def test_the_page_has_the_number_of_mutations() -> None:
+    listed = PAGE.parents[1].joinpath("tests", "gpu", "mutations.py").read_text(encoding="utf-8")
+    count = len(re.findall(r"^    Mutation\(", listed, re.MULTILINE))
+    assert f"tries {count} mutations" in PAGE.read_text(encoding="utf-8")
 
 
 def test_what_the_tests_of_a_row_come_to() -> None:
