@@ -50,7 +50,8 @@ def rays_gpus() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(TESTS / "gpu" / "site"), str(TESTS.parent), os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        ray.init(num_cpus=8, num_gpus=4, include_dashboard=False, log_to_driver=False, namespace="alray")
+        # Its own, whatever other Ray this machine has.
+        ray.init("local", num_cpus=8, num_gpus=4, include_dashboard=False, log_to_driver=False, namespace="alray")
     yield
     ray.shutdown()
 
