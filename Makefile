@@ -9,7 +9,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 # The tests start hundreds of processes, each of which would compile alray anew. Images of containers often set this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings published news clean
+.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings published news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -83,6 +83,10 @@ coverage: $(INSTALLED)
 crash-states: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m full tests/core/storage/test_crash_states.py tests/core/storage/test_crash_objects.py
 
+# A GPU runs backward passes in a thread of their own: `unit` once more, with each one in a new thread.
+backward-test: $(INSTALLED)
+	ALRAY_TEST_BACKWARD=thread $(PYTEST) $(TESTS)
+
 # Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
 page-test: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
@@ -129,13 +133,16 @@ chaos: $(INSTALLED)
 SIMULATED := ALRAY_TEST_DEVICE=simulated OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
 
 simulated: $(INSTALLED)
-	$(SIMULATED) tests/gpu
+	$(SIMULATED) -m "" tests/gpu
 
-# A minute of it, for `make test`: what finds a missing wait, and what a second device needs.
+# A minute of it, for `make test`: what finds a missing wait, what a second device needs, and of the grid of same bits and of
+# stages in processes a case each.
 simulated-soonest: $(INSTALLED)
-	$(SIMULATED) $(foreach each,waiting nccl simulated second_device,tests/gpu/test_$(each).py)
+	$(SIMULATED) $(foreach each,waiting nccl simulated second_device,tests/gpu/test_$(each).py) \
+		"tests/gpu/test_one_process.py::test_every_family_method_and_schedule[resnet-associated_learning-streamed]" \
+		"tests/gpu/test_processes.py::test_two_stages[streamed-nccl]"
 
-# Where a GPU is. Tests that need two say so where there is one. docs/gpu.md says what they show.
+# Where a GPU is. Tests that need two say so where there is one. It prints the table of docs/gpu.md.
 gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "" tests/gpu
 

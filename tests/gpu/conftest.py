@@ -20,7 +20,7 @@ from alray.core import accelerator
 
 from ..engine.conftest import Workshop, own_ray, workshop  # noqa: F401 - fixtures
 from ..runtime.channel.conftest import on_ranks  # noqa: F401 - a fixture
-from .shown import filled_in
+from .shown import filled_in, rows_of_page
 
 SIMULATED = os.environ.get("ALRAY_TEST_DEVICE") == "simulated"
 if SIMULATED:
@@ -62,14 +62,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table of docs/gpu.md, filled in."""
+    """The table of docs/gpu.md, with what this run shows."""
     if accelerator.available() is None:
         return
     how = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped"}
     outcomes = {each.nodeid: how[state] for state in how for each in terminalreporter.stats.get(state, ())}
-    terminalreporter.write_line(f"shown on {accelerator.name(GPU)}:")
-    for what, came_to in filled_in(outcomes):
-        terminalreporter.write_line(f"  {came_to:8} {what}")
+    terminalreporter.write_line(f"| | {accelerator.name(GPU)} |")
+    for what, came_to in filled_in(outcomes, rows_of_page(simulated=SIMULATED), one_gpu=ONE_GPU).items():
+        terminalreporter.write_line(f"| {what} | {came_to} |")
 
 
 @pytest.fixture(scope="module", autouse=True)

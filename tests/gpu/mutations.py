@@ -44,6 +44,11 @@ ACCELERATOR = "core/accelerator.py"
 ASSEMBLE = "runtime/stage/assemble.py"
 ALL_REDUCE = "runtime/channel/all_reduce.py"
 DEVICES = "runtime/device/devices.py"
+TRAINER = "runtime/ray_train/trainer.py"
+INLINE = "runtime/graph/inline.py"
+PROBE = "runtime/probe/measure.py"
+PROBE_TIMES = "runtime/probe/timing.py"
+GENERATORS = "core/randomness/generators.py"
 EDGES = "runtime/rendezvous/edges.py"
 FEED = "runtime/stage/feed.py"
 GLOO = "runtime/channel/point_to_point.py"
@@ -69,9 +74,13 @@ AVERAGES = "gpu/test_waiting.py::test_gradients_are_averaged_beside_the_computat
 AVERAGES_IN_HALF = "gpu/test_waiting.py::test_gradients_are_averaged_beside_the_computation[fp16]"
 TIMES_PASS = "gpu/test_waiting.py::test_times_of_a_gpu_are_asked_for_when_they_are_known"
 ALLOCATES = "gpu/test_waiting.py::test_memory_is_that_of_the_allocator"
+PROBES = "gpu/test_waiting.py::test_the_probe_waits_for_what_it_times"
+PACKS = "gpu/test_waiting.py::test_the_probe_waits_for_messages_that_it_packs"
 FORGETS = "gpu/test_waiting.py::test_a_process_that_is_kept_for_the_next_trial_gives_memory_back"
-GOES_BACK = "gpu/test_waiting.py::test_what_a_run_in_this_process_held_goes_back"
+ENDS = "gpu/test_waiting.py::test_what_a_run_in_this_process_held_goes_back"
+GOES_BACK = "gpu/test_waiting.py::test_what_a_measurement_in_this_process_held_goes_back"
 NCCL_SENDS = "gpu/test_nccl.py::test_messages_from_gpu_to_gpu"
+LOSES = "gpu/test_nccl.py::test_a_neighbour_that_is_lost"
 NCCL_SUMS = "gpu/test_nccl.py::test_sums_and_rows_of_two_gpus[True]"
 NCCL_SUMS_IN_STREAM = "gpu/test_nccl.py::test_sums_and_rows_of_two_gpus[False]"
 NCCL_ORDER = "gpu/test_nccl.py::test_sums_within_computations_and_of_gradients_start_in_one_order"
@@ -82,6 +91,7 @@ RUNS = "gpu/test_one_process.py::test_a_stage_on_a_gpu_reads_pinned_memory_and_t
 PIPELINE = "gpu/test_processes.py::test_a_pipeline_of_backpropagation[nccl]"
 NORMS = "gpu/test_processes.py::test_two_replicas[nccl-sync_batch_norm]"
 OF_CPU = "core/test_accelerator.py::test_a_cpu_has_nothing_to_wait_for"
+SEEDS = "core/test_accelerator.py::test_a_stage_seeds_its_gpu_and_puts_its_numbers_back"
 PINNED_ON = "core/test_accelerator.py::test_memory_is_pinned_and_unpinned_on_the_gpu_of_the_stage"
 RESERVED = "runtime/device/test_devices.py::test_the_gpu_that_ray_reserved"
 NOT_SEEN = "runtime/device/test_devices.py::test_a_gpu_that_is_not_seen"
@@ -468,10 +478,39 @@ MUTATIONS = (
     ),
     Mutation(
         "probe: the end of each action is waited for",
-        "runtime/probe/timing.py",
+        PROBE_TIMES,
         "                wait_for_all(timing.device)\n",
         "",
-        "gpu/test_waiting.py::test_the_probe_waits_for_what_it_times",
+        PROBES,
+    ),
+    Mutation("probe: the end of each round is waited for", PROBE_TIMES, "        wait_for_all(device)\n", "", PROBES),
+    Mutation(
+        "probe: rounds of a GPU are timed without waits, too",
+        PROBE_TIMES,
+        "        if is_accelerator(timing.device):\n",
+        "        if False:\n",
+        PROBES,
+    ),
+    Mutation(
+        "probe: a CPU has no rounds without waits",
+        PROBE_TIMES,
+        "        if is_accelerator(timing.device):\n",
+        "        if True:\n",
+        PROBES,
+    ),
+    Mutation(
+        "probe: a message is packed when the GPU is there",
+        PROBE,
+        "            wait_for_all(device)\n            started",
+        "            started",
+        PACKS,
+    ),
+    Mutation(
+        "probe: a message is packed when the GPU has packed it",
+        PROBE,
+        "            wait_for_all(device)\n            times",
+        "            times",
+        PACKS,
     ),
     Mutation(
         "routes: the end of a prediction is waited for",
@@ -492,7 +531,7 @@ MUTATIONS = (
         ACCELERATOR,
         "        torch.accelerator.synchronize(device)\n",
         "        pass\n",
-        "gpu/test_waiting.py::test_the_probe_waits_for_what_it_times",
+        PROBES,
     ),
     Mutation(
         "device: waiting for the current stream",
@@ -532,6 +571,20 @@ MUTATIONS = (
         "    with torch.accelerator.device_index(device.index):\n        torch.get_device_module",
         "    if True:\n        torch.get_device_module",
         "core/test_accelerator.py::test_one_gpu_is_seeded",
+    ),
+    Mutation(
+        "device: a stage seeds its GPU",
+        GENERATORS,
+        "        accelerator.seed(device, value)\n",
+        "        pass\n",
+        SEEDS,
+    ),
+    Mutation(
+        "device: random numbers go on where they were",
+        GENERATORS,
+        "            accelerator.set_generator_state(device, on_device)\n",
+        "            pass\n",
+        SEEDS,
     ),
     Mutation(
         "device: its random numbers are put back",
@@ -615,6 +668,23 @@ MUTATIONS = (
         FORGETS,
     ),
     Mutation(
+        "memory: stages go after a run in this process",
+        INLINE,
+        "            self._loops = []  #",
+        "            #",
+        ENDS,
+    ),
+    Mutation(
+        "memory: garbage goes before, after a run in this process", INLINE, "            gc.collect()\n", "", ENDS
+    ),
+    Mutation(
+        "memory: it goes back after a run in this process",
+        INLINE,
+        "            accelerator.free_unused_memory()\n",
+        "",
+        ENDS,
+    ),
+    Mutation(
         "memory: frozen objects are garbage, too", "runtime/graph/processes.py", "        gc.unfreeze()\n", "", FORGETS
     ),
     Mutation(
@@ -651,6 +721,13 @@ MUTATIONS = (
         "return min(map(_memory_bytes, range(count())))",
         "return _memory_bytes(0)",
         "runtime/planner/test_memory_limits.py::test_the_part_of_a_gpu_that_a_stage_has",
+    ),
+    Mutation(
+        "memory: without a GPU it is counted for a CPU",
+        "runtime/probe/component_memory.py",
+        "at = device if not is_accelerator(device) or available(device.type) is not None else _CPU",
+        "at = device",
+        "runtime/probe/test_component_memory.py::test_without_a_gpu_its_memory_is_counted_as_that_of_a_cpu",
     ),
     Mutation(
         "memory: torch's error says that it is out",
@@ -868,6 +945,69 @@ MUTATIONS = (
         "        pass\n",
         "runtime/rendezvous/test_rendezvous.py",
     ),
+    Mutation(
+        "nccl: data of CUDA's modules are loaded with them",
+        GROUPS,
+        '    "CUDA_MODULE_DATA_LOADING": "EAGER",\n',
+        "",
+        "runtime/rendezvous/test_rendezvous.py",
+    ),
+    Mutation(
+        "nccl: a worker of Ray Train is prepared for it",
+        TRAINER,
+        '        if backend_config.backend == "nccl":\n',
+        "        if False:\n",
+        "runtime/ray_train/test_workers.py",
+    ),
+    Mutation(
+        "nccl: a worker of Ray Train on gloo is not",
+        TRAINER,
+        '        if backend_config.backend == "nccl":\n',
+        "        if True:\n",
+        "runtime/ray_train/test_workers.py",
+    ),
+    Mutation(
+        "nccl: workers of Ray Train meet on their own GPUs",
+        TRAINER,
+        "    if is_accelerator(device):\n        use(device)  #",
+        "    if is_accelerator(device):\n        pass  #",
+        "runtime/ray_train/test_workers.py",
+    ),
+    Mutation(
+        "nccl: each stream has a queue",
+        DEVICES,
+        'os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")\n',
+        "",
+        "runtime/device/test_devices.py::test_a_process_gives_each_stream_of_its_gpu_a_queue",
+    ),
+    Mutation(
+        "nccl: headers that are sent stay in host memory",
+        EDGES,
+        "HEADER_CAPACITY if rest_bytes else 0, _HOST\n        sender: Sender",
+        "HEADER_CAPACITY if rest_bytes else 0, device\n        sender: Sender",
+        "runtime/rendezvous/test_rendezvous.py",
+    ),
+    Mutation(
+        "nccl: headers that are received stay in host memory",
+        EDGES,
+        "HEADER_CAPACITY if rest_bytes else 0, _HOST\n        receiver: Receiver",
+        "HEADER_CAPACITY if rest_bytes else 0, device\n        receiver: Receiver",
+        "runtime/rendezvous/test_rendezvous.py",
+    ),
+    Mutation(
+        "nccl: a sender names the neighbour that is lost",
+        NCCL,
+        "            return self._group.send([tensor], _RECEIVES, 0)\n        except RuntimeError as",
+        "            return self._group.send([tensor], _RECEIVES, 0)\n        except LookupError as",
+        LOSES,
+    ),
+    Mutation(
+        "nccl: a receiver names the neighbour that is lost",
+        NCCL,
+        "the current stream waits, not the host\n        except RuntimeError as",
+        "the current stream waits, not the host\n        except LookupError as",
+        LOSES,
+    ),
     Mutation("crossed: ranks of an edge", NCCL, "_SENDS, _RECEIVES = 0, 1", "_SENDS, _RECEIVES = 1, 0", NCCL_SENDS),
     Mutation(
         "crossed: tensors in another order",
@@ -1046,6 +1186,8 @@ def copy_to(folder: Path) -> None:
     for name in ("alray", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
+    folder.joinpath("docs").mkdir()
+    shutil.copy(ROOT / "docs" / "gpu.md", folder / "docs")  # a run of tests/gpu fills its table in
 
 
 def ending(folder: str, tests: Sequence[str]) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+_HEAD = "| | simulated | a real GPU |\n|---|---|---|\n"
 
 SHOWN: Mapping[str, tuple[str, ...]] = {
     "every method, family and schedule of the ledger: the processor's bits": ("test_ledger.py",),
@@ -25,6 +29,11 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     ),
     "over NCCL: edges beside sums of gradients and of norms, two replicas of two stages": ("test_edges_beside_sums",),
     "a stage on the second GPU has nothing on the first": ("test_second_device.py",),
+    "backward runs in a thread of its own: local losses, pipelines, recomputation, norms over replicas": (
+        "test_processes.py::test_two_stages",
+        "test_processes.py::test_a_pipeline_of",
+        "test_processes.py::test_two_replicas",
+    ),
     "a trained network: evaluation, predictions, export": ("test_predictions",),
     "torch.compile": ("test_compiled",),
     "memory of a stage as predicted, within 15 %; memory that a probe leaves": (
@@ -41,21 +50,43 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "through Ray: stages on three and four GPUs": ("_in_the_middle",),
     "through Ray: a stage over NCCL dies or is silent, and torch's watchdog ends no other": ("test_a_stage_dies",),
     "through Ray: the bubble, replicas of Ray Train": ("test_stages_stream", "test_two_replicas_of_ray_train"),
+    "what a process takes of a GPU besides its tensors (`1 GB` is assumed)": (),
+    "pending sends of NCCL while the host waits for the whole GPU: a kernel that is loaded, memory that is freed": (),
 }
+"""The tests of each row of the page, by parts of their names; (): it was measured by hand."""
 
 
-def filled_in(outcomes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Each row with what the tests came to: `shown`, `in part` where some were skipped, `failed`, or `missing` where
-    nothing has run.
+def rows_of_page(*, simulated: bool) -> dict[str, str]:
+    """What the page says of each row: of the simulated device, or of a real GPU."""
+    table = PAGE.read_text(encoding="utf-8").partition(_HEAD)[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    return {what: of_simulated if simulated else of_real for what, of_simulated, of_real in rows}
+
+
+def filled_in(outcomes: Mapping[str, str], said: Mapping[str, str], *, one_gpu: bool = False) -> dict[str, str]:
+    """What the tests of this run came to, for each row of the page.
+
+    Where all of them have passed, or this device cannot show the row, that is what the page says. Otherwise:
+    `failed`; `in part` where some were skipped and the page does not say which part; `not run` where none has passed;
+    `shown` where the page has it missing.
 
     Args:
         outcomes: of the tests, by their names: passed, failed or skipped.
+        said: by the page, of a device of this kind, for each row.
+        one_gpu: one real GPU stands for several here. Where there are several, the page's `one GPU as two` is left out.
     """
-    rows = []
-    for what, names in SHOWN.items():
+    found = {}
+    for what, says in said.items():
+        names = SHOWN[what]
         came_to = {how for name, how in outcomes.items() if any(each in name for each in names)}
-        if "failed" in came_to or "passed" not in came_to:
-            rows.append((what, "failed" if "failed" in came_to else "missing"))
+        if "failed" in came_to:
+            found[what] = "failed"
+        elif not names or says.startswith("cannot show it"):
+            found[what] = says
+        elif "passed" not in came_to:
+            found[what] = "not run" if "shown" in says else says
+        elif "skipped" in came_to:
+            found[what] = "in part" if says == "shown" else says
         else:
-            rows.append((what, "in part" if "skipped" in came_to else "shown"))
-    return rows
+            found[what] = "shown" if "shown" not in says or ("one GPU as" in says and not one_gpu) else says
+    return found

@@ -17,6 +17,7 @@ from alray.config.loading.load import load_spec
 from alray.config.made import no_user_code
 from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core import accelerator
+from alray.core.errors import ChannelError
 from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.message import Message, MessageKind
@@ -102,10 +103,39 @@ def test_messages_from_gpu_to_gpu() -> None:
         assert all(torch.equal(tensors[name], value) for name, value in expected.items())
 
 
+def test_a_neighbour_that_is_lost() -> None:
+    """Both ends name the edge, whatever NCCL says."""
+    queue, wire = Queue("0->1", in_flight=STEPS), Wire(2)
+    ranks = [Group(wire, rank, device) for rank, device in enumerate(DEVICES)]
+    sender = NcclSender(
+        edge="0->1",
+        headers=queue.sender(),
+        group=ranks[0],  # type: ignore[arg-type]
+        device=GPU,
+        timeout_s=20.0,
+    )
+    receiver = NcclReceiver(
+        edge="0->1",
+        headers=queue.receiver(),
+        group=ranks[1],  # type: ignore[arg-type]
+        device=DEVICES[1],
+    )
+    message = Message(MessageKind.TRAIN, 1, {"s": torch.ones(3, device=GPU)})
+    driven(sender.send(message))
+    ranks[0].end()
+    with pytest.raises(ChannelError, match="edge 0->1") as at_receiver:
+        driven(receiver.receive())
+    with pytest.raises(ChannelError, match="edge 0->1") as at_sender:
+        driven(sender.send(message))
+    for caught in (at_receiver, at_sender):
+        assert "remote process exited" in str(caught.value.__cause__)
+    accelerator.wait_for_all(GPU)  # for what was sent before
+
+
 @pytest.mark.parametrize("holds_host", [True, False])
 def test_sums_and_rows_of_two_gpus(holds_host: bool) -> None:
     """Sums within a computation do not hold the host: that would cost two waits for each batch normalisation."""
-    started = threading.Barrier(2)
+    started = threading.Barrier(2, timeout=60.0)
 
     def work(rank: int, group: Any) -> tuple[int, torch.Tensor, torch.Tensor]:
         over = all_reduce_class(ALL_REDUCES.section("backend"))(group, timeout_s=20.0, holds_host=holds_host)

@@ -1,18 +1,49 @@
-"""The page about GPUs has the rows that a run fills in."""
+"""What a run prints at its end are the rows of the page about GPUs, and says no other thing of them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
-from .shown import SHOWN, filled_in
+import pytest
 
-
-def test_the_page_has_each_row() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "gpu.md").read_text(encoding="utf-8")
-    assert [what for what in SHOWN if f"| {what} |" not in page] == []
+from .shown import PAGE, SHOWN, filled_in, rows_of_page
 
 
-def test_a_row_is_shown_where_its_tests_have_passed() -> None:
+@pytest.mark.parametrize("simulated", [True, False])
+def test_the_rows_are_those_of_the_page(simulated: bool) -> None:
+    assert list(SHOWN) == list(rows_of_page(simulated=simulated))
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_run_whose_tests_all_pass_prints_what_the_page_says(simulated: bool) -> None:
+    said = rows_of_page(simulated=simulated)
+    named = {f"{each}[case]": "passed" for what, says in said.items() if "shown" in says for each in SHOWN[what]}
+    assert filled_in(named, said, one_gpu=True) == said
+
+
+def test_the_page_has_the_number_of_mutations() -> None:
+    listed = PAGE.parents[1].joinpath("tests", "gpu", "mutations.py").read_text(encoding="utf-8")
+    count = len(re.findall(r"^    Mutation\(", listed, re.MULTILINE))
+    assert f"tries {count} mutations" in PAGE.read_text(encoding="utf-8")
+
+
+def test_what_the_tests_of_a_row_come_to() -> None:
+    said = dict.fromkeys(SHOWN, "shown")
     outcomes = {"a::test_compiled[x]": "passed", "b::test_nccl.py": "failed"}
     outcomes |= {"c::test_stages_stream[one]": "passed", "c::test_stages_stream[two]": "skipped"}
-    assert set(dict(filled_in(outcomes)).values()) == {"shown", "in part", "failed", "missing"}
+    assert set(filled_in(outcomes, said).values()) == {"shown", "in part", "failed", "not run"}
+
+
+def test_what_a_device_cannot_show_or_nobody_has_run() -> None:
+    said = {"torch.compile": "cannot show it", "times of a stage are those of the GPU": "missing"}
+    outcomes = {"a::test_compiled[x]": "skipped", "a::test_what_a_stage_computes_is": "skipped"}
+    assert filled_in(outcomes, said) == said
+    passed = dict.fromkeys(outcomes, "passed")
+    assert list(filled_in(passed, said).values()) == ["cannot show it", "shown"]
+
+
+def test_several_gpus_stand_for_themselves() -> None:
+    said = {"torch.compile": "shown, one GPU as two"}
+    outcomes = {"a::test_compiled[x]": "passed"}
+    assert filled_in(outcomes, said, one_gpu=True) == said
+    assert filled_in(outcomes, said) == {"torch.compile": "shown"}

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core import accelerator
 from alray.data.batches import Batch
+from alray.models.boundary import Passing
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.exchange import communication_thread
@@ -36,11 +38,14 @@ from alray.runtime.device.devices import configured
 from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
 from alray.runtime.device.out_of_memory import is_out_of_memory, requested_bytes
 from alray.runtime.graph.processes import StageProcess
-from alray.runtime.probe.timing import ProbedAction, Timing, time_actions
+from alray.runtime.probe import timing
+from alray.runtime.probe.measure import _PACKINGS, _time_boundary
+from alray.runtime.probe.timing import LEAST_REPEATS, ROUNDS_AHEAD, WARM_UPS, ProbedAction, Timing, time_actions
 from alray.runtime.stage.feed import feed
 from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
 
-from .conftest import GPU, SIMULATED, host_waits
+from ..engine.conftest import Workshop
+from .conftest import GPU, ON_GPU, SIMULATED, host_waits
 
 STEPS = 6
 
@@ -244,7 +249,7 @@ def referring_to_itself() -> Any:
     return held
 
 
-def test_what_a_run_in_this_process_held_goes_back() -> None:
+def test_what_a_measurement_in_this_process_held_goes_back() -> None:
     """The stage of another process may need it."""
     gc.collect()
     before = torch.accelerator.memory_reserved(0)
@@ -252,6 +257,16 @@ def test_what_a_run_in_this_process_held_goes_back() -> None:
         referring_to_itself()
         assert torch.accelerator.memory_reserved(0) - before > 30_000_000
     assert torch.accelerator.memory_reserved(0) - before < 30_000_000
+
+
+@pytest.mark.skipif(not SIMULATED, reason="a tiny run takes less of a real GPU than cuBLAS does")
+def test_what_a_run_in_this_process_held_goes_back(workshop: Workshop) -> None:
+    """Weights and what refers to them too."""
+    gc.collect()
+    accelerator.free_unused_memory()
+    before = torch.accelerator.memory_reserved(0)
+    run = workshop.run(*ON_GPU, "pipeline.stages=1", "run={steps: 2}")
+    assert run.error is None and torch.accelerator.memory_reserved(0) <= before
 
 
 @pytest.mark.parametrize("kind", ["none", "fp16"])
@@ -336,14 +351,57 @@ def test_times_of_a_gpu_are_asked_for_when_they_are_known() -> None:
     assert [start for _, start, _ in found] == sorted(start for _, start, _ in found)
 
 
-def test_the_probe_waits_for_what_it_times() -> None:
-    """The host only gives the GPU its work."""
-    result = torch.zeros(64, 64, device=GPU)
-    waits = host_waits()
-    timed = time_actions([ProbedAction(0, "infer_s", lambda: result.add_(1.0))], Timing(device=GPU))
-    assert timed[0].wall_s > 0
+def test_the_probe_waits_for_what_it_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host only gives the GPU its work. After each action it waits; then for the end of each round alone."""
+    monkeypatch.setattr(timing, "is_steady", lambda times: True)
+    actions, rounds = ("forward_s", "backward_s"), WARM_UPS + LEAST_REPEATS
+    waited: list[int] = []
+
+    def timed_on(device: torch.device) -> list[int]:
+        """How often the host waited between an action and the next one."""
+        result = torch.zeros(64, 64, device=device)
+
+        def act() -> None:
+            waited.append(host_waits())
+            result.add_(1.0)
+
+        waited.clear()
+        timed = time_actions([ProbedAction(0, name, act) for name in actions], Timing(device=device))
+        assert timed[0].wall_s > 0 and set(timed[0].seconds) == set(actions)
+        return [later - earlier for earlier, later in pairwise([*waited, host_waits()])]
+
+    waits = timed_on(GPU)
+    assert len(waits) == 2 * (rounds + ROUNDS_AHEAD)
     if SIMULATED:
-        assert host_waits() - waits >= 5
+        assert waits == [1, 1] * rounds + [0, 1] * ROUNDS_AHEAD
+    assert timed_on(torch.device("cpu")) == [0, 0] * rounds
+
+
+def test_the_probe_waits_for_messages_that_it_packs(
+    make_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, for what the GPU still computes, and until it has packed and unpacked."""
+    waited = [host_waits()]
+    pack, unpack = Passing.pack, Passing.unpack
+
+    def packed(self: Passing, *arguments: Any) -> Any:
+        waited.append(host_waits())
+        return pack(self, *arguments)
+
+    def unpacked(self: Passing, *arguments: Any, **named: Any) -> Any:
+        tensors = unpack(self, *arguments, **named)
+        waited.append(host_waits())
+        return tensors
+
+    monkeypatch.setattr(Passing, "pack", packed)
+    monkeypatch.setattr(Passing, "unpack", unpacked)
+    network = make_network("method={kind: backpropagation}", "pipeline.messages={compression: int4, where: stages}")
+    passed_on = {"s": torch.rand(8, *network.encoders[0].output, device=GPU)}
+    found = _time_boundary(network, 0, passed_on, GPU)
+    assert set(found) == {"up_packing_s", "down_packing_s"} and min(found.values()) > 0
+    if SIMULATED:
+        between = [later - earlier for earlier, later in pairwise([*waited, host_waits()])]
+        assert between[::2] == [1, *[2] * (2 * _PACKINGS - 1), 1]
 
 
 def test_memory_is_that_of_the_allocator() -> None:

@@ -50,6 +50,8 @@ class Wire:
     given: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """What was sent: by sender, receiver and number between the two."""
     changed: threading.Condition = field(default_factory=threading.Condition)
+    lost: bool = False
+    """Whether a rank is gone. Operations of the others then raise what they raise over NCCL."""
 
     def enter(self, rank: int, device: torch.device) -> None:
         with self.changed:
@@ -174,6 +176,11 @@ class Group:
     def name(self) -> str:
         return "nccl"
 
+    def end(self) -> None:
+        """As where the process of this rank ends."""
+        assert isinstance(self._wire, Wire), "a process ends itself"
+        self._wire.lost = True
+
     def rank(self) -> int:
         return self._rank
 
@@ -191,6 +198,11 @@ class Group:
     def _require(self, tensor: Any) -> SimulatedTensor:
         if self.aborted:
             raise RuntimeError(f"NCCL communicator was aborted on rank {self._rank}.")
+        if isinstance(self._wire, Wire) and self._wire.lost:
+            raise dist.DistBackendError(
+                "NCCL error: remote process exited or there was a network error\nncclRemoteError: "
+                "A call failed possibly due to a network error or a remote process exiting prematurely."
+            )
         if not isinstance(tensor, SimulatedTensor) or tensor.device != self._device or not tensor.is_contiguous():
             raise RuntimeError(f"Tensors must be contiguous and on {self._device}")
         tensor.block.arrive()  # a stage may pass on what it received

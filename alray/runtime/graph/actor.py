@@ -71,6 +71,8 @@ class StageActor:
         self._loop: StageLoop | None = None
         self._ports = Ports()
         self._stores: dict[str, HostedStore] = {}
+        if assignment.device_kind != "cpu":
+            prepare_for_nccl()
 
     def location(self) -> ActorLocation:
         """Where this actor runs, and whether its node sees the run folder that the driver made."""
@@ -131,8 +133,6 @@ class StageActor:
 
     def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:
         spec = assignment.spec
-        if assignment.device_kind != "cpu":
-            prepare_for_nccl()
         device = own_device(assignment)
         devices.configure(spec.resources.threads, spec.run.deterministic, device, spec.resources.tf32)
         network = network_for(assignment)

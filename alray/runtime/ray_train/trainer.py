@@ -168,7 +168,9 @@ class StoreOnOneAddress(TorchConfig):
 
 class _OneAddressBackend(TorchBackend):
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
-        worker_group.execute(set_torch_distributed_env_vars)
+        if backend_config.backend == "nccl":
+            worker_group.execute(prepare_for_nccl)
+        worker_group.execute(set_torch_distributed_env_vars)  # asks for the GPU of each worker
         point = worker_group.execute_single(0, _open_store)
         backend, timeout_s = backend_config.backend, backend_config.timeout_s
         ray.get(
@@ -195,8 +197,6 @@ def _open_store() -> MeetingPoint:
 
 def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
     """Open torch's process group of all workers, in each of them."""
-    if backend == "nccl":
-        prepare_for_nccl()
     store = enter(point, _stores[-1].store if rank == 0 else None, timeout_s)
     dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
 

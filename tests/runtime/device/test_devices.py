@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,19 @@ def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
     shows = "import alray.runtime.device.devices, os; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"
     said = subprocess.run([sys.executable, "-c", shows], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout == ":4096:8\n"
+
+
+@pytest.mark.parametrize(("of_user", "queues"), [(None, "32"), ("8", "8")])
+def test_a_process_gives_each_stream_of_its_gpu_a_queue(
+    monkeypatch: pytest.MonkeyPatch, of_user: str | None, queues: str
+) -> None:
+    """As soon as it imports what it needs for a device. What the user has set stays."""
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    monkeypatch.delenv(name, raising=False)
+    if of_user is not None:
+        monkeypatch.setenv(name, of_user)
+    runpy.run_path(devices.__file__)
+    assert os.environ[name] == queues
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -209,6 +209,17 @@ def test_an_own_block_is_counted_where_it_trains(
     assert found == count("Attending")
 
 
+def test_without_a_gpu_its_memory_is_counted_as_that_of_a_cpu(
+    make_network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch runs no backward for a GPU that is not here. On the meta device attention keeps the scores of all pairs."""
+    blocks = "model.components=[{block: 'python:own_blocks.Attending'}, {block: linear, width: 4}]"
+    network = make_network(blocks, "run.precision=bf16", code=ATTENDING, sample=(PLACES, 32))
+    monkeypatch.setattr("alray.runtime.probe.component_memory.available", lambda kind: None)
+    of_gpu, of_cpu = (component_memory(network, 0, 8, device) for device in (torch.device("cuda"), CPU))
+    assert of_gpu.activation_bytes == of_cpu.activation_bytes < 8 * PLACES * PLACES * 2
+
+
 def test_rows_of_one_place_are_packed_whole() -> None:
     """One of them would be empty, were it a place shorter than the others."""
     with recurrent_operations():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,27 +15,30 @@ import torch
 
 from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
 from alray.runtime.graph import actor
+from alray.runtime.graph.processes import StageProcess
 from alray.runtime.rendezvous import edges, groups
 from alray.runtime.rendezvous.store import HostedStore, enter
 
 LOCATIONS = (DeviceLocation("near", "0"), DeviceLocation("far", "0"))
 
 
-def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer, two stages of a pipeline could both wait until the other one receives."""
-    opened: list[int] = []
-
-    def receiver(**named: Any) -> None:
-        opened.append(named["in_flight"])
-
-    monkeypatch.setattr(edges, "PointToPointReceiver", receiver)
-    monkeypatch.setattr(edges, "nccl_group", lambda *arguments: None)
+def test_headers_between_gpus_of_two_nodes_stay_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many may wait as messages. With fewer, two stages of a pipeline could wait for each other."""
+    opened: list[Any] = []
+    group = SimpleNamespace()
+    for end in ("PointToPointSender", "PointToPointReceiver"):
+        monkeypatch.setattr(edges, end, lambda **named: opened.append(named))
+    monkeypatch.setattr(edges, "nccl_group", lambda *arguments: group)
     assignment: Any = SimpleNamespace(stage=1, plan=SimpleNamespace())
     store: Any = torch.distributed.HashStore()
-    ends = edges.EdgeEnds(assignment, torch.device("cpu"), None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
+    gpu = torch.device("cuda", 0)
+    ends = edges.EdgeEnds(assignment, gpu, None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
     assert ends.kind(0) is EdgeKind.NCCL
+    ends.sender(0, 2, 100, waiting=7)
     ends.receiver(0, 4, 100, waiting=7)
-    assert opened == [7]
+    of_sender, of_receiver = opened
+    assert of_receiver["in_flight"] == 7
+    assert of_sender["device"] == of_receiver["device"] == torch.device("cpu")
 
 
 def test_edges_on_gpus_are_connected_in_one_order_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,21 +98,45 @@ def test_torch_ends_no_process_whose_error_alray_tells(monkeypatch: pytest.Monke
     assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == os.environ["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == "0"
 
 
+@dataclass(frozen=True)
+class GivenGpu:
+    """What `StageProcess.become` reads of an assignment."""
+
+    device_kind: str
+    code: Any
+    stage: int = 0
+    run_dir: Path = Path()
+
+
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_a_stage_prepares_for_nccl_before_it_uses_its_gpu(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    prepared: list[bool] = []
+def test_a_stage_prepares_for_nccl_before_it_asks_for_its_gpu(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """CUDA reads its environment when a process first asks for a GPU: here, where a process says which one it has."""
+    variables = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "CUDA_MODULE_DATA_LOADING")
+    set_by_then: list[list[str]] = []
 
-    def own_device(assignment: Any) -> None:
-        prepared.append("TORCH_NCCL_ASYNC_ERROR_HANDLING" in os.environ)
-        raise LookupError
+    def asked(*arguments: Any, **named: Any) -> torch.device:
+        set_by_then.append([name for name in variables if name in os.environ])
+        return torch.device("cuda")
 
-    monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setattr(actor, "own_device", own_device)
-    assignment: Any = SimpleNamespace(spec=None, stage=0, device_kind=kind)
-    meeting: Any = None
-    with pytest.raises(LookupError):
-        actor.StageActor(assignment, "")._run_stage(assignment, meeting)
-    assert prepared == [kind == "cuda"]
+    for name in variables:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", asked)
+    monkeypatch.setattr(torch.cuda, "get_device_name", asked)
+    monkeypatch.setattr(actor, "given_gpus", lambda: ["0"])
+    here = SimpleNamespace(get_node_id=lambda: "here")
+    ray = SimpleNamespace(
+        get_runtime_context=lambda: here, util=SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
+    )
+    monkeypatch.setattr(actor, "ray", ray)
+    objects: Any = SimpleNamespace(and_also=lambda others: None)
+    assignment: Any = GivenGpu(kind, SimpleNamespace(objects=None, with_objects=lambda objects: None))
+    assert StageProcess().become(assignment, "", objects).gpu == (None if kind == "cpu" else "0")
+    prepared = [name for name in variables if name in os.environ]
+    for name in prepared:
+        monkeypatch.delenv(name)  # not of the tests that follow
+    assert prepared == ([] if kind == "cpu" else list(variables))
+    assert all(names == prepared for names in set_by_then) and bool(set_by_then) == (kind == "cuda")
 
 
 def test_nobody_else_can_use_the_store_of_one_machine() -> None:
