@@ -42,7 +42,9 @@ class Stage:
     def __init__(self, server: str, assignment: Assignment, gpu: str | None = None) -> None:
         self.connection: Connection = Client(server)
         self.connection.send((assignment, gpu))
-        self.pid: int = self.connection.recv()
+        self.pid: int
+        self.gpu: str | None
+        self.pid, self.gpu = self.connection.recv()
 
     def __getattr__(self, method: str) -> Method:
         return Method(self, method)
@@ -77,8 +79,8 @@ class ProcessGraph(RayGraph):
         self._actors = [Stage(self._server, assignment, gpu) for assignment, gpu in zip(assignments, gpus, strict=True)]
         nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
         self._locations = [
-            ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True, gpu)
-            for node, stage, gpu in zip(nodes, self._actors, gpus, strict=True)
+            ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True, stage.gpu)
+            for node, stage in zip(nodes, self._actors, strict=True)
         ]
         self._meet()
 

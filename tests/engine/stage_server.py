@@ -44,7 +44,7 @@ def serve(connection: Connection) -> None:
 
         share_the_gpu(actor_module)
     actor = StageActor(assignment, "")
-    connection.send(os.getpid())
+    connection.send((os.getpid(), actor_module.gpu_for_nccl(assignment)))
     if assignment.data_parallel:  # as Ray Train does before it calls its training function
         meeting = assignment.run_dir / f"meeting-{assignment.start.step}"
         dist.init_process_group(

@@ -8,6 +8,7 @@ GPUs are simulated ones, with a stand-in for NCCL, or one real GPU stands for bo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,28 @@ def test_a_pipeline_of_backpropagation(workshop: Workshop, server: str, edges: s
     assert run.summary.weights_sha256 == again.summary.weights_sha256
     if bits_are_those_of_one_gpu(edges):
         assert run.summary.weights_sha256 == alone.summary.weights_sha256
+
+
+@pytest.mark.skipif(not SIMULATED, reason="an accelerator that NCCL does not know")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("pipeline.partition=[2,2]",),
+        (*PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b"),
+        ("replicas={count: 2, sync_batch_norm: true}", "pipeline.stages=1"),
+    ],
+    ids=["streamed", "1f1b", "replicas"],
+)
+def test_two_accelerators_without_nccl(
+    workshop: Workshop, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
+) -> None:
+    """Their messages and sums go through the memory of their node, to the same bits."""
+    with in_processes(server, (), ("0", "1")):
+        over_nccl = workshop.run(*ON_GPU, *overrides, inline=False)
+    monkeypatch.setenv("ALRAY_TEST_NCCL", "none")
+    with stage_server(tmp_path) as own_server, in_processes(own_server, (), ("0", "1")):
+        run = workshop.run(*ON_GPU, *overrides, inline=False, name="without")
+    assert run.error is None and run.summary.weights_sha256 == over_nccl.summary.weights_sha256
 
 
 @pytest.mark.parametrize("norms", [False, True], ids=["", "sync_batch_norm"])

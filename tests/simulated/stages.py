@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from alray.core import accelerator
 from alray.runtime.rendezvous import edges, groups
 
-from . import MACHINE, install
+from . import KIND, MACHINE, install
 from .nccl import between_processes
 
 
@@ -15,7 +16,8 @@ def give_devices() -> None:
     """The devices that this process sees, of which Ray may hide some, and the stand-in for NCCL between processes."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     install(count=len(visible.split(",")) if visible else 4)
-    edges.nccl_group = groups.nccl_group = between_processes
+    if accelerator.has_nccl(KIND):
+        edges.nccl_group = groups.nccl_group = between_processes
 
 
 def report_faults(actor: Any) -> None:

@@ -21,6 +21,7 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from alray.config.sections.resources import ACCELERATORS
 from alray.core.compat import available_resources_per_node
 from alray.core.errors import StageError
 from alray.core.run_folder.store import is_marked
@@ -171,7 +172,8 @@ class Placement:
         """
         first = {self._kind(index): index for index in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
-        first.pop((here, () if measured_on == "cpu" else ("GPU",)), None)
+        for name in [()] if measured_on == "cpu" else [(name,) for name in ACCELERATORS]:
+            first.pop((here, name), None)
         seconds: dict[_Kind, float | None] = {}
         while left := [kind for kind in first if kind not in seconds]:
             at_once = {node: (node, wants) for node, wants in left}  # one kind on each node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alray.config.sections.resources import share_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
@@ -60,7 +61,7 @@ def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool) ->
     whole = least_memory_bytes() - _BESIDES_TENSORS_BYTES
     if one_process:
         return [max(1, whole // (stages * replicas))] * stages
-    requested = [min(1.0, bundle.get("GPU", 1.0)) for bundle in spec.resources.bundles(stages)]
+    requested = [min(1.0, share_of(bundle)) for bundle in spec.resources.bundles(stages)]
     return [max(1, int(whole * share) - _BESIDES_TENSORS_BYTES) for share in requested]
 
 
@@ -68,10 +69,15 @@ def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool 
     """The parts of each stage that lie in the memory of its device."""
     resources = spec.resources
     kinds = [resources.device_of(stage) for stage in range(stages)]
+    if all(kind == "cpu" for kind in kinds):
+        return (ON_CPU,) * stages
+    from alray.core.accelerator import has_nccl  # imports torch
+
     # Ray gives them one GPU if they fit on it. NCCL connects stages with different GPUs.
     bundles = zip(resources.bundles(stages), kinds, strict=True)
-    requested = sum(bundle.get("GPU", 1.0) for bundle, kind in bundles if kind != "cpu") * replicas
-    on_gpu = IN_TURNS_ON_GPU if one_process else ON_SHARED_GPU if requested <= 1.0 else ON_OWN_GPU
+    requested = sum(share_of(bundle) for bundle, kind in bundles if kind != "cpu") * replicas
+    over_nccl = requested > 1.0 and has_nccl(resources.resolved_device)
+    on_gpu = IN_TURNS_ON_GPU if one_process else ON_OWN_GPU if over_nccl else ON_SHARED_GPU
     return tuple(ON_CPU if kind == "cpu" else on_gpu for kind in kinds)
 
 

@@ -99,6 +99,11 @@ def test_what_of_a_stage_lies_on_its_gpu(
     assert stage_memories(spec, 2, replicas, one_process=one_process) == expected
 
 
+def test_messages_of_an_accelerator_without_nccl_wait_in_host_memory(load_small: Callable[..., Any]) -> None:
+    spec = load_small("pipeline.stages=2", "resources={device: xpu, per_stage: {GPU: 1}}").spec
+    assert stage_memories(spec, 2, 1) == (ON_SHARED_GPU, ON_SHARED_GPU)
+
+
 def test_a_first_mini_batch_on_a_gpu_may_take_long(make_planner: Callable[..., Any]) -> None:
     deadlines = []
     for resources in ("resources.threads=1", "resources.per_stage={CPU: 1, GPU: 1}"):
