@@ -432,7 +432,9 @@ class Planner:
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
         costs = self.averaged(costs, replicas, found.replica_link)
-        limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
+        limits = stage_memory_limits(
+            spec, stages, replicas, self.workload.device, one_process=one_process, found=found.memory_bytes
+        )
         setting = self.placed(
             StepSetting(
                 schedule=spec.schedule,
