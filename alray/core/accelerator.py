@@ -17,6 +17,13 @@ import torch
 AUTO = "auto"
 """The kind of device that means: the accelerator that torch offers."""
 _WITHOUT = ("cpu", "meta")
+SHOWN_BY = {
+    "cuda": "CUDA_VISIBLE_DEVICES",
+    "hpu": "HABANA_VISIBLE_MODULES",
+    "npu": "ASCEND_RT_VISIBLE_DEVICES",
+    "xpu": "ZE_AFFINITY_MASK",
+}
+"""The variable of the environment that hides accelerators of a kind, which Ray sets."""
 
 
 def is_accelerator(device: torch.device) -> bool:
@@ -170,11 +177,12 @@ def _memory_bytes(index: int) -> int:
     return int(properties_of(index).total_memory)
 
 
-def visible() -> str | None:
-    """The accelerators that the environment shows to this process, by number or name, as `0,1`; None: all of the
-    machine. Ray hides AMD's by a variable of its own."""
-    of_amd = os.environ.get("HIP_VISIBLE_DEVICES") if torch.version.hip else None
-    return of_amd if of_amd is not None else os.environ.get("CUDA_VISIBLE_DEVICES")
+def shown_by(wanted: str) -> str | None:
+    """The variable of the environment that says which accelerators of a kind this process sees, by number or name, as
+    `0,1`; None: nothing hides them. Ray hides AMD's by a variable of its own."""
+    of_kind = kind(wanted)
+    of_amd = of_kind == "cuda" and torch.version.hip and "HIP_VISIBLE_DEVICES" in os.environ
+    return "HIP_VISIBLE_DEVICES" if of_amd else SHOWN_BY.get(of_kind)
 
 
 # Host memory that an accelerator copies from and to by itself
@@ -207,6 +215,11 @@ def unpin(address: int, device: torch.device) -> None:
 
 
 # NCCL
+
+
+def has_nccl(wanted: str) -> bool:
+    """Whether accelerators of this kind pass tensors to each other by NCCL: NVIDIA's, and AMD's by ROCm's."""
+    return kind(wanted) == "cuda"
 
 
 def nccl_version() -> str | None:

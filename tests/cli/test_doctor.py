@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from alray.cli import checks, node_checks
 from alray.cli.check_result import CheckResult
 from alray.cli.cluster_checks import access_to, of_node
+from alray.core import accelerator
 from alray.core.compat import Private
-from alray.runtime.cluster.survey import NodeFacts
+from alray.runtime.cluster.survey import NodeFacts, Surveyor
 
 
 class Disk(NamedTuple):
@@ -254,3 +256,25 @@ def test_nodes_with_gpus_are_compared_with_each_other() -> None:
     ]
     assert next(of_node(second, known)).message == "other versions: nccl 2.29.1 (a has 2.30.7)"
     assert list(of_node(third, known))[1].message == "1 GPU, and a torch that was built without CUDA and NCCL"
+
+
+@pytest.mark.parametrize(
+    ("built_for", "offers", "found"),
+    [
+        ({"hip": "7.0"}, "cuda", {"rocm": "7.0", "nccl": "2.30.7"}),
+        ({"xpu": "20250101"}, "xpu", {"xpu": "20250101"}),
+        ({}, "hpu", {}),
+    ],
+)
+def test_a_torch_for_other_gpus_than_nvidias_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, built_for: dict[str, str], offers: str, found: dict[str, str]
+) -> None:
+    """`pip install torch` would take the torch of an AMD, an Intel or another accelerator away."""
+    for name in ("cuda", "hip", "xpu"):
+        monkeypatch.setattr(torch.version, name, built_for.get(name), raising=False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device(offers))
+    monkeypatch.setattr(accelerator, "nccl_version", lambda: "2.30.7" if "hip" in built_for else None)
+    versions = Surveyor().facts(2.0)["versions"]
+    assert {name: version for name, version in versions.items() if name in ("cuda", "rocm", "xpu", "nccl")} == found
+    node = NodeFacts("a", versions, 4.0, 2.0, 10**9, 10**10, {}, True, 0.0)
+    assert [found.state for found in of_node(node, [node])] == ["ok"]

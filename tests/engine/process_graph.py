@@ -42,7 +42,14 @@ class Stage:
     def __init__(self, server: str, assignment: Assignment, gpu: str | None = None) -> None:
         self.connection: Connection = Client(server)
         self.connection.send((assignment, gpu))
-        self.pid: int = self.connection.recv()
+        self.pid: int
+        self.gpu: str | None
+        self.pid, self.gpu = self.connection.recv()
+
+    def become(self, assignment: Assignment) -> None:
+        """Be another stage on the same GPU, after `forget`."""
+        self.connection.send(("become", (assignment,)))
+        self.pid, self.gpu = self.connection.recv()
 
     def __getattr__(self, method: str) -> Method:
         return Method(self, method)
@@ -65,20 +72,35 @@ class Method:
 class ProcessGraph(RayGraph):
     """Stages as processes forked by a stage server; they meet as actors on one node do."""
 
-    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> None:
+    def __init__(
+        self,
+        server: str,
+        nodes: Sequence[str] = (),
+        gpus: Sequence[str | None] = (),
+        kept: list[Stage] | None = None,
+    ) -> None:
         """server: the server's socket. nodes: those that the stages of a replica seem to be on; (): all on one. gpus:
-        those of the stages, replica by replica; (): they have none."""
+        those of the stages, replica by replica; (): they have none. kept: processes of the run before, which go on with
+        this one, as trials of a study do; the first run fills it."""
         super().__init__(list, run_token="", note=print)
-        self._server, self._nodes, self._gpus = server, nodes, gpus
+        self._server, self._nodes, self._gpus, self._kept = server, nodes, gpus, kept
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments, self._answers = assignments, Answers(assignments)
         gpus = [self._gpus[index] if self._gpus else None for index in range(len(assignments))]
-        self._actors = [Stage(self._server, assignment, gpu) for assignment, gpu in zip(assignments, gpus, strict=True)]
+        if self._kept:
+            self._actors = list(self._kept)
+            for stage, assignment in zip(self._kept, assignments, strict=True):
+                stage.become(assignment)
+        else:
+            of_gpus = zip(assignments, gpus, strict=True)
+            self._actors = [Stage(self._server, assignment, gpu) for assignment, gpu in of_gpus]
+        if self._kept is not None:
+            self._kept[:] = self._actors
         nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
         self._locations = [
-            ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True, gpu)
-            for node, stage, gpu in zip(nodes, self._actors, gpus, strict=True)
+            ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True, stage.gpu)
+            for node, stage in zip(nodes, self._actors, strict=True)
         ]
         self._meet()
 
@@ -96,13 +118,21 @@ class ProcessGraph(RayGraph):
         self._call([self._actors[0].request_stop.remote()])
 
     def close(self) -> None:
-        ended = []
-        for stage in self._actors:
-            with suppress(psutil.NoSuchProcess, ProcessLookupError):
-                ended.append(psutil.Process(stage.pid))
-                os.kill(stage.pid, signal.SIGKILL)
-            stage.connection.close()
-        psutil.wait_procs(ended)
+        if self._kept is None:
+            end(self._actors)
+        else:
+            self._call([stage.forget.remote() for stage in self._actors])
+
+
+def end(stages: Sequence[Stage]) -> None:
+    """End the processes of stages."""
+    ended = []
+    for stage in stages:
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            ended.append(psutil.Process(stage.pid))
+            os.kill(stage.pid, signal.SIGKILL)
+        stage.connection.close()
+    psutil.wait_procs(ended)
 
 
 class ProcessEngine(Engine):
@@ -110,12 +140,18 @@ class ProcessEngine(Engine):
 
     name = "ray"
 
-    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> None:
+    def __init__(
+        self,
+        server: str,
+        nodes: Sequence[str] = (),
+        gpus: Sequence[str | None] = (),
+        kept: list[Stage] | None = None,
+    ) -> None:
         super().__init__()
-        self._server, self._nodes, self._gpus = server, nodes, gpus
+        self._server, self._nodes, self._gpus, self._kept = server, nodes, gpus, kept
 
     def graph(self, plan: Plan) -> Graph:
-        return ProcessGraph(self._server, self._nodes, self._gpus)
+        return ProcessGraph(self._server, self._nodes, self._gpus, self._kept)
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         return stages, replicas
@@ -151,12 +187,17 @@ def stage_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def in_processes(server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> Iterator[None]:
-    """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes, gpus: see
+def in_processes(
+    server: str,
+    nodes: Sequence[str] = (),
+    gpus: Sequence[str | None] = (),
+    kept: list[Stage] | None = None,
+) -> Iterator[None]:
+    """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes, gpus, kept: see
     `ProcessGraph`."""
 
     def begin_engine(spec: Any, options: Options, note: Any) -> Engine:
-        return engines.begin_engine(spec, options, note) if options.inline else ProcessEngine(server, nodes, gpus)
+        return engines.begin_engine(spec, options, note) if options.inline else ProcessEngine(server, nodes, gpus, kept)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.begin_engine", begin_engine)

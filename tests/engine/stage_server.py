@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 import alray.runtime.graph.actor as actor_module
 from alray.runtime.graph.actor import StageActor
+from alray.runtime.graph.processes import StageProcess
 from alray.runtime.stage.assignment import Assignment
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -39,12 +40,13 @@ def serve(connection: Connection) -> None:
     assignment: Assignment
     assignment, gpu = connection.recv()
     actor_module.given_gpus = lambda: [gpu]  # there is no Ray that would say so
-    if DEVICE == "one GPU":
-        from tests.gpu.one_gpu import share_the_gpu
+    if DEVICE == "real GPUs":
+        from tests.gpu.one_gpu import share_the_gpus
 
-        share_the_gpu(actor_module)
-    actor = StageActor(assignment, "")
-    connection.send(os.getpid())
+        share_the_gpus(actor_module)
+    process = StageProcess()
+    process._stage = StageActor(assignment, "")
+    connection.send((os.getpid(), actor_module.gpu_for_nccl(assignment)))
     if assignment.data_parallel:  # as Ray Train does before it calls its training function
         meeting = assignment.run_dir / f"meeting-{assignment.start.step}"
         dist.init_process_group(
@@ -57,7 +59,11 @@ def serve(connection: Connection) -> None:
             os._exit(0)
         if DEVICE == "simulated" and MACHINE.faults:
             sys.exit(f"a GPU would punish this: {MACHINE.faults}")
-        connection.send(getattr(actor, method)(*arguments))
+        if method == "become":
+            process._stage = StageActor(*arguments, "")
+            connection.send((os.getpid(), actor_module.gpu_for_nccl(*arguments)))
+        else:
+            connection.send(getattr(process if method == "forget" else process._stage, method)(*arguments))
 
 
 def main() -> None:

@@ -234,7 +234,7 @@ def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tm
         placement.require_run_dir(tmp_path, "token", 1)
     notes.clear()
     began_s = time.monotonic()
-    assert placement.train_seconds(Trial(), 1, "cpu", notes.append) == [None]
+    assert placement.measured(Trial(), 1, "cpu", notes.append) == [None]
     assert len(notes) == 1 and notes[0].startswith("the speed of stage 0's device could not be measured")
     assert time.monotonic() - began_s < 20
     placement.release()

@@ -2,7 +2,8 @@
 
 `make gpu` runs them where there is one. `make simulated`, of which `make test` has a part, runs those that can on an
 accelerator made of this processor (tests/simulated), in a process of its own. Elsewhere they are skipped. Where there
-is one GPU, it stands for several in tests of stages in separate processes (tests/gpu/one_gpu.py).
+are few GPUs, they stand for more in tests of stages in separate processes, and one stands for four through Ray
+(tests/gpu/one_gpu.py).
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ if SIMULATED:
     from ..simulated import MACHINE, install
 
     install(count=4)
-ONE_GPU = (
-    not SIMULATED and accelerator.available("cuda") is not None and accelerator.count() == 1
-)  # by a trick of NCCL's
-if ONE_GPU:
-    os.environ["ALRAY_TEST_DEVICE"] = "one GPU"  # the processes of stages read it
+REAL = not SIMULATED and accelerator.available("cuda") is not None
+ONE_GPU = REAL and accelerator.count() == 1  # it stands for four, by a trick of NCCL's
+if REAL:
+    os.environ["ALRAY_TEST_DEVICE"] = "real GPUs"  # the processes of stages read it
 DEVICE = f"resources.device={accelerator.kind()}"
 ON_GPU = (DEVICE, "resources.per_stage={CPU: 1, GPU: 1}")
 HALF_A_GPU = (DEVICE, "resources.per_stage={CPU: 1, GPU: 0.5}")

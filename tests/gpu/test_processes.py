@@ -1,29 +1,40 @@
-"""Stages in processes of their own, on one GPU and on two.
+"""Stages in processes of their own, on one GPU, on two and on four.
 
-On one, messages go through pinned memory; on two, through NCCL; and to a processor of another node through gloo. The
-GPUs are simulated ones, with a stand-in for NCCL, or one real GPU stands for both, with NCCL itself
-(tests/gpu/one_gpu.py).
+On one, messages go through pinned memory; on several, through NCCL; and to a processor of another node through gloo.
+The GPUs are simulated ones, with a stand-in for NCCL, or real ones, with NCCL itself. Where there are fewer real ones
+than stages, they stand for more (tests/gpu/one_gpu.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from alray.orchestrate import Finished
+
 from ..engine.conftest import Workshop
-from ..engine.process_graph import in_processes, stage_server
+from ..engine.process_graph import Stage, end, in_processes, stage_server
 from ..engine.test_same_bits import same
-from .conftest import HALF_A_GPU, ON_GPU, ONE_GPU, SIMULATED
+from .conftest import HALF_A_GPU, ON_GPU, SIMULATED
+from .one_gpu import place
 from .test_one_process import CPU, PIPELINE
 
-pytestmark = pytest.mark.skipif(not (SIMULATED or ONE_GPU), reason="through Ray it is tested in test_on_ray.py")
 EDGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]] = {
     "shared memory": (HALF_A_GPU, (), ("0", "0")),
     "gloo": (("resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]",), ("one", "other"), ("0", None)),
     "nccl": (ON_GPU, (), ("0", "1")),
 }
 """What each stage asks for, its node and its device."""
+
+
+def test_few_gpus_stand_for_four() -> None:
+    """To NCCL no two stages are on one GPU of a host, and as many as there are GPUs are on one host."""
+    for count, hosts in ((1, [0, 1, 2, 3]), (2, [0, 0, 1, 1]), (3, [0, 0, 0, 1]), (4, [0, 0, 0, 0])):
+        places = [place(number, count) for number in range(4)]
+        assert len(set(places)) == 4 and all(gpu < count for _, gpu in places)
+        assert [host for host, _ in places] == [f"round {turn} of GPUs" for turn in hosts]
 
 
 def bits_are_those_of_one_gpu(edges: str) -> bool:
@@ -63,6 +74,28 @@ def test_a_pipeline_of_backpropagation(workshop: Workshop, server: str, edges: s
         assert run.summary.weights_sha256 == alone.summary.weights_sha256
 
 
+@pytest.mark.skipif(not SIMULATED, reason="an accelerator that NCCL does not know")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("pipeline.partition=[2,2]",),
+        (*PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b"),
+        ("replicas={count: 2, sync_batch_norm: true}", "pipeline.stages=1"),
+    ],
+    ids=["streamed", "1f1b", "replicas"],
+)
+def test_two_accelerators_without_nccl(
+    workshop: Workshop, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
+) -> None:
+    """Their messages and sums go through the memory of their node, to the same bits."""
+    with in_processes(server, (), ("0", "1")):
+        over_nccl = workshop.run(*ON_GPU, *overrides, inline=False)
+    monkeypatch.setenv("ALRAY_TEST_NCCL", "none")
+    with stage_server(tmp_path) as own_server, in_processes(own_server, (), ("0", "1")):
+        run = workshop.run(*ON_GPU, *overrides, inline=False, name="without")
+    assert run.error is None and run.summary.weights_sha256 == over_nccl.summary.weights_sha256
+
+
 @pytest.mark.parametrize("norms", [False, True], ids=["", "sync_batch_norm"])
 @pytest.mark.parametrize("edges", ["shared memory", "nccl"])
 def test_two_replicas(workshop: Workshop, server: str, edges: str, norms: bool) -> None:
@@ -76,13 +109,15 @@ def test_two_replicas(workshop: Workshop, server: str, edges: str, norms: bool) 
             same(run, workshop.run(*CPU, *replicas, inline=False, name="cpu"))
 
 
-@pytest.mark.parametrize("method", ["associated_learning", "backpropagation"])
-def test_edges_beside_sums(workshop: Workshop, server: str, method: str) -> None:
-    """Two replicas of two stages, each with communicators for edges in both directions, for gradients and for norms."""
-    of_method = PIPELINE[1:] if method == "backpropagation" else ()
+@pytest.mark.parametrize("schedule", ["streamed", "1f1b", "zero_bubble", "2bw"])
+def test_edges_beside_sums(workshop: Workshop, server: str, schedule: str) -> None:
+    """Two replicas of two stages, each with communicators for edges in both directions, for gradients and for norms.
+
+    The stand-in for NCCL looks that no receive starts beside a sum of gradients.
+    """
     overrides = (
-        f"method={{kind: {method}}}",
-        *of_method,
+        *(() if schedule == "streamed" else PIPELINE),
+        f"pipeline.schedule={schedule}",
         "replicas={count: 2, sync_batch_norm: true}",
         "pipeline.partition=[2,2]",
     )
@@ -95,6 +130,46 @@ def test_edges_beside_sums(workshop: Workshop, server: str, method: str) -> None
         expected = workshop.run(*where, *overrides, inline=False, name="expected")
     assert run.error is None and run.summary.all_reduce_bytes > 0
     same(run, expected)
+
+
+WIDE = """
+name: wide
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 64, batch_size: 16, validation_fraction: 0.25}
+model:
+  components: [{block: linear, width: 512}, {block: linear, width: 512}, {block: linear, width: 512}]
+method: {kind: associated_learning, label_dim: 12}
+optimizer: {kind: adam, lr: 1e-3}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost]}
+run: {epochs: 1, checkpoint: null}
+"""
+
+
+@pytest.mark.skipif(not SIMULATED, reason="the GPU is to have little memory")
+def test_stages_that_share_a_gpu_fit_on_it_in_another_partition(
+    workshop: Workshop, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trials of a study, in the same two processes. What the first one kept of the GPU, the second one needs."""
+    workshop.spec.write_text(WIDE)
+
+    def run(partition: str, name: str) -> Finished:
+        return workshop.run(*HALF_A_GPU, f"pipeline.partition={partition}", inline=False, name=name)
+
+    with in_processes(server, (), ("0", "0")):
+        peaks = [run(partition, f"alone {partition}").summary.peak_memory_bytes for partition in ("[2,1]", "[1,2]")]
+    needed = max(sum(filter(None, of_run)) for of_run in peaks)
+    of_larger = sum(max(filter(None, of_run)) for of_run in peaks)
+    limit = (needed + of_larger) // 2
+    assert needed < 0.9 * limit  # two larger stages need much more than a larger and a smaller one
+    monkeypatch.setenv("ALRAY_TEST_MEMORY", str(limit))
+    kept: list[Stage] = []
+    try:
+        with stage_server(tmp_path) as own_server, in_processes(own_server, (), ("0", "0"), kept):
+            runs = [run("[2,1]", "first"), run("[1,2]", "second")]
+            assert [each.error for each in runs] == [None, None]
+            processes = [stage.pid for stage in kept]
+    finally:
+        end(kept)
+    assert len(set(processes)) == 2
 
 
 SLOW = """

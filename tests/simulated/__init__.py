@@ -19,6 +19,7 @@ which nobody has waited. Such a fault is found whatever the timing.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +52,8 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
 def install(count: int = 2) -> None:
     """Make `sim` the accelerator of this process, with so many devices."""
     MACHINE.count = count
+    accelerator.SHOWN_BY[KIND] = "CUDA_VISIBLE_DEVICES"  # Ray takes a device that it does not know for NVIDIA's
+    accelerator.has_nccl = _has_stand_in
     backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=_module(), hook=_Hooks())
     kernels.register()
     _replace_streams()
@@ -63,6 +66,12 @@ def install(count: int = 2) -> None:
         kernels.forget_lowered_weights()
 
     torch.clear_autocast_cache = clear_both
+
+
+def _has_stand_in(wanted: str) -> bool:
+    """Whether this device has a stand-in for NCCL (nccl.py): not where it plays an accelerator that NCCL does not
+    know."""
+    return accelerator.kind(wanted) == KIND and os.environ.get("ALRAY_TEST_NCCL") != "none"
 
 
 def _module() -> Any:

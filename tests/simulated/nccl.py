@@ -3,9 +3,9 @@
 It keeps NCCL's rules. Operations of a communicator run in the order in which they were called, in a stream of its own
 that waits for the current one. A receive orders the current stream when it is waited for; it holds the host only where
 the wait has a time limit. Both ends must send and receive the same shapes and types, in the same order: a mismatch is a
-`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused. A sum that starts while one of another
-communicator may be under way is a `Fault`: where they start in the other order on another GPU, they may wait for each
-other. A stream or the host has to have waited for the first one.
+`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused. A sum or a receive that starts while a
+sum of another communicator may be under way is a `Fault`: where they start in the other order on another GPU, they may
+wait for each other. A stream or the host has to have waited for the first one. A send may start beside a sum.
 
 Memory that the communicator works on may be freed when the host knows that it is done.
 """
@@ -216,13 +216,17 @@ class Group:
             return self._stream.record_event()
 
     def _launch_sum(self, what: str, reads: list[Any], writes: list[Any]) -> Event:
-        current = MACHINE.current_stream(self._device.index)
         with MACHINE.lock:
-            last = _LAST_SUMS.setdefault(self._device.index, {})
-            if any(group is not self and not done.is_before(current) for group, done in last.items()):
-                raise MACHINE.fault(f"{what} of rank {self._rank} starts beside a sum of another communicator")
-            last[self] = done = self._launch(what, reads, writes)
+            self._require_no_sum_beside(what)
+            done = self._launch(what, reads, writes)
+            _LAST_SUMS.setdefault(self._device.index, {})[self] = done
             return done
+
+    def _require_no_sum_beside(self, what: str) -> None:
+        current = MACHINE.current_stream(self._device.index)
+        last = _LAST_SUMS.get(self._device.index, {})
+        if any(group is not self and not done.is_before(current) for group, done in last.items()):
+            raise MACHINE.fault(f"{what} of rank {self._rank} starts beside a sum of another communicator")
 
     def send(self, tensors: list[Any], peer: int, tag: int) -> Work:
         (tensor,) = map(self._require, tensors)
@@ -232,7 +236,9 @@ class Group:
 
     def recv(self, tensors: list[Any], peer: int, tag: int) -> Work:
         (tensor,) = map(self._require, tensors)
-        done = self._launch("recv", [], [tensor])
+        with MACHINE.lock:
+            self._require_no_sum_beside("recv")
+            done = self._launch("recv", [], [tensor])
         key = self._number(peer, self._rank)
         self._wire.connect()
         return Work(done, self._expect(tensor, lambda: self._wire.take(key)))

@@ -7,12 +7,14 @@ way, has the clocks). Memory knows the last operation that wrote it, and those t
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 import torch
@@ -194,6 +196,21 @@ class Usage:
     most_reserved: int = 0
 
 
+class Reserved:
+    """The bytes of device 0 that each of the processes reserves that are forked from this one."""
+
+    def __init__(self) -> None:
+        self._bytes = RawArray("q", 64)
+
+    def tell(self, nbytes: int) -> None:
+        self._bytes[os.getpid() % 64] = nbytes
+
+    @property
+    def elsewhere(self) -> int:
+        own = os.getpid() % 64
+        return sum(nbytes for slot, nbytes in enumerate(self._bytes) if slot != own)
+
+
 class Machine:
     """All simulated devices of this process."""
 
@@ -201,6 +218,8 @@ class Machine:
         self.lock = threading.RLock()
         self.count = 2
         self.limit_bytes = TOTAL_BYTES
+        self.shared: Reserved | None = None
+        """Where processes share the memory of device 0."""
         self.faults: list[Fault] = []
         self.trips = 0  # waits of the host for a device
         self.clocks = StreamSynchronizations()
@@ -409,12 +428,15 @@ class Machine:
         return self._usage.setdefault(index, Usage())
 
     def require_room(self, index: int, nbytes: int) -> None:
-        free = self.limit_bytes - self.usage(index).allocated
+        free = self.limit_bytes - self.usage(index).allocated - self._elsewhere(index)
         if nbytes > free:
             raise torch.OutOfMemoryError(
                 f"{KIND} out of memory. Tried to allocate {nbytes} bytes. Device {index} has {self.limit_bytes}, of "
                 f"which {free} are free."
             )
+
+    def _elsewhere(self, index: int) -> int:
+        return 0 if self.shared is None or index else self.shared.elsewhere
 
     def allocate(self, index: int, nbytes: int) -> Block:
         usage = self.usage(index)
@@ -424,6 +446,9 @@ class Machine:
             usage.peak = max(usage.peak, usage.allocated)
             usage.reserved = max(usage.reserved, usage.allocated)
             usage.most_reserved = max(usage.most_reserved, usage.reserved)
+            if usage.reserved > self.limit_bytes - self._elsewhere(index):
+                usage.reserved = usage.allocated  # torch gives back what it keeps before it fails
+            self._tell()
         return Block(index, nbytes, self.current_stream(index))
 
     def free(self, block: Block) -> None:
@@ -437,6 +462,11 @@ class Machine:
     def empty_cache(self) -> None:
         for usage in self._usage.values():
             usage.reserved = usage.allocated
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.shared is not None:
+            self.shared.tell(self.usage(0).reserved)
 
     def stats(self, index: int) -> dict[str, Any]:
         usage = self.usage(self.current_index() if index < 0 else index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -11,7 +12,20 @@ from alray.config.sections.choice import ByShape
 from alray.config.sections.section import PositiveFloat, PositiveInt, Section, describe, refusal
 
 Bundle = Annotated[dict[str, PositiveFloat], Field(min_length=1)]
-"""The request of one stage, by Ray's names: CPU, GPU, memory (in bytes) or a custom resource."""
+"""The request of one stage, by Ray's names: CPU, GPU (also NPU and HPU), memory (in bytes) or a custom resource."""
+
+ACCELERATORS = ("GPU", "HPU", "NPU")
+"""What Ray calls accelerators. Those of NVIDIA, AMD and Intel are its `GPU`."""
+
+
+def accelerator_of(bundle: Mapping[str, float]) -> str | None:
+    """What a bundle calls the accelerator that it asks for; None: it asks for none."""
+    return next((name for name in ACCELERATORS if name in bundle), None)
+
+
+def share_of(bundle: Mapping[str, float]) -> float:
+    """The accelerators that a bundle asks for; 1 where it does not say."""
+    return next((bundle[name] for name in ACCELERATORS if name in bundle), 1.0)
 
 
 def _per_stage(value: Any) -> Any:
@@ -83,7 +97,7 @@ class Resources(Section):
         return self._device_of(self.bundles(stage + 1)[stage])
 
     def _device_of(self, bundle: dict[str, float]) -> str:
-        return "cpu" if self.device == "auto" and "GPU" not in bundle else self.device
+        return "cpu" if self.device == "auto" and accelerator_of(bundle) is None else self.device
 
     def bundles(self, stages: int) -> list[dict[str, float]]:
         """Return the request of each of `stages` stages, in order."""

@@ -20,11 +20,11 @@ class EdgeKind(Enum):
 
 @dataclass(frozen=True)
 class DeviceLocation:
-    """The node of a stage, and the GPU that it computes on."""
+    """The node of a stage, and the GPU that it computes on and that NCCL knows."""
 
     node: str
     gpu: str | None = None
-    """The GPU on this node, by its number or name; None: a processor."""
+    """The GPU on this node, by its number or name; None: a processor, or an accelerator without NCCL."""
 
 
 def edge_kind(one: DeviceLocation, other: DeviceLocation) -> EdgeKind:

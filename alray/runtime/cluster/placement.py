@@ -21,6 +21,7 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from alray.config.sections.resources import ACCELERATORS
 from alray.core.compat import available_resources_per_node
 from alray.core.errors import StageError
 from alray.core.run_folder.store import is_marked
@@ -31,7 +32,7 @@ from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.local_ray.watch import is_lost
 
 if TYPE_CHECKING:
-    from alray.runtime.probe.device_speed import SpeedTest
+    from alray.runtime.probe.device_speed import Measured, SpeedTest
 
 _LOOKING_S = 2.0
 _LOOKING_AGAIN_S = 0.2
@@ -156,10 +157,10 @@ class Placement:
             with suppress(GetTimeoutError):
                 remove_placement_group(self.group)
 
-    def train_seconds(
+    def measured(
         self, speed_test: SpeedTest, stages: int, measured_on: str, note: Callable[[str], None]
-    ) -> list[float | None]:
-        """Seconds that the test takes in each bundle; None for the device that the costs were measured on.
+    ) -> list[Measured | None]:
+        """What the test finds in each bundle; None for the device that the costs were measured on.
 
         The bundles are those of `stages` stages, replica by replica. On each node one device of each kind is measured;
         nodes are measured at the same time.
@@ -171,35 +172,36 @@ class Placement:
         """
         first = {self._kind(index): index for index in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
-        first.pop((here, () if measured_on == "cpu" else ("GPU",)), None)
-        seconds: dict[_Kind, float | None] = {}
-        while left := [kind for kind in first if kind not in seconds]:
+        for name in [()] if measured_on == "cpu" else [(name,) for name in ACCELERATORS]:
+            first.pop((here, name), None)
+        found: dict[_Kind, Measured | None] = {}
+        while left := [kind for kind in first if kind not in found]:
             at_once = {node: (node, wants) for node, wants in left}  # one kind on each node
             running = {kind: self._begin(first[kind], speed_test, first[kind] % stages) for kind in at_once.values()}
             for kind, reference in running.items():
-                seconds[kind] = None
+                found[kind] = None
                 try:
-                    seconds[kind] = self._result(reference)
+                    found[kind] = self._result(reference)
                 except RayError as error:
                     note(
                         f"the speed of stage {first[kind] % stages}'s device could not be measured, and counts as 1: "
                         f"{reason_of(error)}"
                     )
-        return [seconds.get(self._kind(index)) for index in range(len(self.bundles))]
+        return [found.get(self._kind(index)) for index in range(len(self.bundles))]
 
     def _begin(self, index: int, speed_test: SpeedTest, stage: int) -> Any:
         """Start the test for a stage in bundle `index`; return Ray's reference to its result."""
         # The process ends with the task, or it would keep its memory of the stage's GPU. Ray does that by itself only
         # where the function asks for a GPU, not its options.
-        remote = ray.remote(max_calls=1)(_train_seconds).options(max_retries=0, **self.options(index))
+        remote = ray.remote(max_calls=1)(_measured).options(max_retries=0, **self.options(index))
         return remote.remote(replace(speed_test, stage=stage))
 
-    def _result(self, reference: Any) -> float:
+    def _result(self, reference: Any) -> Measured:
         """Wait for the result of a test, but not after a node has gone: Ray would look for another node for ever."""
         end_s = time.monotonic() + _TRIAL_S
         while not ray.wait([reference], timeout=_LOOKING_S)[0] and self.is_whole and time.monotonic() < end_s:
             pass
-        result: float = ray.get(reference, timeout=0)
+        result: Measured = ray.get(reference, timeout=0)
         return result
 
     def _kind(self, index: int) -> _Kind:
@@ -253,8 +255,8 @@ def _selectors(bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]
     return [dict(labels)] * len(bundles) if differ else None
 
 
-def _train_seconds(speed_test: SpeedTest) -> float:
-    return speed_test.train_seconds()
+def _measured(speed_test: SpeedTest) -> Measured:
+    return speed_test.measured()
 
 
 def ray_bundle(bundle: Bundle) -> Bundle:

@@ -33,7 +33,7 @@ class NodeFacts:
 
     host: str
     versions: dict[str, str | None]
-    """The versions of Python and of LIBRARIES; with GPUs also those of CUDA and NCCL in torch. None: missing."""
+    """The versions of Python and of LIBRARIES; with GPUs also those of what torch was built for. None: missing."""
     cpus: float
     gpus: float
     shared_memory_bytes: int
@@ -121,12 +121,15 @@ def _program_of_ray(arguments: Sequence[str]) -> str | None:
 
 
 def _gpu_libraries() -> dict[str, str | None]:
-    """The versions of CUDA and NCCL in this torch."""
+    """The versions of what this torch was built for: CUDA and NCCL, where it was built for no accelerator too."""
     import torch
 
-    from alray.core.accelerator import nccl_version
+    from alray.core.accelerator import has_nccl, kind, nccl_version
 
-    return {"cuda": torch.version.cuda, "nccl": nccl_version()}
+    if not has_nccl("auto"):
+        return {"xpu": torch.version.xpu} if kind() == "xpu" else {}
+    platform_ = {"rocm": torch.version.hip} if torch.version.hip else {"cuda": torch.version.cuda}
+    return {**platform_, "nccl": nccl_version()}
 
 
 def _ahead_s(actor: Any) -> float:

@@ -169,24 +169,30 @@ def at_hand(device: str) -> torch.device:
     return torch.device("cpu") if device == "cpu" or accelerator.available(device) is None else pick(device)
 
 
-def number_of_given(given: Sequence[str], visible: str | None) -> int:
+def number_of_given(given: Sequence[str], device: str) -> int:
     """Return the number of a given GPU among those that this process sees.
+
+    The processes of a node may see GPUs that were given to others, and the numbers of GPUs begin again on each node, so
+    neither the number of the stage nor 0 is right in general. Where the environment hides none, a process sees all GPUs
+    of its machine.
 
     Args:
         given: the GPUs that Ray reserved for this process, of which a stage takes the first.
-        visible: those that the environment shows (`alray.core.accelerator.visible`); None: the process sees all GPUs of
-            its machine. The processes of a node may see GPUs that were given to others, and the numbers of GPUs begin
-            again on each node, so neither the number of the stage nor 0 is right in general.
+        device: their kind, as for `pick`.
 
     Raises:
         PlanError: if the process does not see the GPU.
     """
+    variable = accelerator.shown_by(device)
+    visible = None if variable is None else os.environ.get(variable)
     seen = [str(number) for number in range(accelerator.count())] if visible is None else visible.split(",")
     if not given or given[0] not in seen:
         raise PlanError(
             f"Ray reserved the GPUs [{', '.join(given)}] for this stage, whose process sees [{', '.join(seen)}]",
             key="resources.per_stage",
-            hint="start Ray's nodes with the CUDA_VISIBLE_DEVICES that their GPUs have",
+            hint="start Ray's nodes with --num-gpus as many as they have"
+            if variable is None
+            else f"start Ray's nodes with the {variable} that their GPUs have",
         )
     return seen.index(given[0])
 

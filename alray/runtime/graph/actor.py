@@ -16,6 +16,7 @@ import ray
 import torch
 import torch.distributed as dist
 
+from alray.config.sections.resources import ACCELERATORS
 from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.run_folder.store import is_marked
@@ -49,13 +50,19 @@ def own_device(assignment: Assignment) -> torch.device:
     """The device of a stage in this process: the GPU that Ray reserved for it, or a CPU."""
     if assignment.device_kind == "cpu":
         return torch.device("cpu")
-    return devices.pick(assignment.device_kind, gpu=devices.number_of_given(given_gpus(), accelerator.visible()))
+    kind = assignment.device_kind
+    return devices.pick(kind, gpu=devices.number_of_given(given_gpus(), kind))
 
 
 def given_gpus() -> list[str]:
-    """The GPUs of this node that Ray reserved for this process, by number or name."""
-    given: list[str] = ray.get_runtime_context().get_accelerator_ids()["GPU"]
-    return given
+    """The accelerators of this node that Ray reserved for this process, by number or name."""
+    given: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
+    return next(filter(None, (given[name] for name in ACCELERATORS)), [])
+
+
+def gpu_for_nccl(assignment: Assignment) -> str | None:
+    """The GPU of a stage in this process, as `ActorLocation.gpu`."""
+    return given_gpus()[0] if accelerator.has_nccl(assignment.device_kind) else None
 
 
 class StageActor:
@@ -82,7 +89,7 @@ class StageActor:
             pid=os.getpid(),
             created_s=psutil.Process().create_time(),
             sees_run_dir=is_marked(self._assignment.run_dir, self._run_token),
-            gpu=None if self._assignment.device_kind == "cpu" else given_gpus()[0],
+            gpu=gpu_for_nccl(self._assignment),
             environment=self._environment(),
         )
 

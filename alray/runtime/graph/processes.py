@@ -46,7 +46,7 @@ class ActorLocation:
     created_s: float
     sees_run_dir: bool
     gpu: str | None = None
-    """The GPU of the node that it computes on, by number or name; None: a processor."""
+    """The GPU of the node that it computes on, by number or name; None: a processor, or an accelerator without NCCL."""
     environment: Mapping[str, Any] | None = None
     """What `alray.runtime.device.devices.environment` says there; None without such a device, which `start` tells."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from alray.config.sections.resources import share_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
@@ -22,7 +24,13 @@ of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. So this is a
 
 
 def stage_memory_limits(
-    spec: Spec, stages: int, replicas: int, device: torch.device, *, one_process: bool = False
+    spec: Spec,
+    stages: int,
+    replicas: int,
+    device: torch.device,
+    *,
+    one_process: bool = False,
+    found: Sequence[int | None] = (),
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
@@ -32,7 +40,8 @@ def stage_memory_limits(
     besides tensors.
 
     Args:
-        device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known.
+        device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
+        found: the memory of each stage's GPU where it was measured, as `StageDevices.memory_bytes`.
     """
     resources = spec.resources
     if resources.memory_bytes is not None:
@@ -44,8 +53,8 @@ def stage_memory_limits(
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
     if resources.resolved_device == "cpu":
         theirs = [machine_memory_bytes() // (stages * replicas)] * stages
-    elif device.type != "cpu":
-        theirs = _gpu_shares(spec, stages, replicas, one_process=one_process)
+    elif device.type != "cpu" or (found and None not in found):
+        theirs = _gpu_shares(spec, stages, replicas, one_process=one_process, found=found)
     elif None in requested:
         return ()
     else:
@@ -53,25 +62,31 @@ def stage_memory_limits(
     return tuple(share if own is None else int(own) for own, share in zip(requested, theirs, strict=False))
 
 
-def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool) -> list[int]:
-    """The GPUs of other nodes count as equal to the one here, and all as if this process had measured on them."""
+def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool, found: Sequence[int | None]) -> list[int]:
+    """GPUs that were not measured count as equal to the one here, and all as if this process had measured on them."""
     from alray.core.accelerator import least_memory_bytes  # imports torch
 
-    whole = least_memory_bytes() - _BESIDES_TENSORS_BYTES
+    sizes = [least_memory_bytes() if each is None else each for each in found or [None] * stages]
+    usable = [size - _BESIDES_TENSORS_BYTES for size in sizes]
     if one_process:
-        return [max(1, whole // (stages * replicas))] * stages
-    requested = [min(1.0, bundle.get("GPU", 1.0)) for bundle in spec.resources.bundles(stages)]
-    return [max(1, int(whole * share) - _BESIDES_TENSORS_BYTES) for share in requested]
+        return [max(1, whole // (stages * replicas)) for whole in usable]
+    requested = [min(1.0, share_of(bundle)) for bundle in spec.resources.bundles(stages)]
+    return [max(1, int(whole * share) - _BESIDES_TENSORS_BYTES) for whole, share in zip(usable, requested, strict=True)]
 
 
 def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool = False) -> tuple[StageMemory, ...]:
     """The parts of each stage that lie in the memory of its device."""
     resources = spec.resources
     kinds = [resources.device_of(stage) for stage in range(stages)]
+    if all(kind == "cpu" for kind in kinds):
+        return (ON_CPU,) * stages
+    from alray.core.accelerator import has_nccl  # imports torch
+
     # Ray gives them one GPU if they fit on it. NCCL connects stages with different GPUs.
     bundles = zip(resources.bundles(stages), kinds, strict=True)
-    requested = sum(bundle.get("GPU", 1.0) for bundle, kind in bundles if kind != "cpu") * replicas
-    on_gpu = IN_TURNS_ON_GPU if one_process else ON_SHARED_GPU if requested <= 1.0 else ON_OWN_GPU
+    requested = sum(share_of(bundle) for bundle, kind in bundles if kind != "cpu") * replicas
+    over_nccl = requested > 1.0 and has_nccl(resources.resolved_device)
+    on_gpu = IN_TURNS_ON_GPU if one_process else ON_OWN_GPU if over_nccl else ON_SHARED_GPU
     return tuple(ON_CPU if kind == "cpu" else on_gpu for kind in kinds)
 
 

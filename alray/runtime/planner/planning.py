@@ -16,6 +16,7 @@ from alray.config.sections.own_code import OBJECT, OwnCode
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
+from alray.core import accelerator
 from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.opening import check_pictures
@@ -413,7 +414,7 @@ class Planner:
             LinkCost(
                 link.latency_s,
                 max(link.up_s_per_byte, link.down_s_per_byte),
-                "gloo" if spec.resources.resolved_device == "cpu" else "nccl",
+                "nccl" if accelerator.has_nccl(spec.resources.resolved_device) else "gloo",
             ),
             ranks=replicas,
             seconds=all_reduce_class(spec.replicas.all_reduce, self.workload.code).seconds,
@@ -432,7 +433,9 @@ class Planner:
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
         costs = self.averaged(costs, replicas, found.replica_link)
-        limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
+        limits = stage_memory_limits(
+            spec, stages, replicas, self.workload.device, one_process=one_process, found=found.memory_bytes
+        )
         setting = self.placed(
             StepSetting(
                 schedule=spec.schedule,

@@ -62,7 +62,8 @@ def with_their_resources(spec: Spec) -> Spec:
         return spec
     on_gpu = spec.machines.described().kinds[0].accelerator
     wanted = {"CPU": 1.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}
-    resources = spec.resources.model_copy(update={"device": "cuda" if on_gpu else "cpu", "per_stage": wanted})
+    named = "cuda" if spec.resources.device in ("auto", "cpu") else spec.resources.device
+    resources = spec.resources.model_copy(update={"device": named if on_gpu else "cpu", "per_stage": wanted})
     return spec.model_copy(update={"resources": resources})
 
 

@@ -1,4 +1,4 @@
-"""How fast a device is for a network: the time of its components there, to compare with their time here."""
+"""What a device is for a network: the time of its components there, to compare with that here, and its memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from dataclasses import dataclass
 
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
+from alray.core import accelerator
 from alray.data.batches import Batch
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import Costs
 from alray.runtime.device import devices
 from alray.runtime.probe.measure import Surroundings, probe_costs
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a device was found to be."""
+
+    train_s: float
+    """Seconds of F, B and U of all components, one after another."""
+    memory_bytes: int | None
+    """The memory of an accelerator; None: a processor."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +36,22 @@ class SpeedTest:
     batch: Batch
     stage: int
 
-    def train_seconds(self) -> float:
-        """Seconds of F, B and U of all components, one after another, on this process's device.
+    def measured(self) -> Measured:
+        """This process's device.
 
         Raises RunError if a component fails, and PlanError if there is no such device.
         """
         spec = self.spec
+        device = devices.pick(spec.resources.device_of(self.stage))
         surroundings = Surroundings(
-            device=devices.pick(spec.resources.device_of(self.stage)),
+            device=device,
             threads=spec.resources.threads,
             deterministic=spec.run.deterministic,
             tf32=spec.resources.tf32,
         )
         network = Network(spec, sample=self.sample, classes=self.classes, load=self.code)
-        return train_seconds(probe_costs(network, self.batch, surroundings))
+        memory_bytes = accelerator.least_memory_bytes() if accelerator.is_accelerator(device) else None
+        return Measured(train_seconds(probe_costs(network, self.batch, surroundings)), memory_bytes)
 
 
 def train_seconds(costs: Costs) -> float:

@@ -17,7 +17,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from alray.core.accelerator import is_accelerator, use
+from alray.core.accelerator import has_nccl, is_accelerator, use
 from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 from alray.core.errors import ChannelError, RunError
 from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
@@ -111,10 +111,11 @@ class TrainerActor:
             "run_token": run_token,
             "trainer": ray.get_runtime_context().current_actor,
         }
+        backend = backend_of(self._bundle, assignments[0].device_kind)
         return TorchTrainer(
             train_worker,
             train_loop_config=config,
-            torch_config=StoreOnOneAddress(backend=backend_of(self._bundle), timeout_s=int(self._timeout_s)),
+            torch_config=StoreOnOneAddress(backend=backend, timeout_s=int(self._timeout_s)),
             scaling_config=ScalingConfig(
                 num_workers=len(assignments),
                 use_gpu=self._bundle.get("GPU", 0.0) > 0,
@@ -201,9 +202,10 @@ def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, ti
     dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
 
 
-def backend_of(bundle: dict[str, float]) -> Literal["nccl", "gloo"]:
-    """Return the backend with which such workers exchange gradients: NCCL refuses two of them on one GPU."""
-    return "nccl" if bundle.get("GPU", 0.0) >= 1.0 else "gloo"
+def backend_of(bundle: dict[str, float], device: str) -> Literal["nccl", "gloo"]:
+    """Return the backend with which workers on devices of this kind exchange gradients: NCCL refuses two of them on one
+    GPU."""
+    return "nccl" if bundle.get("GPU", 0.0) >= 1.0 and has_nccl(device) else "gloo"
 
 
 def train_worker(config: dict[str, Any]) -> None:

@@ -294,7 +294,7 @@ class RayEngine(ClusterEngine):
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
-        from alray.core.accelerator import kind
+        from alray.core.accelerator import kind, least_memory_bytes
         from alray.runtime.device.devices import at_hand
 
         wanted = self._spec.resources.resolved_device
@@ -319,11 +319,14 @@ class RayEngine(ClusterEngine):
             return found
         self._free_devices()
         here_s = train_seconds(costs)
-        seconds = placement.train_seconds(speed_test(), plan.stages, measured_on, note)
-        speeds = [1.0 if each is None else here_s / each for each in seconds]
-        # The replicas of a stage wait for the slowest of them.
+        devices = placement.measured(speed_test(), plan.stages, measured_on, note)
+        speeds = [1.0 if each is None else here_s / each.train_s for each in devices]
+        # The replicas of a stage wait for the slowest of them, and the smallest has to hold it.
         slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
-        return replace(found, stage_speed=rounded_speeds(slowest))
+        here_bytes = None if measured_on == "cpu" else least_memory_bytes()
+        sizes = [here_bytes if each is None else each.memory_bytes for each in devices]
+        smallest = tuple(min(filter(None, sizes[stage :: plan.stages]), default=None) for stage in range(plan.stages))
+        return replace(found, stage_speed=rounded_speeds(slowest), memory_bytes=smallest)
 
     def _free_devices(self) -> None:
         """Called before the devices of the placement are measured: nothing else may compute there."""

@@ -15,15 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
 
 from alray.core.run_folder.records import replace_file
 from alray.core.storage.location import Location
 from alray.models.component import Component, ProfiledPart
 from alray.runtime.stage.clock import TRAINING_ACTIONS, Clock
 
-_TRACED = ("cuda", "xpu")
-"""Accelerators whose work torch traces."""
 _QUIET = "5"  # Kineto otherwise reports its progress, and that a machine without a GPU has none
 
 
@@ -44,9 +42,8 @@ class Profiler:
         self._ranges = ranges
         self._trace = trace
         self._stages = stages
-        self._activities = [ProfilerActivity.CPU]
-        if device.type in _TRACED:
-            self._activities.append(getattr(ProfilerActivity, device.type.upper()))
+        of_device = getattr(ProfilerActivity, device.type.upper(), ProfilerActivity.PrivateUse1)
+        self._activities = {ProfilerActivity.CPU, of_device} & supported_activities()
         self._session: profile | None = None
         self._to_end: dict[range, int] = {}  # ranges that were opened, and how many stages have still to end them
 

@@ -32,10 +32,11 @@ class _BeforeActor(MetaPathFinder):
             report_faults(module.StageActor)
 
         def execute_on_one_gpu(module: Any) -> None:
-            from tests.gpu.one_gpu import share_the_gpu
+            from tests.gpu.one_gpu import share_the_gpus
 
             execute(module)
-            share_the_gpu(module)
+            os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # Ray shows one of those that it was told of
+            share_the_gpus(module)
 
         simulated = os.environ["ALRAY_TEST_DEVICE"] == "simulated"
         spec.loader.exec_module = execute_on_simulated if simulated else execute_on_one_gpu  # type: ignore[method-assign]

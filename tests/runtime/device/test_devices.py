@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from alray.core import accelerator
+from alray.config.sections.resources import accelerator_of
 from alray.core.errors import PlanError
 from alray.runtime.device import devices
 
@@ -35,6 +35,12 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     monkeypatch.setattr(torch.accelerator, "set_device_index", current.append)
     return current
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, visible: str | None) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
 
 def _that_no_driver_can_use(check_available: bool = False) -> torch.device | None:
@@ -78,9 +84,45 @@ def test_a_program_may_have_said_itself_what_is_rounded_to_tf32() -> None:
 def test_ray_hides_gpus_of_amd_by_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2")
-    assert accelerator.visible() == "0,1,2,3"
+    assert devices.number_of_given(["2"], "cuda") == 2
     monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert devices.number_of_given(["2"], accelerator.visible()) == 0
+    assert devices.number_of_given(["2"], "cuda") == 0
+
+
+@pytest.mark.parametrize(
+    ("resource", "device"), [("GPU", "cuda"), ("GPU", "cuda of AMD"), ("GPU", "xpu"), ("NPU", "npu"), ("HPU", "hpu")]
+)
+def test_ray_hides_each_kind_of_accelerator_by_the_variable_that_is_read(
+    monkeypatch: pytest.MonkeyPatch, resource: str, device: str
+) -> None:
+    """As the installed Ray hides them. Those that it hides of another kind do not matter."""
+    from ray._private import accelerators
+
+    managers = {
+        "cuda": accelerators.NvidiaGPUAcceleratorManager,
+        "cuda of AMD": accelerators.AMDGPUAcceleratorManager,
+        "xpu": accelerators.IntelGPUAcceleratorManager,
+        "npu": accelerators.NPUAcceleratorManager,
+        "hpu": accelerators.HPUAcceleratorManager,
+    }
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(torch.version, "hip", "7.0" if device == "cuda of AMD" else None)
+    for other, manager in managers.items():
+        manager.set_current_process_visible_accelerator_ids(["1"] if other == device else ["0"])
+    assert managers[device].get_resource_name() == resource == accelerator_of({"CPU": 1.0, resource: 1.0})
+    kind = device.partition(" ")[0]
+    assert devices.number_of_given(["1"], kind) == 0
+    with pytest.raises(PlanError, match="whose process sees") as raised:
+        devices.number_of_given(["0"], kind)
+    assert managers[device].get_visible_accelerator_ids_env_var() in str(raised.value.problems[0].hint)
+
+
+def test_of_an_accelerator_that_ray_does_not_hide_a_process_sees_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray was told of them by `--num-gpus`. It then hides GPUs of NVIDIA, which are not there."""
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    monkeypatch.delenv("ZE_AFFINITY_MASK", raising=False)
+    assert devices.number_of_given(["2"], "musa") == devices.number_of_given(["2"], "xpu") == 2
 
 
 def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,12 +215,16 @@ def test_a_device_that_torch_does_not_know() -> None:
         (["1"], None, 1),  # Ray was told to hide none
     ],
 )
-def test_the_gpu_that_ray_reserved(given: list[str], visible: str | None, number: int) -> None:
-    assert devices.number_of_given(given, visible) == number
+def test_the_gpu_that_ray_reserved(
+    monkeypatch: pytest.MonkeyPatch, given: list[str], visible: str | None, number: int
+) -> None:
+    shown(monkeypatch, visible)
+    assert devices.number_of_given(given, "cuda") == number
 
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize(("given", "visible"), [(["3"], "0,1"), (["3"], None), ([], "0")])
-def test_a_gpu_that_is_not_seen(given: list[str], visible: str | None) -> None:
+def test_a_gpu_that_is_not_seen(monkeypatch: pytest.MonkeyPatch, given: list[str], visible: str | None) -> None:
+    shown(monkeypatch, visible)
     with pytest.raises(PlanError, match="whose process sees"):
-        devices.number_of_given(given, visible)
+        devices.number_of_given(given, "cuda")

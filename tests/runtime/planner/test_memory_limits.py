@@ -77,6 +77,18 @@ def test_the_part_of_a_gpu_that_a_stage_has(
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
 
 
+def test_a_stage_on_a_smaller_gpu_of_another_node(
+    load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was measured there. A GPU that was not counts as the one here."""
+    monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
+    spec = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1}").spec
+    on_gpu = stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), found=(None, 24_000_000_000))
+    assert on_gpu == (78_000_000_000, 22_000_000_000)
+    assert stage_memory_limits(spec, 2, 1, CPU, found=(24_000_000_000,) * 2) == (22_000_000_000,) * 2
+    assert stage_memory_limits(spec, 2, 1, CPU, found=(None, 24_000_000_000)) == ()
+
+
 @pytest.mark.parametrize(
     ("resources", "replicas", "one_process", "expected"),
     [
@@ -97,6 +109,11 @@ def test_what_of_a_stage_lies_on_its_gpu(
 ) -> None:
     spec = load_small("pipeline.stages=2", f"resources.{resources}").spec
     assert stage_memories(spec, 2, replicas, one_process=one_process) == expected
+
+
+def test_messages_of_an_accelerator_without_nccl_wait_in_host_memory(load_small: Callable[..., Any]) -> None:
+    spec = load_small("pipeline.stages=2", "resources={device: xpu, per_stage: {GPU: 1}}").spec
+    assert stage_memories(spec, 2, 1) == (ON_SHARED_GPU, ON_SHARED_GPU)
 
 
 def test_a_first_mini_batch_on_a_gpu_may_take_long(make_planner: Callable[..., Any]) -> None:

@@ -72,6 +72,16 @@ def test_a_slow_device_gets_fewer_components(planned: Callable[..., Any]) -> Non
     ]
 
 
+def test_a_small_gpu_gets_fewer_components(planned: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equally fast: it was measured where the stage is, and so was its memory."""
+    planner, costs, plan = planned("resources.per_stage={CPU: 1, GPU: 1}")
+    monkeypatch.setattr("alray.runtime.planner.memory_limits._BESIDES_TENSORS_BYTES", 0)
+    assert list(plan.partition) == [2, 2, 2]
+    large, small = 10**9, plan.stage_plans[1].memory.total_bytes - 1
+    fitted = planner.fitted(plan, costs, Engine(StageDevices(memory_bytes=(large, small, large))), print)
+    assert fitted.partition[1] == 1
+
+
 def test_a_given_cut_stays_where_it_is(planned: Callable[..., Any]) -> None:
     planner, costs, plan = planned("pipeline.partition=[4,1,1]")
     found = StageDevices(stage_speed=(1.0, 0.4, 1.0))

@@ -94,7 +94,16 @@ def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:
     assert trainer.take().statuses[1].reports == (losses[2],)
 
 
-@pytest.mark.parametrize(("gpus", "backend"), [(None, "gloo"), (0.5, "gloo"), (1.0, "nccl")])
-def test_only_workers_with_a_gpu_each_use_nccl(gpus: float | None, backend: str) -> None:
-    """NCCL refuses two processes on one GPU."""
-    assert backend_of({"CPU": 1.0} if gpus is None else {"CPU": 1.0, "GPU": gpus}) == backend
+@pytest.mark.parametrize(
+    ("device", "gpus", "backend"),
+    [
+        ("auto", None, "gloo"),
+        ("cuda", 0.5, "gloo"),
+        ("cuda", 1.0, "nccl"),
+        ("auto", 1.0, "nccl"),
+        ("xpu", 1.0, "gloo"),
+    ],
+)
+def test_only_workers_with_a_gpu_of_nvidia_or_amd_each_use_nccl(device: str, gpus: float | None, backend: str) -> None:
+    """NCCL refuses two processes on one GPU, and knows no other accelerators."""
+    assert backend_of({"CPU": 1.0} if gpus is None else {"CPU": 1.0, "GPU": gpus}, device) == backend
