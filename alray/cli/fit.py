@@ -13,7 +13,7 @@ from alray.cli.terminal import terminal
 from alray.core.counting import counted
 from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
-from alray.report.text import seconds, share, size
+from alray.report.text import seconds, seconds_range, share, size
 
 if TYPE_CHECKING:
     from alray.runtime.planner.fitting import Fitting
@@ -78,6 +78,7 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     notes = [*found.refused]
     if found.machines is None:
         notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
+    notes.append("better: no other cut of the row is faster by more than this")
     notes.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
     if found.best is None:
         notes.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
@@ -91,6 +92,7 @@ def _table(found: Fitting) -> Table:
     in_parts = any(row.micro_batches > 1 for row in found.rows)
     factor, unit = (1e9, "GB") if min(found.devices) >= 1e9 else (1e6, "MB")
     parts = ("micro batches",) if in_parts else ()
+    ranged = ("range",) if any(row.predicted_step_range_s for row in found.rows) else ()
     rows = tuple(
         (
             unbroken(f"{'fits' if row.fits else 'no':4}  {row.schedule}"),
@@ -98,12 +100,27 @@ def _table(found: Fitting) -> Table:
             *((str(row.micro_batches),) if in_parts else ()),
             ", ".join(map(str, row.partition)),
             seconds(row.predicted_step_time_s),
+            *((seconds_range(row.predicted_step_range_s),) if ranged else ()),
+            share(row.gain),
             share(row.predicted_bubble),
             ", ".join(_digits(left / factor) for left in row.left_bytes),
         )
         for row in found.rows
     )
-    return Table((unbroken(f"{'':4}  schedule"), "stages", *parts, "cut", "step", "bubble", f"left, {unit}"), rows)
+    return Table(
+        (
+            unbroken(f"{'':4}  schedule"),
+            "stages",
+            *parts,
+            "cut",
+            "step",
+            *ranged,
+            "better",
+            "bubble",
+            f"left, {unit}",
+        ),
+        rows,
+    )
 
 
 def _digits(value: float) -> str:

@@ -16,7 +16,7 @@ from alray.report.definitions import definition
 from alray.report.lanes import View
 from alray.report.schedule_chart import chart_of
 from alray.report.table import Table
-from alray.report.text import seconds, share, size
+from alray.report.text import seconds, seconds_range, share, size
 
 NUM_DRAWN = 6
 """Mini-batches in the chart: enough to see the pipeline fill and reach its steady state."""
@@ -75,7 +75,10 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
         for schedule in dict.fromkeys(row.schedule for row in rows if SCHEDULES[row.schedule].gradient_delay)
     ]
     starred = "* the schedule and stages of this spec; " if own in rows else ""
-    notes.append(f"{starred}memory is that of the stage that needs the most")
+    notes.append(
+        f"{starred}better: no other cut of the row is faster by more than this; memory is that of the stage that needs "
+        "the most"
+    )
     table = page.table(_alternatives(rows, own))
     return "\n\n".join([f"{heading}\n{_basis(plan, page)}", table, "\n".join(map(page.sentence, notes))])
 
@@ -83,8 +86,20 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
 def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
     in_parts = any(row.micro_batches > 1 for row in rows)
     parts = ("micro batches",) if in_parts else ()
+    ranged = ("range",) if any(row.predicted_step_range_s for row in rows) else ()
     return Table(
-        (unbroken("  schedule"), "stages", "partition", *parts, "step", "bubble", "bound", "memory"),
+        (
+            unbroken("  schedule"),
+            "stages",
+            "partition",
+            *parts,
+            "step",
+            *ranged,
+            "better",
+            "bubble",
+            "bound",
+            "memory",
+        ),
         tuple(
             (
                 unbroken(f"{'*' if row == own else '':1} {row.schedule}"),
@@ -92,6 +107,8 @@ def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
                 ", ".join(map(str, row.partition)),
                 *((str(row.micro_batches),) if in_parts else ()),
                 seconds(row.predicted_step_time_s),
+                *((seconds_range(row.predicted_step_range_s),) if ranged else ()),
+                share(row.gain),
                 share(row.predicted_bubble),
                 seconds(row.bound_s),
                 size(max(row.peak_memory_bytes)),
@@ -143,8 +160,9 @@ def _figures(plan: Plan) -> list[tuple[str, str]]:
     step_s = plan.predicted_step_time_s
     if plan.predicted_step_range_s is not None:
         least_s, most_s = plan.predicted_step_range_s
-        texts = [seconds(each) for each in (least_s, most_s)]
-        known = f"{texts[0]} to {texts[1]} as far as is known" if texts[0] != texts[1] else "links decide it"
+        known = "links decide it"
+        if seconds(least_s) != seconds(most_s):
+            known = f"{seconds_range(plan.predicted_step_range_s)} as far as is known"
         estimated = f"; {known}"
     rows = [
         ("step", f"{seconds(step_s)} a mini-batch{estimated}"),

@@ -29,11 +29,13 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A place of a map: the fastest way there, and the fastest of the other family (local losses, or backpropagation).
+    """A place of a map: the fastest way there, and the fastest of the other family (local losses, or backpropagation),
+    or where all are of one family, of another kind (`kind_of`).
 
     Attributes:
         best, other: None where no such way fits.
         ratio: the time of the other over that of the best.
+        least_ratio: the same where what is known of the times of computations helps the other most.
     """
 
     devices: int
@@ -42,16 +44,20 @@ class Cell:
     best: Row | None
     other: Row | None
     ratio: float | None
+    least_ratio: float | None = None
 
     @property
     def is_close(self) -> bool:
         """Whether the two differ by less than the simulation can tell."""
-        return self.ratio is not None and self.ratio < CLOSE
+        return self.least_ratio is not None and self.least_ratio < CLOSE
 
     @property
     def advantage(self) -> float | None:
-        """The time of backpropagation over that of local losses (`Crossover.seconds`): above 1 these are faster."""
+        """The time of backpropagation over that of local losses (`Crossover.seconds`): above 1 these are faster. None
+        where both are of one family."""
         if self.best is None or self.ratio is None:
+            return None
+        if self.other is not None and self.best.way.local_losses == self.other.way.local_losses:
             return None
         return self.ratio if self.best.way.local_losses else 1.0 / self.ratio
 
@@ -62,10 +68,16 @@ def cell(
     """Which way is fastest on at most so many devices over this link. For the arguments see `Crossover.at`."""
     ranked = found.at(devices, link, memory, micro_batches=micro_batches)
     best = ranked[0] if ranked else None
-    others = (row for row in ranked if best is not None and row.way.local_losses != best.way.local_losses)
-    other = next(others, None)
-    ratio = None if best is None or other is None else found.seconds(other) / found.seconds(best)
-    return Cell(devices, link, memory, best, other, ratio)
+    other = next((row for row in ranked if best is not None and _rivals(found, best, row)), None)
+    ratios = [] if best is None or other is None else found.ratios(best, other)
+    return Cell(devices, link, memory, best, other, ratios[0] if ratios else None, min(ratios, default=None))
+
+
+def _rivals(found: Crossover, one: Row, other: Row) -> bool:
+    """Whether a place compares these two."""
+    if found.one_family:
+        return kind_of(one.way) != kind_of(other.way)
+    return one.way.local_losses != other.way.local_losses
 
 
 def cells(found: Crossover) -> list[Cell]:
@@ -99,29 +111,39 @@ def layout_of(way: Way) -> str:
 
 
 def changes(found: Crossover, at: Cell) -> str:
-    """What would let the other family win at a place, in a sentence."""
+    """What would let the other family win at a place, or another kind where there is one family, in a sentence."""
     if at.best is None:
         return "no way fits"
-    if at.advantage is None:
-        return "nothing: no way of the other family runs here"
-    than = "more" if at.best.way.local_losses else "less"
-    change = f"local losses take {than} than {at.advantage:.2f} times as many mini-batches as here or as long for each"
+    if at.ratio is None:
+        return f"nothing: no {'other way' if found.one_family else 'way of the other family'} runs here"
+    who, than, times = f"{kind_of(at.best.way)} takes", "more", at.ratio
+    if at.advantage is not None:
+        who, than, times = "local losses take", "more" if at.best.way.local_losses else "less", at.advantage
+    change = f"{who} {than} than {times:.2f} times as many mini-batches as here or as long for each"
     return "; or ".join([change, *_neighbours(found, at)])
 
 
 def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
-    """The nearest place in each direction of the axes where the other family wins."""
-    assert at.best is not None
-    family, axes = at.best.way.local_losses, found.axes
+    """The nearest place in each direction of the axes where one of the others wins."""
+    assert at.best is not None and at.other is not None
+    best, axes = at.best, found.axes
 
-    def turns(devices: int = at.devices, link: str = at.link, memory: int | None = at.memory) -> bool:
-        other = cell(found, devices, link, memory)
-        return other.best is not None and other.best.way.local_losses != family and not other.is_close
+    def turns(
+        devices: int = at.devices,
+        link: str = at.link,
+        memory: int | None = at.memory,
+        micro_batches: int | None = None,
+    ) -> bool:
+        other = cell(found, devices, link, memory, micro_batches)
+        return other.best is not None and _rivals(found, best, other.best) and not other.is_close
 
     for links in _both_ways(axes.links, at.link):
         yield from islice((f"over {each}" for each in links if turns(link=each)), 1)
     for several in _both_ways(axes.devices, at.devices):
         yield from islice((f"with {counted(each, 'device')}" for each in several if turns(devices=each)), 1)
+    cut = [row.way for row in (at.best, at.other) if SCHEDULES[row.way.schedule].cuts_mini_batches]
+    for parts in _both_ways(axes.micro_batches, cut[0].micro_batches) if cut else ():
+        yield from islice((f"with {each} micro-batches" for each in parts if turns(micro_batches=each)), 1)
     limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
     yield from islice((f"with {size(each)} a device" for each in limits if turns(memory=each)), 1)
 
@@ -140,9 +162,14 @@ def findings(found: Crossover) -> list[str]:
     close = sum(each.is_close for each in places)
     told = [f"Of {counted(wins.total(), 'place')} (devices by link) the fastest is {said}."]
     if close:
+        both = (
+            "the fastest way and the best of another kind" if found.one_family else "local losses and backpropagation"
+        )
+        low, high = found.contenders[0].alone.spread
+        known = "" if low == high else f", or would if all computations took {low:.2f} or {high:.2f} of their times"
         told.append(
-            f"In {counted(close, 'place')} local losses and backpropagation differ by less than "
-            f"{round(100 * (CLOSE - 1))} %, which a prediction cannot tell apart."
+            f"In {counted(close, 'place')} {both} differ by less than {round(100 * (CLOSE - 1))} %{known}, which a "
+            "prediction cannot tell apart."
         )
     told += [
         f"Gradients of {each.schedule} are an update late, so it trains other weights; its rho is {each.rho:.2f}, "
@@ -259,6 +286,8 @@ def ways(found: Crossover) -> list[dict[str, Any]]:
                 "partition": " ".join(map(str, row.partition)),
                 "step_s": row.step_s,
                 "least_step_s": row.least_s,
+                "low_step_s": row.range_s and row.range_s[0],
+                "high_step_s": row.range_s and row.range_s[1],
                 "memory_bytes": row.memory_bytes,
                 "sent_bytes": row.sent_bytes,
                 "steps": steps and steps.number,
@@ -290,7 +319,12 @@ def as_json(found: Crossover) -> dict[str, Any]:
                 "replicas": at.best and at.best.way.replicas,
                 "micro_batches": at.best and at.best.way.micro_batches,
                 "step_s": at.best and at.best.step_s,
+                "step_range_s": at.best and at.best.range_s,
                 "advantage_of_local_losses": at.advantage,
+                "other_method": at.other and at.other.way.method,
+                "other_schedule": at.other and at.other.way.schedule,
+                "times_as_long": at.ratio,
+                "close": at.is_close,
                 "changes": changes(found, at),
             }
             for at in cells(found)

@@ -77,8 +77,9 @@ class CrossoverReport:
 def over_links(found: Crossover) -> Exhibit:
     """Each place shows the fastest way to train on at most so many devices, if any two of them are connected by this
     link: method and schedule, stages and replicas, M micro-batches, and by how much it is faster than the best of the
-    other family (local losses, or backpropagation). A pale place is closer than a prediction can tell. The second map
-    shows the time of backpropagation over that of local losses, each by its fastest way there: above 1 local losses are
+    other family (local losses, or backpropagation), or where all are of one family, of another kind. A pale place is
+    closer than a prediction can tell, at one end of what is known of the times of computations. The second map shows
+    the time of backpropagation over that of local losses, each by its fastest way there: above 1 local losses are
     faster. Times are those to the target, so they count how many mini-batches each method takes; where that is not
     known, they are those of one mini-batch. Each stage of each replica has its own device. Source: simulations of all
     ways, of which those near the fastest have their best cut."""
@@ -88,7 +89,7 @@ def over_links(found: Crossover) -> Exhibit:
         "Devices and links",
         (
             _winners(found, "fastest_over_links", "The fastest way, over devices and links", places),
-            times_map(found.axes, every),
+            *(() if found.one_family else (times_map(found.axes, every),)),
         ),
         tuple(findings(found)),
     )
@@ -148,7 +149,7 @@ def rule(found: Crossover) -> Exhibit | None:
 
 def winners(found: Crossover) -> Exhibit:
     """The fastest way at each place of the first map, on so many stages and replicas with M micro-batches, how many
-    times as long the best of the other family takes (~: closer than a prediction can tell), and what would let that one
+    times as long the best of the others takes (~: closer than a prediction can tell), and what would let that one
     win: other numbers of mini-batches or times of a step, or the nearest place on an axis where it wins."""
     return Exhibit("What would change it", findings=refused(found), tables={"fastest": winners_table(found)})
 
@@ -229,7 +230,7 @@ def _winners_drawing(x: Scale, y: Scale, series: Sequence[Series]) -> dict[str, 
         "step": "step",
         "memory": "memory of the fullest device",
         "sent": "sent in a mini-batch",
-        "other": "best of the other family",
+        "other": "best of the others",
     }
     placed = {
         "x": x.options(),

@@ -21,6 +21,11 @@ def seconds(value: float | None) -> str:
     return f"{_digits(value * factor)} {unit}"
 
 
+def seconds_range(value: tuple[float, float] | None) -> str:
+    """The least and the most that a duration may be: 86.6 ms to 161 ms."""
+    return NOT_MEASURED if value is None else f"{seconds(value[0])} to {seconds(value[1])}"
+
+
 def milliseconds(value: float | None) -> str:
     """A duration in seconds as a bare number of milliseconds, for a column whose heading names the unit."""
     return NOT_MEASURED if value is None else _digits(value * 1e3)

@@ -115,6 +115,19 @@ def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path
     assert said.out.startswith("tiny: associated_learning, ")
     own, _ = [line for line in said.out.splitlines() if line.startswith("* ")]
     assert own.split()[1:3] == ["streamed", "2"]
+    assert all(0.0 <= row["gain"] < 1.0 for row in rows) and " better " in said.out
+
+
+def test_a_comparison_and_what_fits_say_how_sure_they_are(alray: Callable[..., Any], spec: Path) -> None:
+    words = (spec, COUNTED, "--on", "2xA100")
+    plan = alray("plan", *words, "pipeline.partition=auto", "--json").json
+    compared = alray("plan", *words, "--compare", "--json").json["comparisons"]
+    fitting = alray("fit", *words, "--json").json["rows"]
+    for rows in (compared, fitting):
+        (row,) = [row for row in rows if (row["schedule"], row["stages"]) == ("streamed", 2)]
+        assert row["predicted_step_range_s"] == pytest.approx(plan["predicted_step_range_s"])
+    for said in (alray("plan", *words, "--compare"), alray("fit", *words)):
+        assert " range " in said.out and " µs to " in said.out
 
 
 def test_slow_links_count_in_a_comparison(alray: Callable[..., Any], spec: Path) -> None:

@@ -90,8 +90,10 @@ def test_the_pages_of_studies_are_current() -> None:
     found = findings_page.findings(findings_page.SPECS, findings_page.REPORTS)
     for path, text in findings_page.pages(found).items():
         assert path.read_text(encoding="utf-8") == text
-    found = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS)
-    assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, published.section())
+    found, elsewhere = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS), published.section()
+    assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, elsewhere)
+    (counted,) = (line.split(" | ") for line in elsewhere.splitlines() if "that set no number**" in line)
+    assert f"nine in ten rows of published pipelines are predicted within {counted[4]} " in page("elsewhere.md")
 
 
 def test_the_words_and_factors_of_the_crossover_are_those_of_today() -> None:

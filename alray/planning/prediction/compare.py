@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from alray.core.errors import PlanError
+from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
@@ -30,12 +31,14 @@ class Alternative:
     bound_s: float | None = None
     peak_memory_bytes: tuple[int, ...] | None = None  # of each stage
     refused: str | None = None  # why it cannot run
+    predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
+    gain: float | None = field(default=None, compare=False)  # `BestCut.gain`
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def of_plan(cls, plan: Plan) -> Alternative:
+    def of_plan(cls, plan: Plan, gain: float | None = None) -> Alternative:
         """The row with the figures of a plan."""
         return cls(
             schedule=plan.schedule_name,
@@ -47,6 +50,8 @@ class Alternative:
             predicted_bubble=plan.predicted_bubble,
             bound_s=plan.bound_s,
             peak_memory_bytes=tuple(own.memory.total_bytes for own in plan.stage_plans),
+            predicted_step_range_s=plan.predicted_step_range_s,
+            gain=gain,
         )
 
 
@@ -106,7 +111,7 @@ def compare_plans(
             if micro_batches is not None and schedule.cuts_mini_batches:
                 parts = micro_batches
             try:
-                setting = StepSetting(
+                asked = StepSetting(
                     schedule=name,
                     costs=costs,
                     stages=count,
@@ -119,13 +124,14 @@ def compare_plans(
                     links=tuple(links_of(count)),
                     recomputes=recomputes,
                 )
+                setting = place(asked)
                 plan = make_plan(
-                    place(setting), "auto", method=method, steps_per_epoch=1, total_steps=None, evaluation_batches=0
+                    setting, "auto", method=method, steps_per_epoch=1, total_steps=None, evaluation_batches=0
                 )
             except PlanError as error:
                 rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))
             else:
-                rows.append(Alternative.of_plan(plan))
+                rows.append(Alternative.of_plan(plan, best_cut(setting).gain))
     return tuple(sorted(rows, key=_rank))
 
 

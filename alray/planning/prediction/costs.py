@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal
 
 
@@ -152,6 +154,15 @@ class Costs:
     def depths(self) -> tuple[int, ...]:
         """Depths of the routes of inference, shallowest first."""
         return tuple(index + 1 for index, component in enumerate(self.components) if component.ends_route)
+
+    def __hash__(self) -> int:
+        """Of a few fields: to hash all of hundreds of components takes longer than what is cached by them."""
+        return hash((self.source, self.batch_size, len(self.components), self.components[:1]))
+
+    @cached_property
+    def routes_above(self) -> tuple[int, ...]:
+        """How many routes of inference end at each component or above it."""
+        return tuple(accumulate(int(each.ends_route) for each in reversed(self.components)))[::-1]
 
     def up_s(self, end: ComponentCosts) -> float:
         """Seconds of a message with the outputs and labels of a mini-batch after this component, without its latency:

@@ -18,7 +18,7 @@ from alray.planning.prediction.best import best_cut, check_parts, fullest_stage,
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.make import edge_plans
+from alray.planning.prediction.make import edge_plans, step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut, partition_auto
 from alray.planning.prediction.predict import predict_step
@@ -31,7 +31,7 @@ REFERENCE = "backpropagation"
 CLOSE = 1.05
 """Ways whose times differ by less are close: of published pipelines that differ by more, the simulation puts 98 % of
 the pairs into the right order."""
-_NEAR = 1.1
+NEAR = 1.1
 """Ways that are slower than the fastest one by less get the search for the best cut; the first pass is off by less,
 but for a few."""
 
@@ -140,6 +140,7 @@ class Row:
         memory_bytes: of the stage that needs the most.
         over: whether a stage needs more than its own device has.
         sent_bytes: by all devices, for one mini-batch.
+        range_s: the step if all computations take the least, and the most, that they may; None: nothing is known.
     """
 
     way: Way
@@ -151,6 +152,7 @@ class Row:
     memory_bytes: int
     sent_bytes: float
     over: bool = False
+    range_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,20 @@ class Crossover:
         """What ways are compared by: the time to the target, or of one mini-batch where no steps are known."""
         steps = self.steps_of(row.way)
         return row.step_s * (1.0 if steps is None else steps.number)
+
+    def ratios(self, one: Row, other: Row) -> list[float]:
+        """How many times as long another way takes (`seconds`): as predicted, and at both ends of what is known of the
+        times of computations."""
+        ratio = self.seconds(other) / self.seconds(one)
+        if one.range_s is None or other.range_s is None:
+            return [ratio]
+        mini_batches = ratio * one.step_s / other.step_s
+        return [ratio, *(mini_batches * theirs / own for own, theirs in zip(one.range_s, other.range_s, strict=True))]
+
+    @cached_property
+    def one_family(self) -> bool:
+        """Whether all ways have local losses, or none has."""
+        return len({each.local_losses for each in self.contenders}) == 1
 
     def at(self, devices: int, link: str, memory: int | None = None, *, micro_batches: int | None = None) -> list[Row]:
         """The ways that so many devices can train in, the fastest first.
@@ -419,7 +435,7 @@ class _Search:
                 ranked = found.at(devices, link, memory, micro_batches=micro_batches)
                 for family in (True, False):
                     own = [row for row in ranked if row.way.local_losses == family]
-                    near |= {row for row in own if found.seconds(row) <= _NEAR * found.seconds(own[0])}
+                    near |= {row for row in own if found.seconds(row) <= NEAR * found.seconds(own[0])}
         return tuple(self._with_best_cut(row) if row in near else row for row in self._found)
 
     def _with_best_cut(self, row: Row) -> Row:
@@ -455,4 +471,5 @@ def _row(
         memory_bytes=max(needed),
         sent_bytes=way.replicas * between + averaged_share * averages,
         over=any(need > limit for need, limit in zip(needed, own, strict=False)),
+        range_s=step_range(setting, cut),
     )

@@ -29,7 +29,7 @@ def stage_durations(
     def total(seconds: Callable[[ComponentCosts], float]) -> list[float]:
         return _totals(costs, partition, speeds, seconds)
 
-    route = [component.route_s * _num_routes(components[index:]) for index, component in enumerate(components)]
+    route = [each.route_s * routes for each, routes in zip(components, costs.routes_above, strict=True)]
     ends = [components[own.stop - 1] for own in ranges[:-1]]
     up = [costs.up_s(end) - end.label_bytes * costs.edge_s_per_byte for end in ends]
     forward = total(lambda component: component.forward_s)
@@ -123,7 +123,7 @@ def evaluation_durations(setting: StepSetting, partition: Sequence[int]) -> Dura
     components = costs.components
     lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
     up = _sent(setting, [components[i].infer_bytes for i in lower])
-    down = _sent(setting, [components[i + 1].route_bytes * _num_routes(components[i + 1 :]) for i in lower])
+    down = _sent(setting, [components[i + 1].route_bytes * costs.routes_above[i + 1] for i in lower])
     whole = stage_durations(costs, partition, setting.stage_speed, setting.place)
     return replace(
         _over_links(whole, setting, up=up, labels=[], down=down),
@@ -176,11 +176,6 @@ def link_above(setting: StepSetting, virtual: int) -> Link:
         return Link(0.0, 0.0, 0.0)
     turned = upper == lower - 1
     return replace(link, up_s_per_byte=link.down_s_per_byte, down_s_per_byte=link.up_s_per_byte) if turned else link
-
-
-def _num_routes(components: Sequence[ComponentCosts]) -> int:
-    """How many routes of inference end at these components."""
-    return sum(component.ends_route for component in components)
 
 
 def _speeds(parts: int, stage_speed: Sequence[float], place: Place) -> list[float]:

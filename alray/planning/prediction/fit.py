@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
+from alray.planning.prediction.make import step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.predict import predict_step
+from alray.planning.prediction.search import near_cut
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import SCHEDULES
 
@@ -25,6 +27,8 @@ class Fit:
     left_bytes: tuple[int, ...]  # of each stage's device; below 0 where it is too small
     predicted_step_time_s: float
     predicted_bubble: float | None
+    predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
+    gain: float | None = None  # `BestCut.gain`; None where no cut fits
 
     @property
     def fits(self) -> bool:
@@ -41,19 +45,22 @@ class Fit:
         return {"fits": self.fits, **asdict(self)}
 
 
-def fit_of(setting: StepSetting) -> Fit:
+def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
     """How a setting fits.
 
     Args:
         setting: with a memory limit for each stage.
+        search: whether the best cut is searched; otherwise a cut near to it is taken that is found sooner.
 
     Raises:
         PlanError: where it has more parts than there are components.
     """
     check_parts(setting)
-    cut = nearest_to_fitting(setting)
-    if fullest_stage(setting, cut)[0] <= 1.0:
-        cut = best_cut(setting).cut
+    found = None if search or setting.num_parts == 1 else near_cut(setting)
+    nearest = nearest_to_fitting(setting) if found is None else found.cut
+    if found is None and fullest_stage(setting, nearest)[0] <= 1.0:
+        found = best_cut(setting)
+    cut = nearest if found is None else found.cut
     needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
     prediction = predict_step(setting, cut)
     return Fit(
@@ -66,4 +73,6 @@ def fit_of(setting: StepSetting) -> Fit:
         left_bytes=tuple(limit - need for limit, need in zip(setting.memory_limits, needed, strict=True)),
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
+        predicted_step_range_s=step_range(setting, cut),
+        gain=None if found is None else found.gain,
     )

@@ -76,13 +76,14 @@ def make_plan(
         links=setting.links,
         nodes=tuple(nodes),
         recomputes=setting.recomputes,
-        predicted_step_range_s=_range_s(setting, counts),
+        predicted_step_range_s=step_range(setting, counts),
         too_large=_too_large(setting, counts),
     )
 
 
-def _range_s(setting: StepSetting, counts: tuple[int, ...]) -> tuple[float, float] | None:
-    """The step of this cut if all computations take the least, and the most, that they may."""
+def step_range(setting: StepSetting, counts: Sequence[int]) -> tuple[float, float] | None:
+    """The seconds of a step of this cut if all computations take the least, and the most, that they may; None where
+    nothing is known of that."""
     low, high = setting.costs.spread
     if low == high:
         return None

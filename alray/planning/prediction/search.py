@@ -18,7 +18,7 @@ import numpy as np
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.durations import action_durations, computing_s
 from alray.planning.prediction.memory import memory_of
-from alray.planning.prediction.partition import Cut
+from alray.planning.prediction.partition import Cut, partition_auto
 from alray.planning.prediction.predict import program_of, simulated_batches
 from alray.planning.prediction.program import Floats
 from alray.planning.prediction.setting import StepSetting
@@ -58,6 +58,11 @@ class BestCut:
         """Whether no cut is better."""
         return self.step_s <= self.least_s * (1.0 + SAME)
 
+    @property
+    def gain(self) -> float:
+        """By which share of the least step the step is longer than that at most: no cut is better by more."""
+        return 0.0 if self.is_best or self.least_s <= 0 else self.step_s / self.least_s - 1.0
+
 
 def search_cut(setting: StepSetting, start: Cut, *, complete: bool = True) -> BestCut:
     """The cut with the shortest simulated step among those within the memory limits.
@@ -92,6 +97,16 @@ def search_cut(setting: StepSetting, start: Cut, *, complete: bool = True) -> Be
         else:
             together += 1
     return BestCut(*best, least_s=min(least_s, best[1]))
+
+
+def near_cut(setting: StepSetting) -> BestCut | None:
+    """The fastest of an even cut and of those that the bound of all cuts comes from, without a search; None where none
+    of them keeps within the memory limits. The setting has several parts."""
+    steps = _SimulatedSteps(setting)
+    even = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
+    cuts, least_s = least_step(setting, even, float(steps.of([even])[0]))
+    found = steps.shortest([even, *cuts])
+    return None if found is None else BestCut(*found, least_s=min(least_s, found[1]))
 
 
 def step_of(setting: StepSetting, cut: Cut) -> float:

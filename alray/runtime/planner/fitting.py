@@ -15,6 +15,7 @@ from alray.core.errors import AlrayError, RequestError
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.crossover import NEAR
 from alray.planning.prediction.fit import Fit, fit_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
@@ -156,7 +157,7 @@ def fit_spec(
         planner = open_planner(loaded, options, teller, without_data=True)
         teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
-        search = _LayoutSearch(source, overrides, sizes, planner, planner.costs(probe=probe), free)
+        search = _LayoutSearch(source, overrides, sizes, planner, planner.costs(probe=probe), free, teller)
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
@@ -209,20 +210,34 @@ class _LayoutSearch:
     planner: Planner
     costs: Costs
     free: frozenset[str]
+    teller: Teller
 
     def all(self) -> tuple[tuple[Fit, ...], tuple[str, ...]]:
-        """A row for each schedule on each number of stages, in order; and why others cannot run."""
-        rows, refused = [], []
-        for stages in self._stages():
+        """A row for each schedule on each number of stages, in order; and why others cannot run.
+
+        The best cut is searched for those that come near to the fastest one that fits.
+        """
+        rows: dict[tuple[Schedule, int], Fit] = {}
+        refused = []
+        every = self._stages()
+        for stages in every:
+            self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
                 try:
-                    rows.append(self._best(schedule, stages))
+                    rows[schedule, stages] = self._best(schedule, stages, search=False)
                 except AlrayError as error:
                     first = error.problems[0]
                     hint = f"; {first.hint}" if first.hint else ""
                     where = f"{schedule.name} on {counted(stages, 'stage')}"
                     refused.append(f"{where} cannot run: {first.message}{hint}")
-        return tuple(sorted(rows, key=lambda row: row.rank)), tuple(refused)
+        fastest_s = min((row.predicted_step_time_s for row in rows.values() if row.fits), default=0.0)
+        near = [
+            key for key, row in rows.items() if row.fits and row.gain and row.predicted_step_time_s <= NEAR * fastest_s
+        ]
+        for index, (schedule, stages) in enumerate(near):
+            self.teller.doing(f"searching the best cuts of the fastest, {index + 1} of {len(near)}")
+            rows[schedule, stages] = self._best(schedule, stages)
+        return tuple(sorted(rows.values(), key=lambda row: row.rank)), tuple(refused)
 
     def costs_of(self, row: Fit) -> Costs:
         """The costs of a row, with averages of its replicas."""
@@ -260,14 +275,14 @@ class _LayoutSearch:
             return [own] if own.only_layout.stages == stages else []
         return [each for each in schedules if each is own] or schedules[:1]
 
-    def _best(self, schedule: Schedule, stages: int) -> Fit:
+    def _best(self, schedule: Schedule, stages: int, *, search: bool = True) -> Fit:
         """The best number of micro-batches. More than `MOST_PER_STAGE` for each stage are tried only while nothing
-        fits. Raises AlrayError where the spec cannot run like this."""
+        fits. For `search` see `fit_of`. Raises AlrayError where the spec cannot run like this."""
         found: Fit | None = None
         for number in self._micro_batches(schedule, stages):
             if found is not None and found.fits and number is not None and number > MOST_PER_STAGE * stages:
                 break
-            row = fit_of(self._setting(schedule, stages, number))
+            row = fit_of(self._setting(schedule, stages, number), search=search)
             found = row if found is None else min(found, row, key=lambda each: each.rank)
         assert found is not None
         return found

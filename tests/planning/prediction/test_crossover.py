@@ -15,7 +15,8 @@ from alray.planning.prediction.costs import ComponentCosts, Costs, Link
 from alray.planning.prediction.crossover import Axes, Contender, Crossover, Steps, Way, map_crossover
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
-from alray.report.crossover import cell, changes, winners_table
+from alray.report.crossover import cell, changes, findings, kind_of, winners_table
+from alray.report.crossover_page import CrossoverReport
 
 AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
 SMALL = Axes((1, 2), (4,), ("host", "slow"))
@@ -25,10 +26,14 @@ SLOW = Link(0.0, 1e-4, 1e-4, buffer_bytes=2.0**50)
 COMPONENT = ComponentCosts("equal", 0.01, 0.02, 0.0, 0.01, 0.0, 100, 400, 400, 800, 64_000, 1000, 1000, 0, (4,))
 
 
-def contender(method: str, *, local_losses: bool, scale: float = 1.0) -> Contender:
-    """Eight equal components; a step on one device takes `scale` x 0.24 s, and messages on a host take no time."""
+def contender(
+    method: str, *, local_losses: bool, scale: float = 1.0, spread: tuple[float, float] = (1.0, 1.0)
+) -> Contender:
+    """Eight equal components; a step on one device takes `scale` x 0.24 s, and messages on a host take no time.
+    Averages of replicas take long, but on a host."""
     equal = replace(COMPONENT, forward_s=scale * COMPONENT.forward_s, backward_s=scale * COMPONENT.backward_s)
     alone = Costs("given", "cpu", 1, 64, (equal,) * 8, edge_latency_s=0.0, edge_s_per_byte=0.0, action_overhead_s=0.0)
+    alone = replace(alone, spread=spread)
 
     def setting(way: Way, link: str) -> StepSetting:
         share = replace(
@@ -39,7 +44,7 @@ def contender(method: str, *, local_losses: bool, scale: float = 1.0) -> Contend
                     each,
                     forward_s=each.forward_s / way.replicas,
                     backward_s=each.backward_s / way.replicas,
-                    reduce_s=1.0 if link == "slow" else 0.0,
+                    reduce_s=0.0 if link == "host" else 1.0,
                 )
                 for each in alone.components
             ),
@@ -62,10 +67,10 @@ def contender(method: str, *, local_losses: bool, scale: float = 1.0) -> Contend
 @pytest.fixture(scope="module")
 def crossed() -> Callable[..., Crossover]:
     @cache
-    def of(scale: float = 1.0, axes: Axes = AXES) -> Crossover:
+    def of(scale: float = 1.0, axes: Axes = AXES, spread: tuple[float, float] = (1.0, 1.0)) -> Crossover:
         both = (
-            contender("associated_learning", local_losses=True, scale=scale),
-            contender("backpropagation", local_losses=False),
+            contender("associated_learning", local_losses=True, scale=scale, spread=spread),
+            contender("backpropagation", local_losses=False, spread=spread),
         )
         return map_crossover(Crossover("tiny", {}, axes, both, {}, 64), doing=lambda what: None)
 
@@ -148,6 +153,39 @@ def test_a_slow_link_turns_to_local_losses_and_the_table_says_so(crossed: Callab
     assert fast.best is not None and not fast.best.way.local_losses
     assert slow.best is not None and slow.best.way.local_losses
     assert "over slow" in changes(found, fast) and "over host" in changes(found, slow)
+
+
+def test_a_place_is_close_where_other_costs_would_turn_it(crossed: Callable[..., Crossover]) -> None:
+    """Were computing a hundred times as fast, the messages of two stages would take longer than a device alone."""
+    sure, unsure = (cell(crossed(1.3, SMALL, spread), 2, "slow") for spread in ((1.0, 1.0), (0.01, 1.0)))
+    assert sure.ratio == unsure.ratio is not None
+    assert unsure.is_close and not sure.is_close
+    told = findings(crossed(1.3, SMALL, (0.01, 1.0)))
+    assert any("or would if all computations took 0.01 or 1.00 of their times" in each for each in told)
+
+
+def test_one_family_is_compared_by_its_kinds() -> None:
+    only = (contender("backpropagation", local_losses=False),)
+    found = map_crossover(Crossover("tiny", {}, AXES, only, {}, 64), doing=lambda what: None)
+    at = cell(found, 4, "slow")
+    assert at.best is not None and at.other is not None and at.ratio is not None
+    assert (kind_of(at.best.way), kind_of(at.other.way)) == ("BP 2bw", "BP zero_bubble")
+    assert at.ratio == pytest.approx(at.other.step_s / at.best.step_s) and at.advantage is None
+    assert changes(found, at).startswith(f"BP 2bw takes more than {at.ratio:.2f} times as many mini-batches as here")
+    assert changes(found, at).endswith("; or with 1 device")
+    assert "\nslow,4,BP 2bw,4,1,4," in winners_table(found).csv
+    assert "advantage_over_links" not in CrossoverReport(found).page()
+
+
+def test_other_micro_batches_turn_to_local_losses(crossed: Callable[..., Crossover]) -> None:
+    """1F1B of 4 micro-batches takes 1.25 times as long as of very many, and a step of local losses 1.15 times."""
+    found = crossed(1.15, Axes((2,), (4, 32), ("sums",)))
+    pipelines = {row.way.schedule for row in found.rows} - {"1f1b", "streamed"}
+    late = {("backpropagation", schedule, None): Steps(9000, "given") for schedule in pipelines}
+    usual = {(method, None, None): Steps(1000, "given") for method in ("backpropagation", "associated_learning")}
+    at = cell(replace(found, steps=usual | late), 2, "sums")
+    assert at.best is not None and (at.best.way.schedule, at.best.way.micro_batches) == ("1f1b", 32)
+    assert changes(replace(found, steps=usual | late), at).endswith("; or with 4 micro-batches")
 
 
 def test_the_committed_tables_have_the_words_of_today(crossed: Callable[..., Crossover]) -> None:
