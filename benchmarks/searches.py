@@ -3,7 +3,7 @@
     python -m benchmarks.searches
 
 Components have random times, 50 to 150 ms of a forward for a mini-batch and twice as much of a backward. Each search
-has a process of its own.
+has a process of its own. `alray fit` searches many layouts of equal components.
 """
 
 from __future__ import annotations
@@ -34,7 +34,35 @@ def main() -> None:
                 with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
                     searches.append(process.submit(search, name, components, stages).result())
                 print(searches[-1], flush=True)  # noqa: T201
-    write_results("searches", {"searches": searches})
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        fitted = process.submit(fit, *SIZES[0]).result()
+    print(fitted, flush=True)  # noqa: T201
+    write_results("searches", {"searches": searches, "fit": fitted})
+
+
+def fit(components: int, devices: int) -> dict[str, Any]:
+    """Processor seconds and peak memory of `alray fit` with DGL on so many A100, and how many layouts it shows."""
+    import alray
+
+    spec = {
+        "name": "many",
+        "data": {"source": "digits", "batch_size": 64},
+        "model": {"components": [{"block": "mlp", "widths": [64], "repeat": components}]},
+        "method": "decoupled_greedy",
+        "run": {"epochs": 1},
+    }
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    found = alray.search_layouts(spec, on=f"{devices}xA100", link="25GB/s", progress=False)
+    assert found.best is not None, "80 GB are enough"
+    return {
+        "components": components,
+        "devices": devices,
+        "layouts": len(found.rows),
+        "seconds": time.process_time() - began,
+        "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+        "within": found.best.gain,
+    }
 
 
 def search(name: str, components: int, stages: int) -> dict[str, Any]:

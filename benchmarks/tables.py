@@ -71,6 +71,14 @@ def searches(result: dict[str, Any]) -> list[str]:
             f"| {entry['components']:,} | {entry['stages']} | `{entry['schedule']}` | {entry['micro_batches']} "
             f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} | {100 * entry['within']:.2g} % |"
         )
+    fitted = result["fit"]
+    lines += [
+        "",
+        f"`alray fit` of DGL with {fitted['components']} components on {fitted['devices']} A100 showed "
+        f"{fitted['layouts']} layouts after **{fitted['seconds']:.0f}** processor seconds, with "
+        f"{fitted['megabytes']:.0f} MB, torch included. The fastest is at most {100 * fitted['within']:.2g} % from the "
+        "best cut.",
+    ]
     return [*lines, ""]
 
 
