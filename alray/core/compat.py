@@ -281,7 +281,12 @@ PRIVATE: dict[str, Private] = {
         "UntypedStorage",
         parts=("_cdata",),
         made=_called,
-        used_in=("models/imported/", "runtime/probe/", "runtime/stage/checkpoint.py"),
+        used_in=(
+            "models/imported/",
+            "runtime/probe/",
+            "runtime/stage/checkpoint.py",
+            "runtime/stage/work/backpropagation.py",
+        ),
         why="whether two tensors lie in the same memory",
     ),
     "operations": Private(

@@ -334,13 +334,11 @@ def _to_below(leaves: Tensors, chain: Sequence[Component]) -> Tensors:
     """
     if not leaves:
         return {}
-    kept = {
-        each.grad.untyped_storage().data_ptr() for own in chain for each in own.parameters() if each.grad is not None
-    }
+    kept = {each.grad.untyped_storage()._cdata for own in chain for each in own.parameters() if each.grad is not None}
     found = {}
     for name, leaf in leaves.items():
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        found[name] = gradient.clone() if gradient.untyped_storage().data_ptr() in kept else gradient
+        found[name] = gradient.clone() if gradient.untyped_storage()._cdata in kept else gradient
     return found
 
 
