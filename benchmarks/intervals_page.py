@@ -9,18 +9,19 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, geometric_mean, median
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alray.studies.confidence import Interval, Student
 from alray.studies.series import fitted
+from benchmarks.branches import LARGEST, OF_LOSS, RULES, SMALLEST, TOLERANCE, WINDOW, no_worse, samples_of
 from benchmarks.noise_scale import EVERY, OF_RUN, over_run
 
 DOCS = Path(__file__).parents[1] / "docs"
 MLPERF = DOCS / "published_runs" / "mlperf_batch_sizes.csv"
-STUDY = DOCS / "studies" / "batch_size" / "verdicts.json"
+STUDY = DOCS / "studies" / "batch_size"
 _SLIPS = {("cosmoflow", 32), ("gpt3", 3072)}
 """Another setting than at the other batch sizes; one run that is ten times the others. The file says so."""
 _LEAST = 4
@@ -93,27 +94,64 @@ def _fit(amounts: dict[int, float]) -> Fit | None:
     )
 
 
+def _of_study(claim: str = "Critical batch size") -> dict[str, dict[str, float]]:
+    """What the study says of each series, with the ends of its interval, in answer to the claim that begins so."""
+    answers = json.loads((STUDY / "verdicts.json").read_text(encoding="utf-8"))["verdicts"]
+    (compared,) = [each["compared"] for each in answers if each["claim"].startswith(claim)]
+    return {each["point"].removeprefix("variant="): each for each in compared}
+
+
+def _in_brackets(value: float, low: float, high: float) -> str:
+    return f"{value:,.0f} ({low:,.0f} to {high:,.0f})"
+
+
 def _noise_scales(noise: dict[str, Any]) -> Iterator[str]:
     """The rows of the table of noise scales, beside the critical batch sizes of the study."""
-    answers = json.loads(STUDY.read_text(encoding="utf-8"))["verdicts"]
-    (critical,) = [each["compared"] for each in answers if each["claim"].startswith("Critical batch size")]
-    of_study = {each["point"].removeprefix("variant="): each for each in critical}
+    of_study = _of_study()
     for name, found in noise.items():
         curve = of_study[name]
         runs = [list(steps.values()) for steps in found]
         first, last = ([scales[at] for scales in runs] for at in (0, -1))
         scales = [over_run(each, OF_RUN) for each in runs]
-        texts = [f"{fmean(each):,.0f} ({min(each):,.0f} to {max(each):,.0f})" for each in (first, last, scales)]
-        texts.append(f"{curve['value']:,.0f} ({curve['low']:,.0f} to {curve['high']:,.0f})")
+        texts = [_in_brackets(fmean(each), min(each), max(each)) for each in (first, last, scales)]
+        texts.append(_in_brackets(curve["value"], curve["low"], curve["high"]))
         yield f"| {name} | {' | '.join(texts)} | {fmean(scales) / curve['value']:.2f} |"
 
 
-def page(coverage: dict[str, Any], noise: dict[str, Any]) -> str:
+def _of_branches(branches: dict[str, Any]) -> Iterator[str]:
+    """The rows of the table of branches, beside the critical batch sizes of the study."""
+    of_study, trained = _of_study(), _samples_of_study()
+    for name, found in branches.items():
+        curve, share = of_study[name], sum(map(samples_of, found)) / trained[name]
+        for rule in RULES:
+            sizes = [
+                [no_worse({int(at): loss for at, loss in each["losses"][rule].items()}) for each in of] for of in found
+            ]
+            of_seeds = [geometric_mean(each) for each in sizes]
+            columns = [geometric_mean(each) for each in zip(*sizes, strict=True)]
+            texts = [f"{each:,.0f}" for each in columns]
+            texts.append(_in_brackets(geometric_mean(of_seeds), min(of_seeds), max(of_seeds)))
+            texts.append(_in_brackets(curve["value"], curve["low"], curve["high"]))
+            ratio = geometric_mean(of_seeds) / curve["value"]
+            yield f"| {name} | {rule} | {' | '.join(texts)} | {ratio:.2f} | {share:.1%} |"
+
+
+def _samples_of_study() -> dict[str, float]:
+    """The samples that all trials of each series of the study trained."""
+    found: dict[str, float] = defaultdict(float)
+    with (STUDY / "tables" / "trials.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row["variant"]] += float(row["steps"]) * int(row["data.batch_size"])
+    return found
+
+
+def page(coverage: dict[str, Any], noise: dict[str, Any], branches: dict[str, Any]) -> str:
     """The page's text.
 
     Args:
         coverage: of `benchmarks.coverage`, by kind.
         noise: of `benchmarks.noise_scale`.
+        branches: of `benchmarks.branches`.
     """
     rows = [
         f"| {words} | {coverage[kind]['studies']:,} | {coverage[kind]['coverage']:.0%} |"
@@ -129,12 +167,15 @@ def page(coverage: dict[str, Any], noise: dict[str, Any]) -> str:
         sizes = f"{len(fit.sizes)} ({fit.sizes[0]:,} to {fit.sizes[-1]:,})"
         errors = " | ".join(f"{each:.1%}" for each in (fit.scatter, fit.left_out, fit.constant))
         lines.append(f"| {name} | {sizes} | {fit.critical:,.0f} ({low} to {high}) | {errors} |")
+    powers = _of_study("Power of the batch size")
+    growths = " and ".join(f"the power {powers[name]['value']:.2f} ({name})" for name in branches)
+    points = [each["samples"] for each in next(iter(branches.values()))[0]]
     better = sum(fit.left_out < fit.constant for fit in bent)
     return f"""\
 # How far intervals can be relied on
 
-Written by `make publish` from what `python -m benchmarks.coverage` and `python -m benchmarks.noise_scale` measure, and
-from `docs/published_runs/mlperf_batch_sizes.csv`.
+Written by `make publish` from what `python -m benchmarks.coverage`, `python -m benchmarks.noise_scale` and `python -m
+benchmarks.branches` measure, and from `docs/published_runs/mlperf_batch_sizes.csv`.
 
 ## How often they contain the truth
 
@@ -181,4 +222,25 @@ differ.
 | run | after {EVERY} mini-batches | last before the target | over the run | critical batch size | ratio |
 |---|---|---|---|---|---|
 {chr(10).join(_noise_scales(noise))}
+
+## Whether branches of one run show it
+
+At {len(points)} points of a run with mini-batches of {SMALLEST} samples, copies of it go on with larger ones, each for
+{WINDOW:,} samples. The critical batch size there is the largest one whose loss is at most {TOLERANCE} above that of
+every smaller one (Merrill et al. 2025, arXiv 2505.23971, section 3.1). As there, the loss is a moving average; here it
+is that of {OF_LOSS:,} samples of the training set. Batch sizes double up to {LARGEST:,}, and end at the first that is
+worse. The rate grows with the batch size, or with its square root: the paper has the first for SGD, and the second for
+Adam.
+
+The runs have the settings that were the best of [batch_size](studies/batch_size/README.md) for {SMALLEST} samples; the
+search of them is not counted here. Each figure is a geometric mean over three seeds; in brackets are the lowest and the
+highest of them. The ratio is that of the mean over the points to the critical batch size of the study. The last column
+has the samples of all runs and branches, by both rules, as a share of those that the study trained.
+
+In the study the best rate grows as {growths} of the batch size.
+Where a rule lets it grow faster, the rate fails before the batch size does.
+
+| run | rate | {" | ".join(f"after {at:,} samples" for at in points)} | mean | critical batch size | ratio | samples |
+|---|---|{"---|" * len(points)}---|---|---|---|
+{chr(10).join(_of_branches(branches))}
 """

@@ -43,6 +43,7 @@ PUBLISHED = {
     "accuracy",
     "all_reduce",
     "alpha",
+    "branches",
     "coverage",
     "exported",
     "gpu",
@@ -148,7 +149,7 @@ def pages(results: Path) -> dict[str, str]:
         "accuracy.md": accuracy_page.page(read(results, "accuracy")),
         "all_reduce.md": all_reduce_page.page(read(results, "all_reduce")),
         "gpu_measured.md": gpu_page.page(read(results, "gpu")),
-        "intervals.md": intervals_page.page(read(results, "coverage"), read(results, "noise_scale")),
+        "intervals.md": intervals_page.page(*(read(results, name) for name in ("coverage", "noise_scale", "branches"))),
         "models.md": models_page.page(
             read(results, "models"), read(results, "exported"), list(read(results, "huggingface").values())
         ),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from alray.studies.series import BatchSizeSeries, critical_batch_size
+from benchmarks.branches import WINDOW, no_worse, samples_of, smoothed
 from benchmarks.coverage import coverage
 from benchmarks.intervals_page import fits
 from benchmarks.noise_scale import noise_scale, over_run
@@ -51,3 +52,13 @@ def test_the_noise_scale_of_a_noisy_quadratic_is_its_critical_batch_size() -> No
     gradients = at + spread * generator.standard_normal((128, 400))
     scale = noise_scale(torch.from_numpy(gradients), 64)
     assert scale == pytest.approx(200.0, rel=0.05) and over_run([scale] * 5, 128) == pytest.approx(scale)
+
+
+def test_the_critical_batch_size_of_branches_is_the_last_that_is_no_worse_than_any_smaller_one() -> None:
+    """Losses within the tolerance of their neighbours alone add up, and what follows a worse one is luck."""
+    losses = {32: 0.400, 64: 0.395, 128: 0.404, 256: 0.409, 512: 0.390}
+    assert no_worse(losses) == 128 and no_worse({32: 0.4, 64: None, 128: 0.4}) == 32
+    assert no_worse(dict.fromkeys(losses, 0.4)) == 512
+    assert smoothed(iter([0.8, 0.4, 0.4])) == pytest.approx(0.5)
+    found = [{"samples": 5_000, "losses": {"linear": {32: 0.4, 64: 0.5}, "square root": {32: 0.4, 64: 0.4, 128: 0.5}}}]
+    assert samples_of(found) == 5_000 + 4 * WINDOW
