@@ -158,7 +158,7 @@ page has MLP-2, MLP-6 and MLP-8, ResNet-4 and ResNet-10, GPT-4 and GPT-8, and on
 **The rule.** In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S
 stages; the time of these S - 1 is its bubble, in which stages wait. So streaming is faster where
 
-alpha x rho < 1 + (S - 1) / M
+    alpha x rho < 1 + (S - 1) / M
 
 alpha is the step, the time of a mini-batch, of the method on one device over that of backpropagation; rho is its
 mini-batches to the target over those of backpropagation. 1F1B needs M >= S, so the limit is below 2. It is highest with
