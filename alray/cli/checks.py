@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -42,7 +42,7 @@ def findings() -> Iterator[CheckResult]:
         vision = torchvision_fits(vision)
     yield vision
     if torch.state != "fault":
-        yield private_parts()
+        yield private_parts(besides=("torchvision",) if vision.state == "fault" else ())
     yield processors()
     yield memory()
     yield shared_memory()
@@ -102,9 +102,13 @@ def torchvision_fits(found: CheckResult) -> CheckResult:
     return CheckResult("torchvision", "ok", f"{found.message}, fits torch {torch.__version__}")
 
 
-def private_parts() -> CheckResult:
-    """Whether the installed libraries have the private parts that alray uses (`alray.core.compat`)."""
-    found = list(lacking())
+def private_parts(besides: Collection[str] = ()) -> CheckResult:
+    """Whether the installed libraries have the private parts that alray uses (`alray.core.compat`).
+
+    Args:
+        besides: libraries that another check finds at fault.
+    """
+    found = list(lacking(besides))
     if not found:
         return CheckResult("private parts", "ok", f"all {len(PRIVATE)} that alray uses are there")
     what = "; ".join(f"{message} ({private.why})" for private, message in found)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.metadata import requires, version
 from operator import attrgetter
@@ -58,7 +58,8 @@ class Private:
             for part in self.parts:
                 attrgetter(part)(of)
             given = inspect.signature(found).parameters if self.parameters else {}
-        except (ImportError, AttributeError, TypeError, ValueError) as error:
+        # A library that does not fit to another one ends its own import with a RuntimeError.
+        except (ImportError, AttributeError, TypeError, ValueError, RuntimeError, OSError) as error:
             raise self._lacking(str(error)) from error
         if missing := [each for each in self.parameters if each not in given]:
             raise self._lacking(f"it takes no argument `{missing[0]}`")
@@ -347,11 +348,15 @@ def __getattr__(name: str) -> Any:
     return PRIVATE[name].load()
 
 
-def lacking() -> Iterator[tuple[Private, str]]:
+def lacking(besides: Collection[str] = ()) -> Iterator[tuple[Private, str]]:
     """Each private part that the installed versions lack, and what is wrong. That of NCCL is left out where torch has
-    none, and those of a library that is not installed."""
+    none, and those of a library that is not installed.
+
+    Args:
+        besides: libraries that are not looked at.
+    """
     for name, private in PRIVATE.items():
-        if importlib.util.find_spec(private.library) is None:
+        if private.library in besides or importlib.util.find_spec(private.library) is None:
             continue
         if name == "ProcessGroupNCCL" and not importlib.import_module("torch.distributed").is_nccl_available():
             continue

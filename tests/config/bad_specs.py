@@ -206,6 +206,8 @@ BAD_SPECS = (
     bad("11 resources.per_stage", resources="{per_stage: [{CPU: 1}]}"),
     bad("11 resources.stage_speed", resources="{stage_speed: [1.0, 0.5, 1.0]}"),
     bad("11 resources.device", resources="{device: cuda, per_stage: [{GPU: 1}, {CPU: 1}]}"),
+    bad("11 resources.device", resources="{device: cuda, per_stage: {NPU: 1}}"),
+    bad("11 resources.device", resources="{device: xpu, per_stage: {HPU: 1}}"),
     bad("9 pipeline.stages", pipeline="{stages: 100000000000}", resources="{device: cuda, per_stage: {GPU: 1}}"),
     bad("10 run.precision", run="{epochs: 1, precision: bfloat16}"),
     bad("10 run.trackers[0].kind", run="{epochs: 1, trackers: [mlfow]}"),

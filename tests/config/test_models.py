@@ -140,7 +140,7 @@ def test_bundles_given_for_each_stage() -> None:
 
 @pytest.mark.parametrize("resource", ["GPU", "NPU", "HPU"])
 def test_a_stage_asks_for_an_accelerator_by_rays_name(resource: str) -> None:
-    of_torch = "hpu" if resource == "HPU" else "xpu"
+    of_torch = "xpu" if resource == "GPU" else resource.lower()
     spec = spec_with(resources={"device": of_torch, "per_stage": {"CPU": 1, resource: 1}})
     assert spec.resources.device_of(0) == of_torch
     assert Resources.model_validate({"per_stage": {resource: 1}}).resolved_device == "auto"

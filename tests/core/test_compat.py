@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,16 +38,30 @@ def test_no_other_private_name_of_a_library_is_used() -> None:
 def test_each_is_used_where_it_says(key: str) -> None:
     private = PRIVATE[key]
     words = [key, *private.parts] if private.made is None else [part.split(".")[-1] for part in private.parts]
+    whole = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, words))})(?!\w)")
     assert private.used_in
     for place in private.used_in:
         files = [PACKAGE / place] if place.endswith(".py") else list((PACKAGE / place).rglob("*.py"))
-        assert any(word in file.read_text(encoding="utf-8") for file in files for word in words), place
+        assert any(whole.search(file.read_text(encoding="utf-8")) for file in files), place
 
 
 def test_an_attribute_that_a_new_version_lacks_is_named() -> None:
     private = Private("torch.nn", "LSTM", parts=("_flat_weights", "_gone"), made=lambda kind: kind(1, 1))
     with pytest.raises(RequestError, match=r"^torch .* has no `torch.nn.LSTM` as alray needs it: .*`?_gone"):
         private.load()
+
+
+def test_a_library_that_does_not_load_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a torchvision that does not fit to torch."""
+
+    def raises(kind: object) -> object:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setitem(PRIVATE, "broken", Private("torch.nn", "Module", parts=("x",), made=raises))
+    assert [message for _, message in lacking()] == [
+        next(message for private, message in lacking() if private.made is raises)
+    ]
+    assert list(lacking(besides=("torch",))) == []
 
 
 def _names(private: Private) -> Iterator[str]:

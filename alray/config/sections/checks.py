@@ -9,7 +9,7 @@ from alray.config.sections.data import SOURCES
 from alray.config.sections.kind import Finding, parts_of
 from alray.config.sections.method import METHODS
 from alray.config.sections.own_code import OwnCode
-from alray.config.sections.resources import ACCELERATORS, accelerator_of
+from alray.config.sections.resources import ACCELERATORS
 from alray.config.sections.run import LENGTHS
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -314,10 +314,10 @@ def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
     if spec.resources.device in ("auto", "cpu"):
         return
     # One where all are alike: how many stages a network can have is not known yet, and a spec may ask for any number.
+    name = spec.resources.device.upper()
+    name = name if name in ACCELERATORS else "GPU"
     for stage, bundle in enumerate(spec.resources.bundles(1)):
-        if accelerator_of(bundle) is None:
-            name = spec.resources.device.upper()
-            name = name if name in ACCELERATORS else "GPU"
+        if name not in bundle:
             yield (
                 ("resources", "device"),
                 f"stage {stage} is to compute on {spec.resources.device}, but asks for no {name}",
