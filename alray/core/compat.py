@@ -227,6 +227,12 @@ PRIVATE: dict[str, Private] = {
         used_in=("models/split_backward.py",),
         why="whether a backward pass is the one that is split, or another one within it",
     ),
+    "will_engine_execute_node": Private(
+        "torch._C",
+        "_will_engine_execute_node",
+        used_in=("models/split_backward.py",),
+        why="whether a pass within the one that is split asks for the gradient of a weight",
+    ),
     "ProcessGroupNCCL": Private(
         "torch.distributed",
         "ProcessGroupNCCL",
@@ -286,7 +292,7 @@ PRIVATE: dict[str, Private] = {
             "models/imported/",
             "runtime/probe/",
             "runtime/stage/checkpoint.py",
-            "runtime/stage/work/backpropagation.py",
+            "models/gradients.py",
         ),
         why="whether two tensors lie in the same memory",
     ),

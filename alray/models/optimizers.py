@@ -23,6 +23,7 @@ from alray.core.accelerator import is_accelerator
 from alray.core.compat import tree_map
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.models.delayed_weights import DelayedWeights
+from alray.models.gradients import separate_gradients
 
 
 class Role(NamedTuple):
@@ -94,6 +95,7 @@ class Accumulation:
         """
         if self.mini_batches == 1:
             return True
+        separate_gradients(self._parameters)
         for index, parameter in enumerate(self._parameters):
             gradient, parameter.grad = parameter.grad, None
             if gradient is None:
@@ -234,6 +236,7 @@ class ComponentOptimizer:
     def _update(self, lr: float) -> None:
         if self.clip_norm is not None:
             for together in self._clipped:
+                separate_gradients(together)
                 nn.utils.clip_grad_norm_(together, self.clip_norm, foreach=False)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:

@@ -14,7 +14,8 @@ g [n, out] of x W^T + b: the gradient of x is g W, that of W is g^T x, and that 
 A block may take part in the backward pass itself: it may compute a forward again, or take gradients within its forward.
 So each of these layers stays an operation of autograd that saves its input and has gradients for all that it is given.
 It leaves weights for later only in the pass that is split: not in one within a forward, nor in one within that pass.
-A weight that has hooks, or that something else uses too, has its gradient in the first part.
+A weight that has hooks, or that something else uses too, has its gradient in the first part. In mixed precision the
+gradient of one that something else uses too may differ in its last bit: its parts are added in float32, not in bf16.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn import functional
 
-from alray.core.compat import are_functorch_transforms_active, current_graph_task_id
+from alray.core.compat import are_functorch_transforms_active, current_graph_task_id, will_engine_execute_node
 
 Gradients = list[tuple[nn.Parameter, torch.Tensor]]
 
@@ -137,6 +138,8 @@ class SplitBackward:
         """
         if self._deferring is None or parameter in self._used_elsewhere:
             return None
+        if current_graph_task_id() != self._pass and _is_asked_for(parameter):
+            return None
         self._deferring.came(parameter, gradient)
         return None if gradient is None else torch.zeros_like(gradient)
 
@@ -144,7 +147,10 @@ class SplitBackward:
 def splits(module: nn.Module) -> bool:
     """Whether some of a module's weights can wait: it has a linear or convolutional layer that computes what torch's
     does."""
-    return any(isinstance(layer, _TYPES) and _is_plain(layer) for layer in module.modules())
+    return any(
+        isinstance(layer, _TYPES) and _is_plain(layer) and _can_wait(layer.weight, layer.bias)
+        for layer in module.modules()
+    )
 
 
 class _Watch(partial[torch.Tensor | None]):
@@ -188,6 +194,10 @@ class LaterWeights:
         # What is noted may lie in the memory of another gradient, and in other strides.
         self._arrived.append((parameter, None if gradient is None else _laid_as(parameter, gradient)))
 
+    def gradients(self) -> list[torch.Tensor]:
+        """Those of the outputs of layers, from which gradients of weights will be computed."""
+        return [each.gradient for each in self._arrived if isinstance(each, _Noted)]
+
     @torch.no_grad()
     def compute(self, of: Iterable[nn.Parameter] | None = None) -> None:
         """Compute the gradients that were left out, and add them to those of earlier micro-batches.
@@ -221,6 +231,15 @@ class LaterWeights:
             else:
                 parameter.grad.add_(total)
         assert not sums, "the pass came to a layer and not to its weight"
+
+
+def _is_asked_for(parameter: nn.Parameter) -> bool:
+    """Whether the pass that runs now is one of `torch.autograd.grad` that asks for this parameter's gradient."""
+    try:
+        will_engine_execute_node(get_gradient_edge(parameter).node)
+    except RuntimeError:  # torch's answer for a leaf that such a pass asks for
+        return True
+    return False
 
 
 def _parameter_of(arrived: _Noted | tuple[nn.Parameter, torch.Tensor | None]) -> nn.Parameter:

@@ -14,8 +14,8 @@ from torch import nn
 
 import alray
 from alray.config.loading.yaml_text import write_yaml
-from alray.config.study.load import LoadedStudy, load_study
 from alray.config.objects import Objects
+from alray.config.study.load import LoadedStudy, load_study
 from alray.core.errors import CheckpointError, RequestError, SpecError
 from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
@@ -85,7 +85,9 @@ def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(with
     ):
         with pytest.raises(RequestError, match=said):
             study._of.require_same_objects(alray.load_study("out", **wrong).objects, notes.append)
-    study._of.require_same_objects(Objects({**given, "another": other}), notes.append)  # which no trial asks for
+    study._of.require_same_objects(
+        Objects({**study.objects.values, "another": other}), notes.append
+    )  # which no trial asks for
     assert notes == []
     file = Path("out/trials.json")
     trials = json.loads(file.read_text(encoding="utf-8"))

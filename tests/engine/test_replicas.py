@@ -3,6 +3,7 @@ on."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
 from alray.runtime.stage.disturbance import Slowdown
 
+from ..models import blocks_with_own_backward
 from ..pairwise import first_alone
 from .conftest import Watching, Workshop
 
@@ -346,6 +348,17 @@ def test_a_gradient_that_waits_leaves_those_below_alone(replicated) -> None:
     assert distance(replicated.run(*overrides, "optimizer.accumulate=2", *replicas(2)), one) <= 1e-10
 
 
+@pytest.mark.parametrize("pipeline", first_alone([[], ["pipeline.schedule=1f1b", "pipeline.micro_batches=2"]]))
+def test_a_gradient_that_comes_several_times(replicated, pipeline) -> None:
+    """Parts of a block that is computed again have passes of their own, within the backward pass."""
+    shutil.copy(blocks_with_own_backward.__file__, replicated.folder / "own.py")
+    layer = "{block: mlp, widths: [7], activation: tanh}"
+    components = f"model.components=[{layer}, {{block: 'python:own.Nested', width: 7}}, {layer}]"
+    overrides = [*SGD[0], *BP, components, "run.precision=float64"]
+    one = replicated.run(*overrides, name="one")
+    assert distance(replicated.run(*overrides, *pipeline, *replicas(2)), one) <= 1e-10
+
+
 @pytest.mark.full
 def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
     """The sum of what a block drew is one of its buffers: that of replica 0 is the one of a single process."""
@@ -421,7 +434,8 @@ class Told(StarAllReduce):
 
 
 class Waiting(torch.nn.Module):
-    """The backward pass of its fourth micro-batch waits until the gradients of the component above are added up."""
+    """The backward pass of its fourth micro-batch waits until the gradients of the component above are added up. In
+    the first mini-batch it is counted how often they come."""
 
     def __init__(self, input, width, above):
         super().__init__()
@@ -436,7 +450,9 @@ class Waiting(torch.nn.Module):
 
     def wait(self, gradient):
         self.passes += 1
-        if self.passes % 4 == 0:
+        if self.passes == 4:
+            begun(self.above).clear()
+        elif self.passes % 4 == 0:
             if not begun(self.above).wait(20.0):
                 raise TimeoutError("no sum began during the backward pass")
             begun(self.above).clear()

@@ -244,7 +244,36 @@ class Turned(Block):
         self.second.weight = nn.Parameter(self.second.weight.detach().t().contiguous().t())
 
 
+class Asked(Block):
+    """The gradient of a weight within a forward that is computed again in the backward pass."""
+
+    def asking(self, s: torch.Tensor) -> torch.Tensor:
+        out = self.body(s)
+        (gradient,) = torch.autograd.grad(out.square().mean(), self.second.weight, create_graph=True)
+        return out * (1.0 + gradient.norm())
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return self.body(s)
+        found: torch.Tensor = checkpoint(self.asking, s, use_reentrant=False)
+        return found
+
+
+class Looked(Block):
+    """A hook of the backward pass looks at the gradient of a weight, and changes nothing."""
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        inner = torch.relu(self.first(s))
+        if inner.requires_grad:
+            inner.register_hook(lambda _: self.look(inner.detach()))
+        return torch.tanh(self.second(inner))
+
+    def look(self, inner: torch.Tensor) -> None:
+        with torch.enable_grad():
+            torch.autograd.grad(self.second(inner.requires_grad_()).square().sum(), self.second.weight)
+
+
 BLOCKS = [
     *(Checkpointed, Nested, Moved, Masked, Clamped, Energy, Stepped, Equilibrium, ByFunction, InPlace, Hooked),
-    *(Unreached, Tied, Lowered, Mapped, Normed, Frozen, Turned),
+    *(Unreached, Tied, Lowered, Mapped, Normed, Frozen, Turned, Asked, Looked),
 ]

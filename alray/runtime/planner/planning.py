@@ -542,13 +542,17 @@ def _unsplit_notes(network: Network) -> Iterator[str]:
     whole = [
         str(each.index)
         for each in components
-        if any(parameter.requires_grad for parameter in each.parameters()) and not splits(each)
+        if any(parameter.requires_grad for parameter in each.parameters()) and (spec.run.compile or not splits(each))
     ]
     if whole:
         named = f"components {', '.join(whole[:-1])} and {whole[-1]}" if len(whole) > 1 else f"component {whole[0]}"
         yield (
-            f"`{spec.schedule_name}` splits backward passes, but nothing of those of {named}: only linear and "
-            "convolutional layers that are modules of torch can be split"
+            f"`{spec.schedule_name}` splits backward passes, but nothing of those of {named}: "
+            + (
+                "compiled code cannot be split"
+                if spec.run.compile
+                else "only linear and convolutional layers that are modules of torch can be split"
+            )
         )
 
 

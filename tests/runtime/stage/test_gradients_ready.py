@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+from alray.core.errors import StageError
 from alray.models.component import Component
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.replication import Alone
@@ -32,14 +34,20 @@ class Part(nn.Module):
 
 
 def told_in(parts: list[Part]) -> tuple[list[tuple[int, bool]], GradientsReady]:
-    """What is told: the component, and whether the first one had no gradient yet by then."""
+    """What is told: the component, and whether the first one had no gradient yet by then. One pass has been counted."""
     told: list[tuple[int, bool]] = []
 
     def ready(component: Part) -> None:
         assert all(each.grad is not None for each in component.parameters() if component.uses_spare)
         told.append((component.index, parts[0].linear.weight.grad is None))
 
-    return told, GradientsReady(parts, ready)
+    watch = GradientsReady(parts, ready)
+    watch.begin()
+    backward(parts)
+    assert told == []
+    watch.finish()
+    told.clear()
+    return told, watch
 
 
 def backward(parts: list[Part], *, forget: bool = True) -> None:
@@ -65,8 +73,8 @@ def test_the_last_one_first_while_the_pass_goes_on() -> None:
 
 def test_a_missing_gradient_holds_up_those_below_to_the_end() -> None:
     parts = [Part(index) for index in range(3)]
-    parts[1].uses_spare = False
     told, watch = told_in(parts)
+    parts[1].uses_spare = False
     watch.begin()
     backward(parts)
     assert told == [(2, True)]
@@ -81,6 +89,30 @@ def test_a_component_without_parameters_is_told_of_with_the_one_above() -> None:
     assert [index for index, _ in told] == [3]
     backward(parts)
     assert [index for index, _ in told] == [3, 2, 1, 0]
+
+
+class Twice(Part):
+    """Its gradients come in two passes within the backward pass."""
+
+    times = 2
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.times):
+            s = checkpoint(super().forward, s, use_reentrant=True)
+        return s
+
+
+def test_a_gradient_that_comes_several_times_is_complete_with_the_last_time() -> None:
+    parts = [Part(0), Part(1), Twice(2)]
+    told, watch = told_in(parts)
+    watch.begin()
+    backward(parts)
+    assert [index for index, _ in told] == [2, 1, 0]
+    watch.finish()
+    parts[2].times = 3
+    watch.begin()
+    with pytest.raises(StageError, match="component 2 came more often than in the mini-batches before"):
+        backward(parts)
 
 
 def test_a_pass_that_is_not_watched_is_told_of_at_its_end() -> None:
@@ -99,10 +131,10 @@ def test_a_pass_that_is_not_watched_is_told_of_at_its_end() -> None:
 def test_of_sums_a_component_with_a_new_gradient_comes_at_the_end() -> None:
     """What is told may change the gradient, and a new one may be a view of that which goes on down."""
     parts = [Part(index) for index in range(3)]
+    told, watch = told_in(parts)
     parts[1].uses_spare = False
     backward(parts)
     parts[1].uses_spare = True
-    told, watch = told_in(parts)
     watch.begin(adds=True)
     backward(parts, forget=False)
     assert [index for index, _ in told] == [2]
@@ -166,13 +198,39 @@ import torch
 
 
 class Shifted(torch.nn.Module):
-    def __init__(self, input):
+    def __init__(self, input, layer=False):
         super().__init__()
+        self.layer = torch.nn.Linear(input.elements, input.elements) if layer else torch.nn.Identity()
         self.shift = torch.nn.Parameter(torch.ones(input.elements))
 
     def forward(self, s, mask=None):
-        return s + self.shift.unsqueeze(0)
+        return self.layer(s) + self.shift.unsqueeze(0)
 """
+
+
+def test_what_waits_for_the_second_part_stays_as_it_is(make_network) -> None:
+    """The shift's gradient is a view of that of the layer below, of which the second part computes."""
+    network = make_network(
+        "method=backpropagation",
+        f"model.components=[{{block: linear, width: 5}}, {{block: 'python:{OWN_BLOCKS[:-3]}.Shifted', layer: true}}]",
+        code=SHIFTED,
+    )
+    batches = [
+        MicroBatch(1, {"s": torch.randn(1, 5), "labels": torch.tensor([1])}, samples=2, number=number)
+        for number in range(2)
+    ]
+    found = []
+    for splits in (False, True):
+        work = work_of([network.component(1, "cpu")], cut=MicroBatching(count=2, splits=splits))
+        for batch in batches:
+            work.forward(MicroBatch(1, dict(batch.incoming), samples=2, number=batch.number))
+        parts = (work.input_gradient, work.weight_gradients) if splits else (work.backward,)
+        for part in parts:
+            for batch in batches:
+                part(MicroBatch(1, {}, samples=2, number=batch.number))
+        found.append([gradients(component) for component in work.components])
+    for whole, split in zip(*found, strict=True):
+        assert all(torch.equal(*each) for each in zip(whole, split, strict=True))
 
 
 @pytest.mark.parametrize("splits", [False, True])

@@ -23,6 +23,7 @@ from alray.models.boundary import across
 from alray.models.component import Component, backward_of, read
 from alray.models.delayed_weights import DelayedWeights, keeping_versions
 from alray.models.encoder import Tensors, in_default_strides, row_major
+from alray.models.gradients import separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication
@@ -132,6 +133,10 @@ class BackpropagationWork(ChainWork):
         self._backwards = 0  # of micro-batches through the loss
         self._left = [cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
         self._ready = [GradientsReady(chain, self._complete) for chain in self.chains]
+        self._trainable = [
+            [each for component in chain for each in component.parameters() if each.requires_grad]
+            for chain in self.chains
+        ]
         self._samples = 0  # of the mini-batch that a virtual stage completes
         self._starts_sums = False  # whether they begin as its components are complete
 
@@ -261,6 +266,7 @@ class BackpropagationWork(ChainWork):
         roots = (graph.loss,) if graph.loss is not None else tuple(graph.edges[name] for name in names)
         gradients = None if graph.loss is not None else tuple(from_above[name] for name in names)
         graph.loss, graph.edges, batch.from_above = None, {}, {}
+        new = [parameter for parameter in self._trainable[batch.own] if parameter.grad is None]
         if roots:
             with (
                 self._weights(batch),
@@ -268,7 +274,12 @@ class BackpropagationWork(ChainWork):
                 nullcontext() if graph.later is None else self._splits[batch.own].deferring(graph.later, roots),
             ):
                 torch.autograd.backward(roots, gradients)
-        batch.to_below = _to_below(graph.leaves, chain)
+        # A block may ignore a part of its input; the stage below waits for a gradient of it.
+        batch.to_below = {
+            name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in graph.leaves.items()
+        }
+        # The next pass may add to the parameters' before a message has left, or G has read what is left to it.
+        separate_gradients(new, [*batch.to_below.values(), *(graph.later.gradients() if graph.later else ())])
         if below is not None:
             purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
             batch.to_below = below.down.pack(batch.to_below, chain[0].f.purpose(*purpose))
@@ -326,22 +337,6 @@ class BackpropagationWork(ChainWork):
             self.replication.start(component, self._samples)
 
 
-def _to_below(leaves: Tensors, chain: Sequence[Component]) -> Tensors:
-    """The gradients of what came in. A block may ignore a part of it; the stage below waits for a gradient of it.
-
-    The gradient of a parameter that a block adds to one sample can be a view of what goes down. The backward of the
-    next micro-batch adds to it in place, perhaps before the message has left: then the message has a copy.
-    """
-    if not leaves:
-        return {}
-    kept = {each.grad.untyped_storage()._cdata for own in chain for each in own.parameters() if each.grad is not None}
-    found = {}
-    for name, leaf in leaves.items():
-        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        found[name] = gradient.clone() if gradient.untyped_storage()._cdata in kept else gradient
-    return found
-
-
 class GradientsReady:
     """Calls back with each component as soon as a backward pass has completed its gradients, the last one first.
 
@@ -353,6 +348,8 @@ class GradientsReady:
         self._components = list(components)
         self._ready = ready
         self._trainable = [[each for each in own.parameters() if each.requires_grad] for own in components]
+        self._times: list[list[int]] | None = None  # how often each gradient comes in a pass; None before the first one
+        self._seen: list[list[int]] = []  # how often it has come in this one
         self._missing: list[int] = []  # gradients still to come, by component
         self._hooks: list[RemovableHandle] = []
         self._called = 0
@@ -360,27 +357,50 @@ class GradientsReady:
     def begin(self, *, adds: bool = False) -> None:
         """Call before a backward pass that completes the gradients of a mini-batch.
 
+        The first such pass counts how often each gradient comes, and completes none before its end: a block may compute
+        parts of itself in passes within this one, and each of them adds to the gradient.
+
         Args:
             adds: whether it adds to the gradients of other passes, and `ready` changes the sums. A gradient that no
                 other pass has given may lie in memory that this pass still needs, so its component comes at the end.
         """
-        self._missing = [len(own) + (adds and any(each.grad is None for each in own)) for own in self._trainable]
+        self._seen = [[0] * len(own) for own in self._trainable]
         for index, own in enumerate(self._trainable):
-            came = partial(self._came, index)
-            self._hooks += [each.register_post_accumulate_grad_hook(came) for each in own]
-        self._call(complete=True)  # components without parameters, where no other is above them
+            self._hooks += [
+                each.register_post_accumulate_grad_hook(partial(self._came, index, place))
+                for place, each in enumerate(own)
+            ]
+        if self._times is not None:
+            self._missing = [
+                sum(times) + (adds and any(each.grad is None for each in own))
+                for times, own in zip(self._times, self._trainable, strict=True)
+            ]
+            self._call(complete=True)  # components without parameters, where no other is above them
 
     def finish(self) -> None:
         """Call after it: the components that are left are ready. After a pass without `begin`, all are."""
         self._call(complete=False)
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
+        if self._seen:  # one that did not come, such as of a layer that is skipped by chance, comes at least once
+            before = self._times or [[1] * len(own) for own in self._trainable]
+            self._times = [list(map(max, *both)) for both in zip(before, self._seen, strict=True)]
+        self._hooks, self._seen = [], []
         self._called = 0
 
-    def _came(self, index: int, _: torch.Tensor) -> None:
-        self._missing[index] -= 1
-        self._call(complete=True)
+    def _came(self, index: int, place: int, _: torch.Tensor) -> None:
+        self._seen[index][place] += 1
+        if self._times is None:
+            return
+        if self._seen[index][place] <= self._times[index][place]:
+            self._missing[index] -= 1
+            self._call(complete=True)
+        elif index >= len(self._components) - self._called:
+            raise StageError(
+                f"a gradient of component {self._components[index].index} came more often than in the mini-batches "
+                "before, and its replicas average it already",
+                hint="let the component's `forward` compute the same in each mini-batch",
+            )
 
     def _call(self, *, complete: bool) -> None:
         while self._called < len(self._components):
