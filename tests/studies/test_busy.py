@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -36,6 +37,38 @@ def test_the_processes_of_a_study_are_no_other_programs(monkeypatch: pytest.Monk
     finally:
         child.kill()
         child.wait()
+
+
+FORGETS = """
+import signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as Ray's raylet: the system waits for its children
+print(subprocess.Popen([sys.executable, "-c", "while True: pass"]).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_of_a_study_that_have_ended_are_no_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of stages, when the next trial has another number of them."""
+    command = [sys.executable, "-c", FORGETS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        busy_one = psutil.Process(int(parent.stdout.readline()))
+        seen_s = [0.0]
+
+        def worked_s() -> float:
+            if busy_one.is_running():
+                seen_s.append(sum(busy_one.cpu_times()[:2]))
+            return seen_s[-1] + sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in (parent.pid, os.getpid()))
+
+        monkeypatch.setattr(busy, "processor_seconds", worked_s)
+        machine = StudyMachine()
+        while sum(busy_one.cpu_times()[:2]) < 0.5:
+            time.sleep(0.05)
+        assert machine.other_processors(trial_s=0.1) == pytest.approx(0.0, abs=0.2)
+        busy_one.kill()
+        while busy_one.is_running():
+            time.sleep(0.02)
+        assert machine.other_processors(trial_s=0.1) == pytest.approx(0.0, abs=0.5)
 
 
 @pytest.mark.parametrize(
