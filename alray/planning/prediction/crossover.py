@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from itertools import groupby, product
 from operator import itemgetter
 
-from alray.core.errors import RequestError
+from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.compare import schedules_on
@@ -442,7 +442,10 @@ class _Search:
         setting, own, share = self._found[row]
         if setting.num_parts == 1 or step_of(setting, row.partition) <= row.least_s * (1.0 + 1e-9):
             return row
-        best = best_cut(setting)
+        try:
+            best = best_cut(setting)
+        except PlanError:  # of very many cuts of virtual stages few are weighed; that of the row fits all the same
+            return row
         return _row(row.way, row.link, row.memory_limit, setting, own, share, best.cut, best.least_s)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from alray.core.errors import PlanError, RequestError
+from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import ComponentCosts, Costs, Link
 from alray.planning.prediction.crossover import Axes, Contender, Crossover, Steps, Way, map_crossover
 from alray.planning.prediction.make import make_plan
@@ -211,3 +213,33 @@ def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
     rows = found.at(2, "host", limit)
     assert rows and all(row.memory_bytes <= limit for row in rows)
     assert any(row.way.recomputes for row in found.rows)
+
+
+def test_a_way_keeps_its_cut_where_the_search_weighs_no_cut_that_fits() -> None:
+    """Of very many cuts of virtual stages the search weighs one, by bytes: here stage 1 then has nearly all gradients."""
+    usual = contender("backpropagation", local_losses=False)
+    components = tuple(
+        replace(
+            COMPONENT,
+            forward_s=0.01 + 0.001 * (index % 5),
+            activation_bytes=20_000_000 if index < 3 else 500_000,
+            gradient_bytes=0 if index < 3 else 1_000_000,
+        )
+        for index in range(32)
+    )
+
+    def setting(way: Way, link: str) -> StepSetting:
+        if way.schedule != "interleaved_1f1b":
+            raise RequestError("this is about one schedule")
+        placed = usual.setting(way, link)
+        return replace(placed, costs=replace(placed.costs, components=components))
+
+    limit = 25_000_000
+    axes = Axes((2,), (8,), ("host",), (None, limit))
+    only = replace(usual, setting=setting)
+    found = map_crossover(Crossover("tiny", {}, axes, (only,), {}, 64), doing=lambda what: None)
+    (row,) = found.at(2, "host", limit)
+    limited = replace(setting(row.way, "host"), recomputes=True, memory_limits=(limit, limit))
+    with pytest.raises(PlanError, match="no cut of 32 components"):
+        best_cut(limited)
+    assert row.way.recomputes and row.memory_bytes <= limit
