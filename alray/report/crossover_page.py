@@ -78,10 +78,10 @@ def over_links(found: Crossover) -> Exhibit:
     """Each place shows the fastest way to train on at most so many devices, if any two of them are connected by this
     link: method and schedule, stages and replicas, M micro-batches, and by how much it is faster than the best of the
     other family (local losses, or backpropagation), or where all are of one family, of another kind. A pale place is
-    closer than a prediction can tell, at one end of what is known of the times of computations. Times are those to the
-    target, so they count how many mini-batches each method takes; where that is not known, they are those of one
-    mini-batch. Each stage of each replica has its own device. Source: simulations of all ways, of which those near the
-    fastest have their best cut."""
+    closer than a prediction can tell, or would be at one end of what is known of the times of computations. Times are
+    those to the target, so they count how many mini-batches each method takes; where that is not known, they are those
+    of one mini-batch. Each stage of each replica has its own device. Source: simulations of all ways, of which those
+    near the fastest have their best cut."""
     places = [(at.link, at) for at in cells(found)]
     return Exhibit(
         "Devices and links",

@@ -7,7 +7,7 @@ and those that come near to the fastest get the search of `partition: auto`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby, product
@@ -215,17 +215,21 @@ class Crossover:
 
     def seconds(self, row: Row) -> float:
         """What ways are compared by: the time to the target, or of one mini-batch where no steps are known."""
-        steps = self.steps_of(row.way)
-        return row.step_s * (1.0 if steps is None else steps.number)
+        return row.step_s * self._mini_batches(row)
 
-    def ratios(self, one: Row, other: Row) -> list[float]:
-        """How many times as long another way takes (`seconds`): as predicted, and at both ends of what is known of the
-        times of computations."""
-        ratio = self.seconds(other) / self.seconds(one)
-        if one.range_s is None or other.range_s is None:
-            return [ratio]
-        mini_batches = ratio * one.step_s / other.step_s
-        return [ratio, *(mini_batches * theirs / own for own, theirs in zip(one.range_s, other.range_s, strict=True))]
+    def ratios(self, ones: Sequence[Row], others: Sequence[Row]) -> list[float]:
+        """How many times as long as the fastest of these the fastest of the others takes (`seconds`): as predicted, and
+        at both ends of what is known of the times of computations, where others may be the fastest."""
+        own, theirs = ([min(times) for times in zip(*map(self._spread, rows), strict=True)] for rows in (ones, others))
+        return [other / one for one, other in zip(own, theirs, strict=True)]
+
+    def _spread(self, row: Row) -> list[float]:
+        """Its seconds as predicted, and at both ends."""
+        return [each * self._mini_batches(row) for each in (row.step_s, *(row.range_s or (row.step_s,) * 2))]
+
+    def _mini_batches(self, row: Row) -> float:
+        steps = self.steps_of(row.way)
+        return 1.0 if steps is None else steps.number
 
     @cached_property
     def one_family(self) -> bool:
