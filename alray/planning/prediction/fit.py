@@ -28,7 +28,7 @@ class Fit:
     predicted_step_time_s: float
     predicted_bubble: float | None
     predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
-    gain: float | None = None  # `BestCut.gain`; None where no cut fits
+    gain: float | None = None  # `BestCut.gain_of` this step; None where no cut fits
 
     @property
     def fits(self) -> bool:
@@ -74,5 +74,5 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         predicted_step_range_s=step_range(setting, cut),
-        gain=None if found is None else found.gain,
+        gain=None if found is None else found.gain_of(prediction.step_time_s),
     )
