@@ -13,7 +13,7 @@ from alray.cli.terminal import terminal
 from alray.core.counting import counted
 from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
-from alray.report.text import seconds, seconds_range, share, size
+from alray.report.text import BETTER, seconds, seconds_range, share, size
 
 if TYPE_CHECKING:
     from alray.runtime.planner.fitting import Fitting
@@ -42,9 +42,9 @@ def fit(
 ) -> None:
     """Show how a network fits on some devices, without running it.
 
-    Tries every schedule of the method on every number of stages, each with its best cut and number of micro-batches.
-    A value that is given for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched. Exits with
-    1 if nothing fits.
+    Tries every schedule of the method on every number of stages and of micro-batches, and searches the best cut of
+    those that could be the fastest. A value that is given for pipeline.schedule, pipeline.stages or
+    pipeline.micro_batches is not searched. Exits with 1 if nothing fits.
     """
     with terminal(as_json=json) as streams:
         from alray.api.plans import sizes_of, with_machines
@@ -78,7 +78,7 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     notes = [*found.refused]
     if found.machines is None:
         notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
-    notes.append("better: no other cut of the row is faster by more than this")
+    notes.append(BETTER)
     notes.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
     if found.best is None:
         notes.append("nothing fits: use larger or more devices, or smaller components or mini-batches")

@@ -16,7 +16,7 @@ from alray.report.definitions import definition
 from alray.report.lanes import View
 from alray.report.schedule_chart import chart_of
 from alray.report.table import Table
-from alray.report.text import seconds, seconds_range, share, size
+from alray.report.text import BETTER, seconds, seconds_range, share, size
 
 NUM_DRAWN = 6
 """Mini-batches in the chart: enough to see the pipeline fill and reach its steady state."""
@@ -75,10 +75,7 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
         for schedule in dict.fromkeys(row.schedule for row in rows if SCHEDULES[row.schedule].gradient_delay)
     ]
     starred = "* the schedule and stages of this spec; " if own in rows else ""
-    notes.append(
-        f"{starred}better: no other cut of the row is faster by more than this; memory is that of the stage that needs "
-        "the most"
-    )
+    notes.append(f"{starred}{BETTER}; memory is that of the stage that needs the most")
     table = page.table(_alternatives(rows, own))
     return "\n\n".join([f"{heading}\n{_basis(plan, page)}", table, "\n".join(map(page.sentence, notes))])
 

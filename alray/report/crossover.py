@@ -35,7 +35,8 @@ class Cell:
     Attributes:
         best, other: None where no such way fits.
         ratio: the time of the other over that of the best.
-        least_ratio: the same where what is known of the times of computations helps the other most.
+        least_ratio: of the fastest ways of both sides, where what is known of the times of computations helps the other
+            side most.
     """
 
     devices: int
@@ -68,9 +69,11 @@ def cell(
     """Which way is fastest on at most so many devices over this link. For the arguments see `Crossover.at`."""
     ranked = found.at(devices, link, memory, micro_batches=micro_batches)
     best = ranked[0] if ranked else None
-    other = next((row for row in ranked if best is not None and _rivals(found, best, row)), None)
-    ratios = [] if best is None or other is None else found.ratios(best, other)
-    return Cell(devices, link, memory, best, other, ratios[0] if ratios else None, min(ratios, default=None))
+    others = [row for row in ranked if best is not None and _rivals(found, best, row)]
+    if best is None or not others:
+        return Cell(devices, link, memory, best, None, None)
+    ratios = found.ratios([row for row in ranked if not _rivals(found, best, row)], others)
+    return Cell(devices, link, memory, best, others[0], ratios[0], min(ratios))
 
 
 def _rivals(found: Crossover, one: Row, other: Row) -> bool:
@@ -165,8 +168,8 @@ def findings(found: Crossover) -> list[str]:
         both = (
             "the fastest way and the best of another kind" if found.one_family else "local losses and backpropagation"
         )
-        low, high = found.contenders[0].alone.spread
-        known = "" if low == high else f", or would if all computations took {low:.2f} or {high:.2f} of their times"
+        ranged = any(row.range_s is not None for row in found.rows)
+        known = ", or would at one end of what is known of the times of computations" if ranged else ""
         told.append(
             f"In {counted(close, 'place')} {both} differ by less than {round(100 * (CLOSE - 1))} %{known}, which a "
             "prediction cannot tell apart."

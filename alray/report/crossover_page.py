@@ -78,26 +78,29 @@ def over_links(found: Crossover) -> Exhibit:
     """Each place shows the fastest way to train on at most so many devices, if any two of them are connected by this
     link: method and schedule, stages and replicas, M micro-batches, and by how much it is faster than the best of the
     other family (local losses, or backpropagation), or where all are of one family, of another kind. A pale place is
-    closer than a prediction can tell, at one end of what is known of the times of computations. The second map shows
-    the time of backpropagation over that of local losses, each by its fastest way there: above 1 local losses are
-    faster. Times are those to the target, so they count how many mini-batches each method takes; where that is not
-    known, they are those of one mini-batch. Each stage of each replica has its own device. Source: simulations of all
-    ways, of which those near the fastest have their best cut."""
-    every = cells(found)
-    places = [(at.link, at) for at in every]
+    closer than a prediction can tell, or would be at one end of what is known of the times of computations. Times are
+    those to the target, so they count how many mini-batches each method takes; where that is not known, they are those
+    of one mini-batch. Each stage of each replica has its own device. Source: simulations of all ways, of which those
+    near the fastest have their best cut."""
+    places = [(at.link, at) for at in cells(found)]
     return Exhibit(
         "Devices and links",
-        (
-            _winners(found, "fastest_over_links", "The fastest way, over devices and links", places),
-            *(() if found.one_family else (times_map(found.axes, every),)),
-        ),
+        (_winners(found, "fastest_over_links", "The fastest way, over devices and links", places),),
         tuple(findings(found)),
     )
 
 
+def times(found: Crossover) -> Exhibit | None:
+    """At each place of the first map, each family by its fastest way there: above 1 local losses are faster.
+    Source: that of the first map."""
+    if found.one_family:
+        return None
+    return Exhibit("Local losses beside backpropagation", (times_map(found.axes, cells(found)),))
+
+
 def over_micro_batches(found: Crossover) -> Exhibit:
-    """As above, over the first link, with this number of micro-batches in all pipelines that have them. Methods with
-    local losses, and a network on one device, have none, so they are the same in every row."""
+    """As the first map, over the first link, with this number of micro-batches in all pipelines that have them. Methods
+    with local losses, and a network on one device, have none, so they are the same in every row."""
     axes = found.axes
     link = axes.links[0]
     places = [
@@ -113,9 +116,9 @@ def over_micro_batches(found: Crossover) -> Exhibit:
 
 
 def over_memory(found: Crossover) -> Exhibit | None:
-    """As above, over the first link, on devices with so much memory. Where a way does not fit with its fastest cut, the
-    cut that fills the fullest device least is taken, and where that does not fit either, a pipeline keeps inputs only
-    and computes forwards again (checkpointing). An empty place: nothing fits."""
+    """As the first map, over the first link, on devices with so much memory. Where a way does not fit with its fastest
+    cut, the cut that fills the fullest device least is taken, and where that does not fit either, a pipeline keeps
+    inputs only and computes forwards again (checkpointing). An empty place: nothing fits."""
     axes = found.axes
     if len(axes.memory) < 2:
         return None
@@ -160,7 +163,7 @@ def measured(found: Crossover) -> Exhibit | None:
     return Exhibit("Measured", tables={"measured": measured_table(found)}) if found.measured else None
 
 
-EXHIBITS: tuple[Show[Crossover], ...] = (over_links, measured, over_micro_batches, over_memory, rule, winners)
+EXHIBITS: tuple[Show[Crossover], ...] = (over_links, times, measured, over_micro_batches, over_memory, rule, winners)
 """In the order of the page."""
 
 

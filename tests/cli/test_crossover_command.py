@@ -49,6 +49,15 @@ def test_the_page_the_ways_and_what_the_plan_predicts(
     assert float(own["target_s"]) == pytest.approx(100 * float(own["step_s"]))
 
 
+def test_ways_that_were_measured_alike_have_no_range(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+    said = alray("crossover", spec, COUNTED, *FEW, "--probe", "--json").json
+    assert said["basis"]["times"].startswith("costs measured on this machine") and said["ways"]
+    assert all(each["low_step_s"] is None for each in said["ways"])
+
+
 @pytest.mark.full
 def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
     said = alray("crossover", spec, COUNTED, *FEW, "--from", ended, "--json")

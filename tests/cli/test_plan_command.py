@@ -102,7 +102,10 @@ def test_the_schedule_is_drawn_into_a_file(alray: Callable[..., Any], spec: Path
     assert alray("plan", spec, "--svg", "nowhere/a.svg").code == 2
 
 
-def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path) -> None:
+def test_schedules_and_stages_are_compared(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
     rows = alray("plan", spec, COUNTED, "--compare", "--json").json["comparisons"]
     ways = {(row["schedule"], row["stages"]) for row in rows}
     several = [schedule.name for schedule in schedules_for(local_losses=True)]
@@ -116,6 +119,16 @@ def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path
     own, _ = [line for line in said.out.splitlines() if line.startswith("* ")]
     assert own.split()[1:3] == ["streamed", "2"]
     assert all(0.0 <= row["gain"] < 1.0 for row in rows) and " better " in said.out
+
+
+def test_no_row_promises_that_a_cut_is_best_where_stages_share_processors(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    rows = alray("plan", spec, "--compare", "--json").json["comparisons"]
+    assert {row["stages"]: row["gain"] for row in rows if row["schedule"] == "streamed"} == {1: 0.0, 2: None, 3: None}
+    said = " ".join(alray("plan", spec, "--compare").out.split())
+    assert "(–: not known, as where stages share processors" in said
 
 
 def test_a_comparison_and_what_fits_say_how_sure_they_are(alray: Callable[..., Any], spec: Path) -> None:

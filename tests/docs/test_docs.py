@@ -23,6 +23,7 @@ from alray.config.loading.load import load_spec
 from alray.config.study.load import is_study, load_study
 from alray.core.run_folder.records import StageRecord, Summary
 from alray.report.definitions import definition
+from alray.runtime.planner.costs_file import PUBLISHED
 from benchmarks import crossover, findings_page, keys_page, predictions_page, publish, published, runs
 
 from .pages import PAGES, write_files
@@ -94,6 +95,7 @@ def test_the_pages_of_studies_are_current() -> None:
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, elsewhere)
     (counted,) = (line.split(" | ") for line in elsewhere.splitlines() if "that set no number**" in line)
     assert f"nine in ten rows of published pipelines are predicted within {counted[4]} " in page("elsewhere.md")
+    assert f"{PUBLISHED:.1%}" == counted[4]
 
 
 def test_the_words_and_factors_of_the_crossover_are_those_of_today() -> None:

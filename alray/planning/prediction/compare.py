@@ -32,7 +32,7 @@ class Alternative:
     peak_memory_bytes: tuple[int, ...] | None = None  # of each stage
     refused: str | None = None  # why it cannot run
     predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
-    gain: float | None = field(default=None, compare=False)  # `BestCut.gain`
+    gain: float | None = field(default=None, compare=False)  # `BestCut.gain_of` this step
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -131,7 +131,7 @@ def compare_plans(
             except PlanError as error:
                 rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))
             else:
-                rows.append(Alternative.of_plan(plan, best_cut(setting).gain))
+                rows.append(Alternative.of_plan(plan, best_cut(setting).gain_of(plan.predicted_step_time_s)))
     return tuple(sorted(rows, key=_rank))
 
 

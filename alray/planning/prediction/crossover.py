@@ -7,13 +7,13 @@ and those that come near to the fastest get the search of `partition: auto`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby, product
 from operator import itemgetter
 
-from alray.core.errors import RequestError
+from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.compare import schedules_on
@@ -215,17 +215,21 @@ class Crossover:
 
     def seconds(self, row: Row) -> float:
         """What ways are compared by: the time to the target, or of one mini-batch where no steps are known."""
-        steps = self.steps_of(row.way)
-        return row.step_s * (1.0 if steps is None else steps.number)
+        return row.step_s * self._mini_batches(row)
 
-    def ratios(self, one: Row, other: Row) -> list[float]:
-        """How many times as long another way takes (`seconds`): as predicted, and at both ends of what is known of the
-        times of computations."""
-        ratio = self.seconds(other) / self.seconds(one)
-        if one.range_s is None or other.range_s is None:
-            return [ratio]
-        mini_batches = ratio * one.step_s / other.step_s
-        return [ratio, *(mini_batches * theirs / own for own, theirs in zip(one.range_s, other.range_s, strict=True))]
+    def ratios(self, ones: Sequence[Row], others: Sequence[Row]) -> list[float]:
+        """How many times as long as the fastest of these the fastest of the others takes (`seconds`): as predicted, and
+        at both ends of what is known of the times of computations, where others may be the fastest."""
+        own, theirs = ([min(times) for times in zip(*map(self._spread, rows), strict=True)] for rows in (ones, others))
+        return [other / one for one, other in zip(own, theirs, strict=True)]
+
+    def _spread(self, row: Row) -> list[float]:
+        """Its seconds as predicted, and at both ends."""
+        return [each * self._mini_batches(row) for each in (row.step_s, *(row.range_s or (row.step_s,) * 2))]
+
+    def _mini_batches(self, row: Row) -> float:
+        steps = self.steps_of(row.way)
+        return 1.0 if steps is None else steps.number
 
     @cached_property
     def one_family(self) -> bool:
@@ -442,7 +446,10 @@ class _Search:
         setting, own, share = self._found[row]
         if setting.num_parts == 1 or step_of(setting, row.partition) <= row.least_s * (1.0 + 1e-9):
             return row
-        best = best_cut(setting)
+        try:
+            best = best_cut(setting)
+        except PlanError:  # of very many cuts of virtual stages few are weighed; that of the row fits all the same
+            return row
         return _row(row.way, row.link, row.memory_limit, setting, own, share, best.cut, best.least_s)
 
 

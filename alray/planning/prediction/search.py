@@ -38,6 +38,7 @@ _AT_ONCE = 2_000_000
 """Actions that are simulated at once; they take some dozens of megabytes."""
 SAME = 1e-9
 """Relative difference below which two steps count as equal."""
+_EQUAL = 1e-6  # a prediction adds up its steps in another order
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,14 @@ class BestCut:
         """Whether no cut is better."""
         return self.step_s <= self.least_s * (1.0 + SAME)
 
-    @property
-    def gain(self) -> float:
-        """By which share of the least step the step is longer than that at most: no cut is better by more."""
+    def gain_of(self, step_s: float) -> float | None:
+        """By which share of the least step this step of the cut is longer than that at most: no cut is better by more.
+        None where it is longer than the step that was searched for, because stages share processors or computations
+        are uneven: that changes the steps of other cuts too, and they were not compared with it."""
+        if len(self.cut) == 1:
+            return 0.0
+        if step_s > self.step_s * (1.0 + _EQUAL):
+            return None
         return 0.0 if self.is_best or self.least_s <= 0 else self.step_s / self.least_s - 1.0
 
 

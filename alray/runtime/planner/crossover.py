@@ -287,7 +287,8 @@ class _Opened:
         count = spec.replicas.model_copy(update={"count": replicas})
         planner = self._with(spec.model_copy(update={"replicas": count}))
         if self._opener.probe and spec.machines is None:
-            return replace(planner.costs_for_others(), source="probe")
+            # How far runs are from such predictions is no range of two ways that are measured alike: see `CLOSE`.
+            return replace(planner.costs_for_others(), source="probe", spread=(1.0, 1.0))
         return planner.costs(probe=self._opener.probe)
 
     def _with(self, spec: Spec) -> Planner:
