@@ -185,3 +185,18 @@ def test_a_note_names_components_that_cannot_be_split(
             "layers that are modules of torch can be split"
         ]
     )
+
+
+@pytest.mark.parametrize(("device", "resource"), [("xpu", "GPU"), ("hpu", "HPU")])
+def test_ray_train_is_refused_where_nothing_carries_the_gradients(
+    make_planner: Callable[..., Planner], device: str, resource: str
+) -> None:
+    """torch's gloo takes those of processors and of CUDA, and the workers would fail with the first one."""
+    by_ddp = ("pipeline.stages=1", "method={kind: backpropagation}", "replicas={count: 2, engine: ray_train}")
+    asked = f"resources={{device: {device}, per_stage: {{CPU: 1, {resource}: 1}}}}"
+    with pytest.raises(PlanError, match=f"neither takes those of `{device}`") as caught:
+        make_planner(*by_ddp, asked, text=SIX)
+    assert "replicas.engine=graph" in str(caught.value.problems[0].hint)
+    on_cuda = "resources.per_stage={CPU: 1, GPU: 0.5}"
+    for fine in ((asked, "replicas.engine=graph"), (asked, "replicas.count=1"), (on_cuda,)):
+        make_planner(*by_ddp, *fine, text=SIX)
