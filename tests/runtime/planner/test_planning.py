@@ -78,13 +78,17 @@ def test_a_slow_device_gets_fewer_components(planned: Callable[..., Any]) -> Non
     ]
 
 
-def test_a_small_gpu_gets_fewer_components(planned: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equally fast: it was measured where the stage is, and so was its memory."""
-    planner, costs, plan = planned("resources.per_stage={CPU: 1, GPU: 1}")
+@pytest.mark.parametrize("first", ["{CPU: 1, GPU: 1}", "{CPU: 1}"], ids=["gpu", "processor"])
+def test_a_small_gpu_gets_fewer_components(
+    planned: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Equally fast: it was measured where the stage is, and so was its memory. That of a processor never is."""
+    planner, costs, plan = planned(f"resources.per_stage=[{first}, {{CPU: 1, GPU: 1}}, {{CPU: 1, GPU: 1}}]")
     monkeypatch.setattr("alray.runtime.planner.memory_limits._BESIDES_TENSORS_BYTES", 0)
     assert list(plan.partition) == [2, 2, 2]
     large, small = 10**9, plan.stage_plans[1].memory.total_bytes - 1
-    fitted = planner.fitted(plan, costs, Engine(StageDevices(memory_bytes=(large, small, large))), print)
+    of_first = large if "GPU" in first else None
+    fitted = planner.fitted(plan, costs, Engine(StageDevices(memory_bytes=(of_first, small, large))), print)
     assert fitted.partition[1] == 1
 
 
