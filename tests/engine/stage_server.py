@@ -20,6 +20,7 @@ import torch.distributed as dist
 import alray.runtime.graph.actor as actor_module
 from alray.runtime.graph.actor import StageActor
 from alray.runtime.graph.processes import StageProcess
+from alray.runtime.rendezvous.groups import prepare_for_nccl
 from alray.runtime.stage.assignment import Assignment
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -33,6 +34,7 @@ if os.environ.get("ALRAY_TEST_BACKWARD") == "thread":
     from tests.backward_threads import run_backward_in_threads
 
     run_backward_in_threads()
+prepare_for_nccl()  # as `StageProcess.load` does
 
 
 def serve(connection: Connection) -> None:

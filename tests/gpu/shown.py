@@ -73,12 +73,14 @@ def filled_in(outcomes: Mapping[str, str], said: Mapping[str, str], *, one_gpu: 
     Args:
         outcomes: of the tests, by their names: passed, failed or skipped.
         said: by the page, of a device of this kind, for each row.
-        one_gpu: one real GPU stands for several here. Where there are several, the page's `one GPU as two` is left out.
+        one_gpu: one real GPU stands for several here. Of several ones the page's `one GPU as two` and `missing` are not
+            true.
     """
     found = {}
     for what, says in said.items():
         names = SHOWN[what]
         came_to = {how for name, how in outcomes.items() if any(each in name for each in names)}
+        only_of_one = not one_gpu and ("one GPU as" in says or "missing" in says)
         if "failed" in came_to:
             found[what] = "failed"
         elif not names or says.startswith("cannot show it"):
@@ -86,7 +88,7 @@ def filled_in(outcomes: Mapping[str, str], said: Mapping[str, str], *, one_gpu: 
         elif "passed" not in came_to:
             found[what] = "not run" if "shown" in says else says
         elif "skipped" in came_to:
-            found[what] = "in part" if says == "shown" else says
+            found[what] = "in part" if says == "shown" or only_of_one else says
         else:
-            found[what] = "shown" if "shown" not in says or ("one GPU as" in says and not one_gpu) else says
+            found[what] = "shown" if "shown" not in says or only_of_one else says
     return found

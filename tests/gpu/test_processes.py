@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from alray.core import accelerator
+from alray.core.errors import PlanError
 from alray.orchestrate import Finished
+from alray.planning.prediction.stage_devices import StageDevices
 
 from ..engine.conftest import Workshop
-from ..engine.process_graph import Stage, end, in_processes, stage_server
+from ..engine.process_graph import ProcessEngine, Stage, end, in_processes, stage_server
 from ..engine.test_same_bits import same
 from .conftest import HALF_A_GPU, ON_GPU, SIMULATED
 from .one_gpu import place
@@ -170,6 +173,22 @@ def test_stages_that_share_a_gpu_fit_on_it_in_another_partition(
     finally:
         end(kept)
     assert len(set(processes)) == 2
+
+
+@pytest.mark.skipif(not SIMULATED, reason="the GPU of the command is to have little memory")
+def test_a_command_with_a_small_gpu_runs_what_fits_its_cluster(
+    workshop: Workshop, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, nodes, gpus = EDGES["nccl"]
+    overrides = (*asked, "pipeline.stages=2", "run.epochs=1")
+    monkeypatch.setattr(accelerator, "least_memory_bytes", lambda: 10)
+    with in_processes(server, nodes, gpus):
+        with pytest.raises(PlanError, match="fits the memory of the devices"):
+            workshop.run(*overrides, inline=False, name="refused")
+        monkeypatch.setattr(ProcessEngine, "measures_devices", lambda engine: True)
+        found = StageDevices(memory_bytes=(24 * 10**9,) * 2)
+        monkeypatch.setattr(ProcessEngine, "find_devices", lambda engine, *asked: found)
+        assert workshop.run(*overrides, inline=False).error is None
 
 
 SLOW = """

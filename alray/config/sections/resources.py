@@ -56,8 +56,8 @@ class Resources(Section):
         "auto"
     )
     """Device of the stages: `cpu`, or a kind of accelerator that torch offers, by torch's name: `cuda` (NVIDIA, and AMD
-    by ROCm), `xpu`, or that of another package. `auto`: the accelerator that torch offers for stages that request a GPU
-    in `per_stage`, cpu for the others. Default: auto."""
+    by ROCm), `xpu`, or that of another package. `auto`: the accelerator that torch offers for stages that request a
+    GPU, NPU or HPU in `per_stage`, cpu for the others. Default: auto."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of threads of a stage, also with `--inline`. Default: 1."""
     tf32: Literal["none", "convolutions", "all"] = "convolutions"

@@ -121,7 +121,8 @@ def _program_of_ray(arguments: Sequence[str]) -> str | None:
 
 
 def _gpu_libraries() -> dict[str, str | None]:
-    """The versions of what this torch was built for: CUDA and NCCL, where it was built for no accelerator too."""
+    """The versions of what this torch was built for: CUDA or ROCm, and NCCL; or XPU. A torch for no accelerator has
+    none of CUDA and NCCL."""
     import torch
 
     from alray.core.accelerator import has_nccl, kind, nccl_version

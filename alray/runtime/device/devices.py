@@ -187,12 +187,15 @@ def number_of_given(given: Sequence[str], device: str) -> int:
     visible = None if variable is None else os.environ.get(variable)
     seen = [str(number) for number in range(accelerator.count())] if visible is None else visible.split(",")
     if not given or given[0] not in seen:
+        hint = f"start Ray's nodes with the {variable} that their GPUs have"
+        if variable is None:
+            hint = "start Ray's nodes with --num-gpus as many as they have"
+        elif accelerator.kind(device) == "xpu":
+            hint += ", and install dpctl there: without it Ray counts from 0, whatever that variable says"
         raise PlanError(
             f"Ray reserved the GPUs [{', '.join(given)}] for this stage, whose process sees [{', '.join(seen)}]",
             key="resources.per_stage",
-            hint="start Ray's nodes with --num-gpus as many as they have"
-            if variable is None
-            else f"start Ray's nodes with the {variable} that their GPUs have",
+            hint=hint,
         )
     return seen.index(given[0])
 

@@ -27,7 +27,7 @@ from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.graph.graph import Outbox, status_of
 from alray.runtime.graph.processes import ActorLocation
 from alray.runtime.rendezvous.edges import ports_of
-from alray.runtime.rendezvous.groups import join, join_replicas, prepare_for_nccl, replica_sums
+from alray.runtime.rendezvous.groups import join, join_replicas, replica_sums
 from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, choose_interface
 from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.runtime.stage.assignment import Assignment
@@ -78,8 +78,6 @@ class StageActor:
         self._loop: StageLoop | None = None
         self._ports = Ports()
         self._stores: dict[str, HostedStore] = {}
-        if assignment.device_kind != "cpu":
-            prepare_for_nccl()
 
     def location(self) -> ActorLocation:
         """Where this actor runs, and whether its node sees the run folder that the driver made."""

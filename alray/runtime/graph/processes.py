@@ -94,12 +94,14 @@ class StageProcess:
         import alray.runtime.graph.actor  # noqa: F401
         from alray.data.cache import enable_cache
         from alray.runtime.device.memory_used import run_first_kernels
+        from alray.runtime.rendezvous.groups import prepare_for_nccl
 
         if again:
             enable_cache()
         gc.freeze()
         gc.enable()
         torch.set_num_threads(threads)
+        prepare_for_nccl()
         run_first_kernels(with_given_gradient=is_pipeline)
 
     def become(self, assignment: Assignment, run_token: str, objects: Objects) -> ActorLocation:

@@ -22,6 +22,9 @@ _BESIDES_TENSORS_BYTES = 1_000_000_000
 cuBLAS (8 times 4096 KiB each, as CUBLAS_WORKSPACE_CONFIG=:4096:8 says, for the stage's thread and autograd's), those
 of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. So this is an assumption until it is measured."""
 
+_NO_LIMIT_BYTES = 1 << 60
+"""Of a stage on a processor beside stages on GPUs: the memory of its machine is not measured."""
+
 
 def stage_memory_limits(
     spec: Spec,
@@ -37,7 +40,7 @@ def stage_memory_limits(
     It is `resources.memory_bytes` if the spec gives it; else that of its device among the `machines` of the spec; else
     the `memory` that the stage asks Ray for; else its part of its device. Of this machine, each stage has an equal
     part; of a GPU, the part that it asks Ray for, or in one process an equal part, without what processes take of it
-    besides tensors.
+    besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
 
     Args:
         device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
@@ -51,27 +54,39 @@ def stage_memory_limits(
         besides = 0 if resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
         return tuple(max(1, each - besides) for each in whole)
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
+    theirs: Sequence[int | None]
     if resources.resolved_device == "cpu":
         theirs = [machine_memory_bytes() // (stages * replicas)] * stages
-    elif device.type != "cpu" or (found and None not in found):
-        theirs = _gpu_shares(spec, stages, replicas, one_process=one_process, found=found)
-    elif None in requested:
-        return ()
     else:
-        theirs = [0] * stages
-    return tuple(share if own is None else int(own) for own, share in zip(requested, theirs, strict=False))
+        theirs = _gpu_shares(spec, stages, replicas, device, one_process=one_process, found=found)
+    limits = [share if own is None else int(own) for own, share in zip(requested, theirs, strict=False)]
+    known = [each for each in limits if each is not None]
+    return tuple(known) if len(known) == len(limits) else ()
 
 
-def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool, found: Sequence[int | None]) -> list[int]:
-    """GPUs that were not measured count as equal to the one here, and all as if this process had measured on them."""
+def _gpu_shares(
+    spec: Spec, stages: int, replicas: int, device: torch.device, *, one_process: bool, found: Sequence[int | None]
+) -> list[int | None]:
+    """The part of its GPU that each stage has; None where its memory is not known.
+
+    GPUs that were not measured count as equal to the one here, and all as if this process had measured on them.
+    """
     from alray.core.accelerator import least_memory_bytes  # imports torch
 
-    sizes = [least_memory_bytes() if each is None else each for each in found or [None] * stages]
-    usable = [size - _BESIDES_TENSORS_BYTES for size in sizes]
-    if one_process:
-        return [max(1, whole // (stages * replicas)) for whole in usable]
-    requested = [min(1.0, share_of(bundle)) for bundle in spec.resources.bundles(stages)]
-    return [max(1, int(whole * share) - _BESIDES_TENSORS_BYTES) for whole, share in zip(usable, requested, strict=True)]
+    here = None if device.type == "cpu" else least_memory_bytes()
+    shares: list[int | None] = []
+    for stage, bundle in enumerate(spec.resources.bundles(stages)[:stages]):
+        whole = found[stage] if found and found[stage] is not None else here
+        if spec.resources.device_of(stage) == "cpu":
+            shares.append(_NO_LIMIT_BYTES)
+        elif whole is None:
+            shares.append(None)
+        elif one_process:
+            shares.append(max(1, (whole - _BESIDES_TENSORS_BYTES) // (stages * replicas)))
+        else:
+            usable = int((whole - _BESIDES_TENSORS_BYTES) * min(1.0, share_of(bundle)))
+            shares.append(max(1, usable - _BESIDES_TENSORS_BYTES))
+    return shares
 
 
 def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool = False) -> tuple[StageMemory, ...]:

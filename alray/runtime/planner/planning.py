@@ -102,6 +102,7 @@ class Planner:
             spec = spec.model_copy(update={"machines": None})
         spec = with_their_resources(spec)
         devices.require_known(spec.resources.resolved_device)
+        _require_backend(spec)
         if options.inline:
             devices.pick(spec.resources.resolved_device)
         if options.deep:
@@ -215,21 +216,46 @@ class Planner:
                 costs = replace(costs, action_overhead_s=time_action_overhead())
             return replace(costs, data_s=self._data_s(batches))
 
-    def plan(self, costs: Costs, *, one_process: bool = False, note: Note = lambda line: None) -> Plan:
-        """The plan that the spec asks for."""
+    def plan(
+        self,
+        costs: Costs,
+        *,
+        one_process: bool = False,
+        engine: FindsDevices | None = None,
+        note: Note = lambda line: None,
+    ) -> Plan:
+        """The plan that the spec asks for.
+
+        Args:
+            engine: that of the run. The memory of GPUs that it will measure for `fitted` limits no stage before.
+        """
         spec = self.workload.spec
         for line in _plan_notes(self.workload.network, costs, one_process=one_process):
             note(line)
-        return self._plan(costs, spec.pipeline.stages, spec.replicas.count, one_process=one_process)
+        to_measure = engine is not None and engine.measures_devices()
+        return self._plan(
+            costs, spec.pipeline.stages, spec.replicas.count, one_process=one_process, to_measure=to_measure
+        )
 
-    def plan_for(self, costs: Costs, stages: int, replicas: int, found: StageDevices | None = None) -> Plan:
+    def plan_for(
+        self,
+        costs: Costs,
+        stages: int,
+        replicas: int,
+        found: StageDevices | None = None,
+        *,
+        to_measure: bool = False,
+    ) -> Plan:
         """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
 
         Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
         up to rounding with backpropagation, unless messages are compressed between stages alone. Another number of
         replicas gets new shares and rounds the gradients' sums differently.
+
+        Args:
+            to_measure: the devices are still to be found: the memory of a GPU here is not that of theirs.
         """
-        return self._plan(costs, stages, replicas, found=found)
+        return self._plan(costs, stages, replicas, found=found, to_measure=to_measure)
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
@@ -246,9 +272,9 @@ class Planner:
             raise NodesLost(
                 "no node is left that can hold a stage", hint="bring nodes back, then `alray resume` the run"
             )
-        unchanged = (stages, replicas) == (before.stages, before.replicas)
-        going_on = replace(self, begun=before.partition)
-        plan = before if unchanged else going_on.plan_for(costs, stages, replicas)
+        going_on, plan = replace(self, begun=before.partition), before
+        if (stages, replicas) != (before.stages, before.replicas):
+            plan = going_on.plan_for(costs, stages, replicas, to_measure=engine.measures_devices())
         plan = going_on.fitted(plan, costs, engine, note)
         if replicas != before.replicas:
             note(
@@ -430,11 +456,17 @@ class Planner:
         *,
         one_process: bool = False,
         found: StageDevices | None = None,
+        to_measure: bool = False,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
         costs = self.averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(
-            spec, stages, replicas, self.workload.device, one_process=one_process, found=found.memory_bytes
+            spec,
+            stages,
+            replicas,
+            torch.device("cpu") if to_measure else self.workload.device,
+            one_process=one_process,
+            found=found.memory_bytes,
         )
         setting = self.placed(
             StepSetting(
@@ -574,6 +606,19 @@ def _open_trial(spec: Spec, code: UserCode, study: Path, options: Options) -> Wo
 def _require_memory(workload: Workload) -> None:
     if workload.device.type == "cpu":
         require_memory(workload.network, machine_memory_bytes())
+
+
+def _require_backend(spec: Spec) -> None:
+    """Raise PlanError if nothing carries the gradients of Ray Train's replicas: torch's DDP sums them where they lie,
+    and gloo takes those of processors and of CUDA only."""
+    kind = accelerator.kind(spec.resources.resolved_device)
+    if spec.replicas.engine != "ray_train" or spec.replicas.count == 1 or kind == "cpu" or accelerator.has_nccl(kind):
+        return
+    raise PlanError(
+        f"`ray_train` averages gradients by NCCL or gloo, and neither takes those of `{kind}`",
+        key="replicas.engine",
+        hint="set replicas.engine=graph, which sends them through host memory",
+    )
 
 
 def _require_edges(network: Network) -> None:

@@ -70,6 +70,9 @@ def with_their_resources(spec: Spec) -> Spec:
 class FindsDevices(Protocol):
     """The part of an engine that the planner uses."""
 
+    def measures_devices(self) -> bool:
+        """Whether `find_devices` will measure the devices of the stages. What there is here says nothing of them."""
+
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:

@@ -28,8 +28,8 @@ _ENVIRONMENT = {
 
 
 def prepare_for_nccl() -> None:
-    """Set up the environment of a stage's process, before it asks for a GPU: CUDA reads it then, and not again. What
-    the user has set stays.
+    """Set up the environment of a stage's process, before it asks for a GPU: CUDA reads it then, and not again. torch
+    asks for all GPUs with the first backward pass of a process, also of one on a CPU. What the user has set stays.
 
     By default torch's watchdog of NCCL ends a process (`TORCH_NCCL_*`, torch's ProcessGroupNCCL.hpp). The driver would
     then report the death of a stage that was well, in place of what happened. The watchdog now reports only: a stage

@@ -73,6 +73,10 @@ class Engine(FindsDevices, ABC):
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
 
+    def measures_devices(self) -> bool:
+        """See `FindsDevices`."""
+        return False
+
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
@@ -291,18 +295,30 @@ class RayEngine(ClusterEngine):
         resources = self._spec.resources
         return len(living_nodes(resources.labels)) == 1 and isinstance(resources.per_stage, dict)
 
-    def find_devices(
-        self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
-    ) -> StageDevices | None:
-        from alray.core.accelerator import kind, least_memory_bytes
+    def _are_as_measured(self) -> bool:
+        """Whether the costs hold for the devices of the stages as they are."""
+        from alray.core.accelerator import kind
         from alray.runtime.device.devices import at_hand
 
         wanted = self._spec.resources.resolved_device
-        measured_on = at_hand(wanted).type
-        alike = measured_on == kind(wanted) or self._begun is not None
-        if alike and self._devices_are_like_here():
+        alike = at_hand(wanted).type == kind(wanted) or self._begun is not None
+        return alike and self._devices_are_like_here()
+
+    def _are_given(self) -> bool:
+        """Whether the spec says how fast the devices are."""
+        return self._spec.resources.stage_speed != "auto" or self._spec.pipeline.costs is not None
+
+    def measures_devices(self) -> bool:
+        return not self._are_given() and not self._are_as_measured()
+
+    def find_devices(
+        self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
+    ) -> StageDevices | None:
+        if self._are_as_measured():
             return None
+        from alray.core.accelerator import least_memory_bytes
         from alray.runtime.cluster.links import links_of
+        from alray.runtime.device.devices import at_hand
         from alray.runtime.probe.device_speed import train_seconds
 
         spec, resources = self._spec, self._spec.resources
@@ -315,10 +331,10 @@ class RayEngine(ClusterEngine):
         down = SCHEDULES[plan.schedule].is_pipeline
         links, replica_link = links_of(placement.nodes, plan.stages, note, ring=ring, down=down)
         found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)
-        if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
+        if self._are_given():
             return found
         self._free_devices()
-        here_s = train_seconds(costs)
+        here_s, measured_on = train_seconds(costs), at_hand(resources.resolved_device).type
         devices = placement.measured(speed_test(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each.train_s for each in devices]
         # The replicas of a stage wait for the slowest of them, and the smallest has to hold it.

@@ -125,6 +125,14 @@ def test_of_an_accelerator_that_ray_does_not_hide_a_process_sees_all(monkeypatch
     assert devices.number_of_given(["2"], "musa") == devices.number_of_given(["2"], "xpu") == 2
 
 
+def test_without_dpctl_ray_does_not_know_which_gpus_of_intel_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes those that `--num-gpus` tells of for NVIDIA's, and numbers them from 0. One of two may seem right."""
+    monkeypatch.setenv("ZE_AFFINITY_MASK", "1,2")
+    with pytest.raises(PlanError, match=r"reserved the GPUs \[0\] .* sees \[1, 2\]") as raised:
+        devices.number_of_given(["0"], "xpu")
+    assert "dpctl" in str(raised.value.problems[0].hint)
+
+
 def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has not imported Inductor yet tells it by the environment."""
     monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")

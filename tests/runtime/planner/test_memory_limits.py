@@ -89,6 +89,21 @@ def test_a_stage_on_a_smaller_gpu_of_another_node(
     assert stage_memory_limits(spec, 2, 1, CPU, found=(None, 24_000_000_000)) == ()
 
 
+def test_a_stage_on_a_processor_has_nothing_of_a_gpu(
+    load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the others counts all the same, measured or here, and so does the `memory` that it asks for."""
+    monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
+    measured = (None, 24_000_000_000)
+    spec = load_small("pipeline.stages=2", "resources.per_stage=[{CPU: 1}, {CPU: 1, GPU: 1}]").spec
+    of_cpu, of_gpu = stage_memory_limits(spec, 2, 1, CPU, found=measured)
+    assert of_cpu > 10**15 and of_gpu == 22_000_000_000
+    assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0)) == (of_cpu, 78_000_000_000)
+    assert stage_memory_limits(spec, 2, 1, CPU) == stage_memory_limits(spec, 2, 1, CPU, found=(None, None)) == ()
+    asked = load_small("pipeline.stages=2", "resources.per_stage=[{CPU: 1, memory: 5000}, {CPU: 1, GPU: 1}]").spec
+    assert stage_memory_limits(asked, 2, 1, CPU, found=measured) == (5000, 22_000_000_000)
+
+
 @pytest.mark.parametrize(
     ("resources", "replicas", "one_process", "expected"),
     [

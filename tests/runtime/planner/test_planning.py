@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 
 from alray.core.errors import NodesLost, PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.stage_devices import StageDevices
+from alray.runtime.device import devices
 from alray.runtime.planner.planning import Planner
 from alray.runtime.planner.stage_devices import stage_links
 
@@ -25,6 +27,7 @@ pipeline: {{stages: 3, costs: [{", ".join([COST] * 6)}]}}
 run: {{epochs: 1}}
 """
 SLOW = Link(latency_s=0.01, up_s_per_byte=1e-6, down_s_per_byte=1e-6, buffer_bytes=1e6)
+LARGE = StageDevices(memory_bytes=(24 * 10**9,) * 3)
 
 
 @dataclass
@@ -34,6 +37,9 @@ class Engine:
     devices: StageDevices | None = None
     stages: int = 3
     replicas: int = 1
+
+    def measures_devices(self) -> bool:
+        return self.devices is not None
 
     def find_devices(self, *asked: Any) -> StageDevices | None:
         return self.devices
@@ -72,14 +78,38 @@ def test_a_slow_device_gets_fewer_components(planned: Callable[..., Any]) -> Non
     ]
 
 
-def test_a_small_gpu_gets_fewer_components(planned: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equally fast: it was measured where the stage is, and so was its memory."""
-    planner, costs, plan = planned("resources.per_stage={CPU: 1, GPU: 1}")
+@pytest.mark.parametrize("first", ["{CPU: 1, GPU: 1}", "{CPU: 1}"], ids=["gpu", "processor"])
+def test_a_small_gpu_gets_fewer_components(
+    planned: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Equally fast: it was measured where the stage is, and so was its memory. That of a processor never is."""
+    planner, costs, plan = planned(f"resources.per_stage=[{first}, {{CPU: 1, GPU: 1}}, {{CPU: 1, GPU: 1}}]")
     monkeypatch.setattr("alray.runtime.planner.memory_limits._BESIDES_TENSORS_BYTES", 0)
     assert list(plan.partition) == [2, 2, 2]
     large, small = 10**9, plan.stage_plans[1].memory.total_bytes - 1
-    fitted = planner.fitted(plan, costs, Engine(StageDevices(memory_bytes=(large, small, large))), print)
+    of_first = large if "GPU" in first else None
+    fitted = planner.fitted(plan, costs, Engine(StageDevices(memory_bytes=(of_first, small, large))), print)
     assert fitted.partition[1] == 1
+
+
+def test_a_small_gpu_of_the_command_refuses_nothing_that_fits_the_cluster(
+    planned: Callable[..., Any], make_planner: Callable[..., Planner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stages' GPUs are measured once there is a plan to place. What the spec says holds before, too."""
+    on_gpu = "resources.per_stage={CPU: 1, GPU: 1}"
+    _, costs, plan = planned(on_gpu)
+    monkeypatch.setattr(devices, "at_hand", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 10)
+    planner = make_planner(on_gpu, text=SIX)
+    with pytest.raises(PlanError, match="no cut of 6 components into 3 stages fits"):
+        planner.plan(costs, engine=Engine())
+    first = planner.plan(costs, engine=Engine(LARGE))
+    assert planner.fitted(first, costs, Engine(LARGE), print).partition == plan.partition
+    of_two = Engine(StageDevices(memory_bytes=LARGE.memory_bytes[:2]), stages=2)
+    assert planner.replanned(first, costs, of_two, print).stages == 2
+    for given in ("resources={memory_bytes: 10, per_stage: {GPU: 1}}", "resources.per_stage={GPU: 1, memory: 10}"):
+        with pytest.raises(PlanError, match="no cut of 6 components into 3 stages fits"):
+            make_planner(given, text=SIX).plan(costs, engine=Engine(LARGE))
 
 
 def test_a_given_cut_stays_where_it_is(planned: Callable[..., Any]) -> None:
@@ -185,3 +215,18 @@ def test_a_note_names_components_that_cannot_be_split(
             "layers that are modules of torch can be split"
         ]
     )
+
+
+@pytest.mark.parametrize(("device", "resource"), [("xpu", "GPU"), ("hpu", "HPU")])
+def test_ray_train_is_refused_where_nothing_carries_the_gradients(
+    make_planner: Callable[..., Planner], device: str, resource: str
+) -> None:
+    """torch's gloo takes those of processors and of CUDA, and the workers would fail with the first one."""
+    by_ddp = ("pipeline.stages=1", "method={kind: backpropagation}", "replicas={count: 2, engine: ray_train}")
+    asked = f"resources={{device: {device}, per_stage: {{CPU: 1, {resource}: 1}}}}"
+    with pytest.raises(PlanError, match=f"neither takes those of `{device}`") as caught:
+        make_planner(*by_ddp, asked, text=SIX)
+    assert "replicas.engine=graph" in str(caught.value.problems[0].hint)
+    on_cuda = "resources.per_stage={CPU: 1, GPU: 0.5}"
+    for fine in ((asked, "replicas.engine=graph"), (asked, "replicas.count=1"), (on_cuda,)):
+        make_planner(*by_ddp, *fine, text=SIX)

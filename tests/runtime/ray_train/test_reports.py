@@ -101,9 +101,9 @@ def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:
         ("cuda", 0.5, "gloo"),
         ("cuda", 1.0, "nccl"),
         ("auto", 1.0, "nccl"),
-        ("xpu", 1.0, "gloo"),
+        ("cpu", 1.0, "gloo"),
     ],
 )
 def test_only_workers_with_a_gpu_of_nvidia_or_amd_each_use_nccl(device: str, gpus: float | None, backend: str) -> None:
-    """NCCL refuses two processes on one GPU, and knows no other accelerators."""
+    """NCCL refuses two processes on one GPU, and knows no processors."""
     assert backend_of({"CPU": 1.0} if gpus is None else {"CPU": 1.0, "GPU": gpus}, device) == backend

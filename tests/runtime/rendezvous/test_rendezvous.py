@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +13,9 @@ import psutil
 import pytest
 import torch
 
+import alray.runtime.graph.actor  # noqa: F401 - what it imports reads the environment that a test replaces
 from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
-from alray.runtime.graph import actor
+from alray.runtime.device import memory_used
 from alray.runtime.graph.processes import StageProcess
 from alray.runtime.rendezvous import edges, groups
 from alray.runtime.rendezvous.store import HostedStore, enter
@@ -98,45 +99,17 @@ def test_torch_ends_no_process_whose_error_alray_tells(monkeypatch: pytest.Monke
     assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == os.environ["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == "0"
 
 
-@dataclass(frozen=True)
-class GivenGpu:
-    """What `StageProcess.become` reads of an assignment."""
-
-    device_kind: str
-    code: Any
-    stage: int = 0
-    run_dir: Path = Path()
-
-
-@pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_a_stage_prepares_for_nccl_before_it_asks_for_its_gpu(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """CUDA reads its environment when a process first asks for a GPU: here, where a process says which one it has."""
-    variables = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "CUDA_MODULE_DATA_LOADING")
-    set_by_then: list[list[str]] = []
-
-    def asked(*arguments: Any, **named: Any) -> torch.device:
-        set_by_then.append([name for name in variables if name in os.environ])
-        return torch.device("cuda")
-
-    for name in variables:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", asked)
-    monkeypatch.setattr(torch.cuda, "get_device_name", asked)
-    monkeypatch.setattr(actor, "given_gpus", lambda: ["0"])
-    here = SimpleNamespace(get_node_id=lambda: "here")
-    ray = SimpleNamespace(
-        get_runtime_context=lambda: here, util=SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
-    )
-    monkeypatch.setattr(actor, "ray", ray)
-    objects: Any = SimpleNamespace(and_also=lambda others: None)
-    assignment: Any = GivenGpu(kind, SimpleNamespace(objects=None, with_objects=lambda objects: None))
-    assert StageProcess().become(assignment, "", objects).gpu == (None if kind == "cpu" else "0")
-    prepared = [name for name in variables if name in os.environ]
-    for name in prepared:
-        monkeypatch.delenv(name)  # not of the tests that follow
-    assert prepared == ([] if kind == "cpu" else list(variables))
-    assert all(names == prepared for names in set_by_then) and bool(set_by_then) == (kind == "cuda")
+def test_a_stage_prepares_for_nccl_before_its_first_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With that, even on a CPU, torch counts the GPUs: it starts a thread for each. CUDA then reads its environment."""
+    set_by_then: list[dict[str, str]] = []
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(memory_used, "run_first_kernels", lambda **named: set_by_then.append(dict(os.environ)))
+    try:
+        StageProcess().load(torch.get_num_threads(), again=False, is_pipeline=False)
+    finally:
+        gc.unfreeze()
+    (of_stage,) = set_by_then
+    assert of_stage["CUDA_MODULE_DATA_LOADING"] == "EAGER" and of_stage["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
 
 
 def test_nobody_else_can_use_the_store_of_one_machine() -> None:

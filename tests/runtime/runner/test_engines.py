@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from alray.core import accelerator
 from alray.runtime.runner import engines
 from alray.runtime.runner.engines import RayEngine
 
@@ -20,3 +21,22 @@ def test_the_end_of_a_command_does_not_wait_for_ever_for_a_ray_that_does_not_sta
     engine._connected = Future()
     engine.close()
     assert not engine._connected.done()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "overrides", "measures"),
+    [
+        (1, (), False),
+        (2, (), True),
+        (1, ("resources.per_stage=[{CPU: 1}, {CPU: 2}]",), True),
+        (1, ("resources.per_stage={CPU: 1, GPU: 1}",), True),  # the command has no GPU
+        (2, ("resources.stage_speed=[1.0, 2.0]",), False),
+        (2, ("pipeline.costs=[&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]",), False),
+    ],
+)
+def test_which_devices_are_measured(
+    load_small: Any, monkeypatch: pytest.MonkeyPatch, nodes: int, overrides: tuple[str, ...], measures: bool
+) -> None:
+    monkeypatch.setattr(engines, "living_nodes", lambda labels: [labels] * nodes)
+    monkeypatch.setattr(accelerator, "available", lambda device: None)
+    assert RayEngine(load_small("pipeline.stages=2", *overrides).spec, print).measures_devices() == measures
