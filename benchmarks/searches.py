@@ -3,7 +3,7 @@
     python -m benchmarks.searches
 
 Components have random times, 50 to 150 ms of a forward for a mini-batch and twice as much of a backward. Each search
-has a process of its own. `alray fit` searches many layouts of equal components.
+has a process of its own. `alray fit` searches many layouts of components with such times.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ def fit(components: int, devices: int) -> dict[str, Any]:
         "model": {"components": [{"block": "mlp", "widths": [64], "repeat": components}]},
         "method": "decoupled_greedy",
         "run": {"epochs": 1},
+        "pipeline": {
+            "costs": [
+                {name: getattr(each, name) for name in ("forward_s", "backward_s", "update_s")}
+                for each in _components(components)
+            ]
+        },
     }
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()

@@ -74,7 +74,7 @@ def searches(result: dict[str, Any]) -> list[str]:
     fitted = result["fit"]
     lines += [
         "",
-        f"`alray fit` of DGL with {fitted['components']} components on {fitted['devices']} A100 showed "
+        f"`alray fit` of DGL with {fitted['components']} such components on {fitted['devices']} A100 showed "
         f"{fitted['layouts']} layouts after **{fitted['seconds']:.0f}** processor seconds, with "
         f"{fitted['megabytes']:.0f} MB, torch included. The fastest is at most {100 * fitted['within']:.2g} % from the "
         "best cut.",

@@ -42,9 +42,9 @@ def fit(
 ) -> None:
     """Show how a network fits on some devices, without running it.
 
-    Tries every schedule of the method on every number of stages, each with its best cut and number of micro-batches.
-    A value that is given for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched. Exits with
-    1 if nothing fits.
+    Tries every schedule of the method on every number of stages and of micro-batches, and searches the best cut of
+    those that could be the fastest. A value that is given for pipeline.schedule, pipeline.stages or
+    pipeline.micro_batches is not searched. Exits with 1 if nothing fits.
     """
     with terminal(as_json=json) as streams:
         from alray.api.plans import sizes_of, with_machines

@@ -15,8 +15,7 @@ from alray.core.errors import AlrayError, RequestError
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.crossover import NEAR
-from alray.planning.prediction.fit import Fit, fit_of
+from alray.planning.prediction.fit import Fit, fit_of, with_best_cuts
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
@@ -215,29 +214,28 @@ class _LayoutSearch:
     def all(self) -> tuple[tuple[Fit, ...], tuple[str, ...]]:
         """A row for each schedule on each number of stages, in order; and why others cannot run.
 
-        The best cut is searched for those that come near to the fastest one that fits.
+        The best cut is searched for those that could be the fastest one that fits.
         """
-        rows: dict[tuple[Schedule, int], Fit] = {}
+        found: list[tuple[StepSetting, Fit]] = []
         refused = []
         every = self._stages()
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
                 try:
-                    rows[schedule, stages] = self._best(schedule, stages, search=False)
+                    found += self._near(schedule, stages)
                 except AlrayError as error:
                     first = error.problems[0]
                     hint = f"; {first.hint}" if first.hint else ""
                     where = f"{schedule.name} on {counted(stages, 'stage')}"
                     refused.append(f"{where} cannot run: {first.message}{hint}")
-        fastest_s = min((row.predicted_step_time_s for row in rows.values() if row.fits), default=0.0)
-        near = [
-            key for key, row in rows.items() if row.fits and row.gain and row.predicted_step_time_s <= NEAR * fastest_s
-        ]
-        for index, (schedule, stages) in enumerate(near):
-            self.teller.doing(f"searching the best cuts of the fastest, {index + 1} of {len(near)}")
-            rows[schedule, stages] = self._best(schedule, stages)
-        return tuple(sorted(rows.values(), key=lambda row: row.rank)), tuple(refused)
+        rows: dict[tuple[str, int], Fit] = {}
+        for fit in sorted(with_best_cuts(found, self._searching), key=lambda each: each.rank):
+            rows.setdefault((fit.schedule, fit.stages), fit)
+        return tuple(rows.values()), tuple(refused)
+
+    def _searching(self, number: int, most: int) -> None:
+        self.teller.doing(f"searching the best cut of what could be the fastest, {number} of at most {most}")
 
     def costs_of(self, row: Fit) -> Costs:
         """The costs of a row, with averages of its replicas."""
@@ -275,16 +273,15 @@ class _LayoutSearch:
             return [own] if own.only_layout.stages == stages else []
         return [each for each in schedules if each is own] or schedules[:1]
 
-    def _best(self, schedule: Schedule, stages: int, *, search: bool = True) -> Fit:
-        """The best number of micro-batches. More than `MOST_PER_STAGE` for each stage are tried only while nothing
-        fits. For `search` see `fit_of`. Raises AlrayError where the spec cannot run like this."""
-        found: Fit | None = None
+    def _near(self, schedule: Schedule, stages: int) -> list[tuple[StepSetting, Fit]]:
+        """Each number of micro-batches, without a search. More than `MOST_PER_STAGE` for each stage are tried only
+        while nothing fits. Raises AlrayError where the spec cannot run like this."""
+        found: list[tuple[StepSetting, Fit]] = []
         for number in self._micro_batches(schedule, stages):
-            if found is not None and found.fits and number is not None and number > MOST_PER_STAGE * stages:
+            if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in found):
                 break
-            row = fit_of(self._setting(schedule, stages, number), search=search)
-            found = row if found is None else min(found, row, key=lambda each: each.rank)
-        assert found is not None
+            setting = self._setting(schedule, stages, number)
+            found.append((setting, fit_of(setting, search=False)))
         return found
 
     def _micro_batches(self, schedule: Schedule, stages: int) -> Iterator[int | None]:

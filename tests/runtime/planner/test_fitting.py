@@ -1,0 +1,47 @@
+"""What fits on given devices, searched over all layouts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import alray
+from alray.planning.prediction.compare import schedules_on
+
+SAMPLES = 6
+DRAWN = random.Random(4)
+SPEC = {
+    "name": "random",
+    "data": {"source": "synthetic", "shape": [4], "classes": 2, "samples": 60, "batch_size": SAMPLES},
+    "model": {"components": [{"block": "linear", "width": 3, "repeat": 8}]},
+    "method": "backpropagation",
+    "optimizer": {"kind": "sgd", "lr": 0.1},
+    "resources": {"stage_speed": [1, 0.5, 2]},
+    "pipeline": {
+        "stages": 3,
+        "costs": [
+            {"forward_s": DRAWN.uniform(0.001, 0.02), "backward_s": DRAWN.uniform(0.001, 0.04), "update_s": 0.001}
+            for _ in range(8)
+        ],
+    },
+    "run": {"epochs": 1},
+}
+"""Before any cut is searched, the fastest of its layouts is not the first one."""
+
+
+def test_the_best_layout_is_the_best_of_those_that_are_searched_alone(counted_once: None) -> None:
+    def best_s(**layout: Any) -> float:
+        given = {"pipeline.stages": 3} | {f"pipeline.{key}": value for key, value in layout.items()}
+        best = alray.search_layouts(SPEC, given, devices="3x1GB", progress=False).best
+        assert best is not None
+        return best.predicted_step_time_s
+
+    alone = [
+        best_s(schedule=schedule.name, micro_batches=number)
+        for schedule in schedules_on(3, local_losses=False)
+        if schedule.cuts_mini_batches and not schedule.gradient_delay
+        for number in schedule.possible_micro_batches(3, SAMPLES)
+    ]
+    assert len(alone) > 8 and best_s() == pytest.approx(min(alone))
