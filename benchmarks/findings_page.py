@@ -256,14 +256,20 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
 
 
 def is_of_today(study: Study, ran: dict[str, Any], *, as_often: bool = True) -> bool:
-    """Whether a study has the same trials as when its report was made.
+    """Whether a study has the same trials, by the same numbers, as when its report was made.
 
     Args:
         ran: the study that `kept` kept.
         as_often: whether they must be as many: otherwise the numbers of seeds and sessions may differ.
     """
     left = {"verdicts": None} if as_often else {"verdicts": None, "repeats": None, "sessions": None}
-    return {"sessions": 1, **ran, **left} == {**asked(study), **left}
+    now = asked(study)
+    return _axes_in_order(ran) == _axes_in_order(now) and {"sessions": 1, **ran, **left} == {**now, **left}
+
+
+def _axes_in_order(study: dict[str, Any]) -> list[tuple[str, list[Any]]]:
+    """Each axis with its values, or with the names of its variants: trials are numbered in this order."""
+    return [(axis, list(values)) for axis, values in study["axes"].items()]
 
 
 def asked(study: Study) -> dict[str, Any]:
