@@ -42,10 +42,11 @@ _QUESTION = ("figure", "of", "over", "minus", "than", "above", "below")
 _HOW = """\
 The estimate is a ratio where it ends in *times*; in brackets is its 90 % interval, over the seeds, sessions or runs of
 the next column. Variants that share seeds are compared seed by seed. A claim about several points has one estimate for
-each, and *holds* if it holds at all of them. All claims of this page are decided together, at a false discovery rate by
-which one decided claim in twenty is expected to be decided in the wrong direction; a report of one study decides its
-own claims together, so it may leave one open that is decided here. What *would decide* an open claim shows an effect of
-this size with a probability of 80 %. [Studies](studies.md#claims-and-verdicts) says how this is computed.
+each, and *holds* if it holds at all of them. All claims of this page are decided together, but for those about times of
+one session, at a false discovery rate by which one decided claim in twenty is expected to be decided in the wrong
+direction; a report of one study decides its own claims together, so it may leave one open that is decided here. What
+*would decide* an open claim shows an effect of this size with a probability of 80 %.
+[Studies](studies.md#claims-and-verdicts) says how this is computed.
 
 *In one session* means that the study ran once. Times of two sessions differ by more than those of one, and the interval
 is that of its session alone: [of made-up studies](intervals.md), 36 % of such intervals have the truth over all

@@ -14,8 +14,8 @@ from torch import nn
 
 import alray
 from alray.config.loading.yaml_text import write_yaml
-from alray.config.study.load import LoadedStudy, load_study
 from alray.config.objects import Objects
+from alray.config.study.load import LoadedStudy, load_study
 from alray.core.errors import CheckpointError, RequestError, SpecError
 from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
