@@ -3,7 +3,8 @@
     python -m benchmarks.again OLD NEW [NAME ...]     two folders of reports such as docs/studies; names: of the studies
 
 Of each study that has several sessions in both, every ratio of the step times of two points is compared: how many of
-the new estimates lie within the old 90 % interval, and within the old 90 % prediction interval.
+the new estimates lie within the old 90 % interval, and within the old 90 % prediction interval. A report whose study
+has changed since is left out: tables have the numbers of trials, which are those of other points then.
 
 An interval is about the true ratio, and a new estimate has chance of its own. With five sessions each, and sessions
 that differ as much as before, 79 % of new estimates lie within the old interval, and 90 % within the prediction
@@ -26,7 +27,7 @@ from alray.studies.confidence import LEVEL, Student
 from alray.studies.doubt import of_two
 from alray.studies.results import Results
 from benchmarks.committed import report_of
-from benchmarks.findings_page import KEPT, SPECS
+from benchmarks.findings_page import KEPT, SPECS, is_of_today
 
 FIGURE = "step_time_s"
 
@@ -99,10 +100,15 @@ def main() -> None:
     parser.add_argument("new", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a study; none: all that both folders have")
     given = parser.parse_args()
-    both = sorted(file.parent.name for file in given.old.glob(f"*/{KEPT}") if (given.new / file.parent.name).is_dir())
+    both = [file.parent.name for file in sorted(given.old.glob(f"*/{KEPT}"))]
+    both = [name for name in both if (given.new / name / KEPT).is_file()]
     everything: list[Again] = []
     for name in given.names or both:
-        old, new = (report_of(name, SPECS, folder).results for folder in (given.old, given.new))
+        reports = [report_of(name, SPECS, folder) for folder in (given.old, given.new)]
+        if not all(is_of_today(each.loaded.study, each.kept["study"], as_often=False) for each in reports):
+            print(f"{name}: left out, for its study has changed")  # noqa: T201
+            continue
+        old, new = (each.results for each in reports)
         if min(old.study.sessions, new.study.sessions) == 1:
             print(f"{name}: left out, for it ran once")  # noqa: T201
             continue

@@ -16,6 +16,7 @@ from typing import Any
 
 from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, load_study
+from alray.config.study.points import value_text
 from alray.config.study.trials import Trial
 from alray.core.run_folder.records import Best, Exit, Scores, Summary
 from alray.studies.busy import WAS_BUSY
@@ -83,7 +84,9 @@ class Report:
         with (self.folder / "tables" / "trials.csv").open(encoding="utf-8") as rows:
             for row in csv.DictReader(rows):
                 trial = self._trials[int(row["trial"])]
-                assert int(row["seed"]) == trial.seed, f"{self.name}: trial {trial.number} is another one now"
+                chosen = {**trial.point.values, **trial.values, "seed": trial.seed}
+                same = all(row[key] == value_text(value) for key, value in chosen.items())
+                assert same, f"{self.name}: trial {trial.number} is another one now"
                 record = _record(trial, self.loaded.spec_of(trial), row)
                 if busy is not None and (busy["more"] or str(trial.number) in busy["numbers"].split(", ")):
                     record = record.model_copy(update={"taken_processors": float(busy["most"])})

@@ -42,10 +42,11 @@ _QUESTION = ("figure", "of", "over", "minus", "than", "above", "below")
 _HOW = """\
 The estimate is a ratio where it ends in *times*; in brackets is its 90 % interval, over the seeds, sessions or runs of
 the next column. Variants that share seeds are compared seed by seed. A claim about several points has one estimate for
-each, and *holds* if it holds at all of them. All claims of this page are decided together, at a false discovery rate by
-which one decided claim in twenty is expected to be decided in the wrong direction; a report of one study decides its
-own claims together, so it may leave one open that is decided here. What *would decide* an open claim shows an effect of
-this size with a probability of 80 %. [Studies](studies.md#claims-and-verdicts) says how this is computed.
+each, and *holds* if it holds at all of them. All claims of this page are decided together, but for those about times of
+one session, at a false discovery rate by which one decided claim in twenty is expected to be decided in the wrong
+direction; a report of one study decides its own claims together, so it may leave one open that is decided here. What
+*would decide* an open claim shows an effect of this size with a probability of 80 %.
+[Studies](studies.md#claims-and-verdicts) says how this is computed.
 
 *In one session* means that the study ran once. Times of two sessions differ by more than those of one, and the interval
 is that of its session alone: [of made-up studies](intervals.md), 36 % of such intervals have the truth over all
@@ -256,14 +257,20 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
 
 
 def is_of_today(study: Study, ran: dict[str, Any], *, as_often: bool = True) -> bool:
-    """Whether a study has the same trials as when its report was made.
+    """Whether a study has the same trials, by the same numbers, as when its report was made.
 
     Args:
         ran: the study that `kept` kept.
         as_often: whether they must be as many: otherwise the numbers of seeds and sessions may differ.
     """
     left = {"verdicts": None} if as_often else {"verdicts": None, "repeats": None, "sessions": None}
-    return {"sessions": 1, **ran, **left} == {**asked(study), **left}
+    now = asked(study)
+    return _axes_in_order(ran) == _axes_in_order(now) and {"sessions": 1, **ran, **left} == {**now, **left}
+
+
+def _axes_in_order(study: dict[str, Any]) -> list[tuple[str, list[Any]]]:
+    """Each axis with its values, or with the names of its variants: trials are numbered in this order."""
+    return [(axis, list(values)) for axis, values in study["axes"].items()]
 
 
 def asked(study: Study) -> dict[str, Any]:

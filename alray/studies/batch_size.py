@@ -85,7 +85,8 @@ def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:
 
 def not_bracketed(results: Results, rows: Sequence[PointRow]) -> Iterator[tuple[PointRow, str, str]]:
     """The points whose best settings no search has bracketed, with the key and a sentence about it: the value lies on
-    the edge of its range, or it is the smallest or the largest that was tried. Trials that failed tried nothing."""
+    the edge of its range, or it is the smallest or the largest that was tried, also of a choice of numbers. Trials that
+    failed tried nothing."""
     search = results.study.search
     if search is None:
         return
@@ -93,17 +94,23 @@ def not_bracketed(results: Results, rows: Sequence[PointRow]) -> Iterator[tuple[
         where = f"{label_of(row.point)}: " if row.point else ""
         ran = [each for settings in results.settings_of(row) for each in settings if each.status != "failed"]
         for key, distribution in search.space_at(row.point).items():
-            if key not in row.settings or distribution.choice is not None:
+            if key not in row.settings or not _has_an_order(distribution):
                 continue
             value, tried = row.settings[key], {record.values[key] for record in ran}
             if why := _edge(distribution, value) or _outermost(tried, value):
                 yield row, key, f"{where}the best {key}, {value:.3g}, is not bracketed: {why}"
 
 
+def _has_an_order(distribution: Distribution) -> bool:
+    """Whether one value can be larger than another one: not those of a choice of names, nor a single one."""
+    choice = distribution.choice
+    numbers = [isinstance(each, int | float) and not isinstance(each, bool) for each in choice or ()]
+    return choice is None or (len(choice) > 1 and all(numbers))
+
+
 def _edge(distribution: Distribution, value: float) -> str:
     share = distribution.share(value)
-    assert share is not None, "a choice has no edge"
-    if EDGE < share < 1.0 - EDGE:
+    if share is None or EDGE < share < 1.0 - EDGE:  # a choice has no edge
         return ""
     low, high = distribution.ends
     end = "lower" if share <= EDGE else "upper"

@@ -47,11 +47,11 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     In brackets are the ends of 90 % intervals by Student's t, over what the column "over" names: points are compared
     seed by seed or session by session, from three on. Those of a search follow from its smallest values, and those of
     critical batch sizes from the curve through all batch sizes (docs/studies.md). The p-value is two-sided. All claims
-    together have a false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected
-    to be decided in the wrong direction. "In one session" means that the study ran once. Another session may measure
-    other times, so such an interval is that of this session alone and decides nothing. An estimate contains or excludes
-    a published value if its interval does. What would decide an open claim is what shows an effect of this size with a
-    probability of 80 %."""
+    together, but for those about times of one session, have a false discovery rate (Benjamini & Hochberg 1995), by
+    which one decided claim in twenty is expected to be decided in the wrong direction. "In one session" means that the
+    study ran once. Another session may measure other times, so such an interval is that of this session alone and
+    decides nothing. An estimate contains or excludes a published value if its interval does. What would decide an open
+    claim is what shows an effect of this size with a probability of 80 %."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [

@@ -119,6 +119,14 @@ def test_other_words_are_the_same_question_and_other_trials_are_told(study: Path
     assert "AL wins" in page([first]) and "earlier form" in page([first])
 
 
+def test_variants_in_another_order_have_other_trials(study: Path) -> None:
+    """Reports have the trials by their numbers."""
+    text = STUDY.replace("{al: {}, bp: {method: backpropagation}}", "{bp: {method: backpropagation}, al: {}}")
+    study.write_text(text, encoding="utf-8")
+    first, _ = found_of(study)
+    assert (first.says, first.earlier) == ("holds", True) and text != STUDY
+
+
 def test_no_path_of_this_machine_is_kept(study: Path) -> None:
     assert str(study.parents[1]) not in json.dumps(kept(read_study_file(study), {"verdicts": []}))
 

@@ -318,6 +318,10 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study("{seed: [1, 2]}",
                verdicts="[{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 1}], than: {seed: 3}, above: 1}]"),
          ["4 verdicts[0].than.seed"]),
+        (study("{seed: [1, 2]}",
+               verdicts="[{claim: a, figure: test, of: {}, minus: [{seed: 1}], than: {seed: 2}, above: 1}, "
+               "{claim: b, figure: test, of: {seed: 1}, minus: [{}], than: {seed: 2}, above: 1}]"),
+         ["4 verdicts[0]", "4 verdicts[1]"]),
         (study(verdicts="[{claim: a, figure: test, published: 1}, "
                "{claim: a, source: c, figure: test, published: 1, above: 1}]"),
          ["3 verdicts[0]", "3 verdicts[1]"]),

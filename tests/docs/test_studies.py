@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
-from alray.config.study.load import read_study_file
+from alray.config.study.load import load_study, read_study_file
+from alray.core.metric import ACCURACY
 from alray.studies.table import TIMES, table_of
 from benchmarks.committed import Report, reports
 from benchmarks.earlier_clock import MARK, without_the_clock
@@ -24,6 +26,9 @@ BREAK_IT = {
 }
 """Measured by the clock of alray 0.2, before it was mended; `crossover_factors` in runs of a second, beside other
 programs. A study that runs again leaves this list."""
+
+TEST_SAMPLES = {"digits": 360, "torchvision": 10_000}
+"""Of each source of data: the handwritten digits, and the pictures of clothes."""
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +88,29 @@ def test_the_page_names_every_study_whose_claims_about_times_are_of_one_session(
     named = set(re.findall(r"`(\w+)`", listed))
     assert once == named & timed and all(studies[name].sessions == 1 for name in named)
     assert not any(studies[name].measures == "times" for name in once)
+
+
+def test_claims_about_the_test_accuracy_have_its_sampling_error_where_it_is_larger_than_a_bound(
+    committed: dict[str, Report],
+) -> None:
+    """A difference of two accuracies on n samples has at most the variance of a half on each of them."""
+    of_a_set = []
+    for name, report in committed.items():
+        spec = report.loaded.spec_of(report.loaded.trials[0])
+        for verdict in report.loaded.study.verdicts:
+            bounds = [each for each in (verdict.above, verdict.below, verdict.published) if each is not None]
+            if verdict.figure != "test" or not verdict.minus or not bounds or spec.task.measures != ACCURACY:
+                continue
+            samples = TEST_SAMPLES[spec.data.source]
+            if abs(bounds[0]) < math.sqrt(2 * 0.25 / samples):
+                of_a_set.append(name)
+                assert verdict.samples == samples, f"{name}: {verdict.claim}"
+    assert {"large_batch", "methods_over_cuts", "groups"} <= {*of_a_set}
+
+
+def test_the_page_has_the_number_of_trials_of_every_study_for_a_cluster() -> None:
+    page = (REPORTS.parent / "studies.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| [`")]
+    told = {name.split("`")[1]: count.strip().replace(",", "") for _, name, _, count, *_ in rows}
+    trials = {path.stem: str(len(load_study(path).trials)) for path in SPECS.parent.glob("*.yaml")}
+    assert {name: count for name, count in told.items() if count} == trials

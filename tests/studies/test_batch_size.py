@@ -128,3 +128,26 @@ def test_the_smallest_or_largest_that_was_tried_is_not_bracketed(
     (found,) = answers_of(results(trials, search=search, repeats=3, verdicts=[claim]))
     assert (found.answer, [doubt for doubt in found.doubts if "not bracketed" in doubt] != []) == ("holds", bool(said))
     assert all(f"the best optimizer.lr, 0.1, is not bracketed: {said}" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ([0.01, 0.03, 0.1], "it is the largest of 3 that were tried; try more"),
+        ([0.3, 0.1], "it is the smallest of 2 that were tried; try more"),
+        ([0.3, 0.1, 0.01], None),
+        ([0.1], None),
+        ([None, 0.1], None),
+    ],
+)
+def test_the_smallest_or_largest_of_a_choice_of_numbers_is_not_bracketed(
+    choice: list[float | None], said: str | None
+) -> None:
+    """The rate 0.1 is the best. A choice of one value, or of other things than numbers, has no ends."""
+    trials = [
+        trial(at, {}, index=at, values={"optimizer.lr": rate}, validation=0.9 if rate == 0.1 else 0.8)
+        for at, rate in enumerate(choice)
+    ]
+    of = results(trials, search={"trials": len(choice), "space": {"optimizer.lr": {"choice": choice}}})
+    told = [sentence for _, _, sentence in not_bracketed(of, of.rows)]
+    assert told == ([f"the best optimizer.lr, 0.1, is not bracketed: {said}"] if said else [])

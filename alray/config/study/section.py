@@ -226,7 +226,7 @@ class Verdict(Section):
     """As `over`, but their figure is subtracted. For accuracies. Default: none."""
     than: _Selector = Field(default_factory=dict)
     """Values of axes at which the same difference is subtracted, seed by seed: whether something helps more at one
-    value than at another. With one point in `minus`. Default: none."""
+    value than at another. With one point in `minus`; `of` and it have values of these axes too. Default: none."""
     above: float | None = None
     """Bound: the claim holds if the figure is larger. Default: none."""
     below: float | None = None
@@ -265,6 +265,10 @@ class Verdict(Section):
             raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
         if self.than and len(self.minus) != 1:
             raise refusal("`than` compares two differences", "name one point in `minus`, or remove `than`")
+        if left_open := [axis for axis in self.than if not all(axis in each for each in (self.of, *self.minus))]:
+            raise refusal(
+                f"`than` has {listed(left_open, 'and')}, which `of` or `minus` leaves open", "name its value in both"
+            )
         if self.quote is not None and self.paraphrase is not None:
             raise refusal("a claim has `quote` or `paraphrase`, not both", "keep `quote`, the publication's own words")
         if self.source is None and any(each is not None for each in (self.quote, self.paraphrase, self.published)):
