@@ -120,14 +120,16 @@ def test_the_words_about_links_of_the_mlp_follow_from_its_map_and_the_study() ->
     assert "ahead on eight devices, by {}, {} and {} (one host, 10 Gbit/s, 1 Gbit/s).".format(*ahead) in WORDS
     assert "On two it is behind, by {}, {} and {}.".format(*behind) in WORDS
     assert {place["fastest"] for (_, link), place in over.items() if link == "100 Mbit/s"} == {"BP alone"}
-    al, piped = (
+    al, dgl, piped = (
         [
             1e3 * float(point("slow_links", **{"pipeline.links.0.bandwidth": link, "variant": variant})["step_time_s"])
-            for link in ("10 Gbit/s", "200 Mbit/s")
+            for link in ("10 Gbit/s", "200 Mbit/s", "100 Mbit/s")
         ]
-        for variant in ("al_streamed", "bp_1f1b")
+        for variant in ("al_streamed", "dgl_streamed", "bp_1f1b")
     )
-    assert f"takes {al[0]:.1f} and {al[1]:.1f} ms by AL, {piped[0]:.1f} and {piped[1]:.1f} by 1F1B" in WORDS
+    said = "takes {:.1f} and {:.1f} ms by AL, {:.1f} and {:.1f} by DGL, {:.1f} and {:.1f} by 1F1B"
+    assert said.format(*al[:2], *dgl[:2], *piped[:2]) in WORDS
+    assert f"over 100 Mbit/s {al[2]:.1f}, {dgl[2]:.1f} and {piped[2]:.1f};" in WORDS
 
 
 def memory_of(family: str) -> dict[tuple[int, str], tuple[str, float | None]]:
@@ -149,15 +151,21 @@ def test_the_words_about_memory_follow_from_the_maps() -> None:
     assert sorted(only_bp) == sorted(
         [(2, "31.0 MB"), *((n, "15.0 MB") for n in (2, 4)), *((n, "7.70 MB") for n in (2, 4, 8))]
     )
-    assert "with 15 MB a device DGL fits on neither two nor four devices, and with 7.7 MB not on eight." in WORDS
+    assert (
+        "with 31 MB a device DGL does not fit on two devices, with 15 MB not on four either, and with 7.7 MB" in WORDS
+    )
     assert [at for at, (way, ratio) in mlp.items() if way.startswith("BP") and ratio is None] == [(2, "32.0 MB")]
     assert [mlp[count, "16.0 MB"][0] for count in (1, 2, 4)] == 3 * ["null"]
     assert [mlp[count, "16.0 MB"][0] for count in (8, 16)] == 2 * ["AL streamed"]
     eight, sixteen = (mlp[count, "16.0 MB"][1] for count in (8, 16))
     assert f"on eight and 16 AL is the fastest, and `2bw` takes {eight:.2f} and {sixteen:.2f} times as long." in WORDS
     assert {way[:2] for way, _ in resnet.values()} <= {"BP", "nu"}
-    without = [count for count in (2, 4, 8, 16) if resnet[count, "12.0 MB"][1] is None]
-    assert without == [2, 4, 8] and "AL does not fit in 12 MB on two to eight devices" in WORDS
+    without = {
+        memory: [count for count in (2, 4, 8, 16) if resnet[count, memory][1] is None]
+        for memory in ("24.0 MB", "12.0 MB", "6.10 MB")
+    }
+    assert without == {"24.0 MB": [2], "12.0 MB": [2, 4, 8], "6.10 MB": [2, 4, 8, 16]}
+    assert "AL does not fit in 24 MB on two devices, in 12 MB on two to eight, nor in 6.1 MB on any." in WORDS
 
 
 def point(study: str, **values: str) -> dict[str, str]:
