@@ -210,7 +210,7 @@ the upper ends.
 
 **The targets are early ones.** On the digits a VGG and a ResNet of four components end at 97.8 to 99.4 % by every
 method. After all epochs, on six networks, AL is 1.40 points below backpropagation to 0.47 above, and DGL within one
-([accuracy](accuracy.md)). In other studies AL loses 1.2 points (1.0 to 1.3) with a [VGG](studies/methods/README.md),
+([accuracy](accuracy.md)). In other studies AL loses 1.2 points (0.4 to 2.0) with a [VGG](studies/methods/README.md),
 DGL 1.9 (0.6 to 3.3) with a cut after each of [eight layers](studies/methods_over_cuts/README.md), and a
 [GPT](studies/language_methods/README.md) of four components ends at 2.71 nats by AL, 1.73 by DGL and 1.69 by
 backpropagation. Their rates are one for all or, with the VGG, the best of three.
