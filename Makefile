@@ -135,12 +135,10 @@ SIMULATED := ALRAY_TEST_DEVICE=simulated OMP_NUM_THREADS=1 $(BIN)/python -m pyte
 simulated: $(INSTALLED)
 	$(SIMULATED) -m "" tests/gpu
 
-# A minute of it, for `make test`: what finds a missing wait, what a second device needs, and of the grid of same bits and of
-# stages in processes a case each.
+# A minute of it, for `make test`: what finds a missing wait, what a second device needs, and a case of the grid of same bits.
 simulated-soonest: $(INSTALLED)
 	$(SIMULATED) $(foreach each,waiting nccl simulated second_device,tests/gpu/test_$(each).py) \
-		"tests/gpu/test_one_process.py::test_every_family_method_and_schedule[resnet-associated_learning-streamed]" \
-		"tests/gpu/test_processes.py::test_two_stages[streamed-nccl]"
+		"tests/gpu/test_one_process.py::test_every_family_method_and_schedule[resnet-associated_learning-streamed]"
 
 # Where a GPU is. Tests that need two say so where there is one. It prints the table of docs/gpu.md.
 gpu: $(INSTALLED)
