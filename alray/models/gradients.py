@@ -9,21 +9,32 @@ from torch import nn
 
 
 def separate_gradients(parameters: Iterable[nn.Parameter], besides: Iterable[torch.Tensor] = ()) -> None:
-    """Copy each gradient of a parameter that lies in the memory of another one, or of `besides`.
+    """Copy each gradient of a parameter that lies within the memory of another one, or in that of `besides`.
 
     Autograd keeps the tensor that comes to a parameter as its gradient. Where a block adds parameters to one sample by
     views, such as `s + self.positions.unsqueeze(0)`, all of their gradients, and the one that goes on down, are views
-    of one tensor. Later passes add to gradients in place, and an update divides and clips them in place.
+    of one tensor, or of parts of it. Later passes add to gradients in place, and an update divides and clips them in
+    place.
     """
     others = {each.untyped_storage()._cdata for each in besides}
-    taken: set[tuple[int, int]] = set()
+    taken: dict[int, list[range]] = {}
     for parameter in parameters:
         gradient = parameter.grad
         if gradient is None or gradient.layout != torch.strided:
             continue
         memory = gradient.untyped_storage()._cdata
-        place = memory, int(gradient.storage_offset())
-        if memory in others or place in taken:
+        own = _bytes_of(gradient)
+        before = taken.setdefault(memory, [])
+        if memory in others or any(own.start < other.stop and other.start < own.stop for other in before):
             parameter.grad = gradient.clone()
         else:
-            taken.add(place)
+            before.append(own)
+
+
+def _bytes_of(tensor: torch.Tensor) -> range:
+    """From the first byte of a tensor to its last one, within its memory."""
+    first, size = int(tensor.storage_offset()), tensor.element_size()
+    if not tensor.numel():
+        return range(0)
+    last = first + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return range(first * size, (last + 1) * size)

@@ -25,6 +25,27 @@ def test_they_do_not_share_it_with_each_other_or_with_what_goes_down() -> None:
     assert a.grad.tolist() == [6.0] * 4 and b.grad.tolist() == s.grad.tolist()[0] == [2.0] * 4
 
 
+def test_a_gradient_within_another_one_is_copied() -> None:
+    """As of a token at another place than the first, with positions."""
+    token, positions = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(3, 4))
+    s = torch.cat([torch.ones(1, 2, 4), token.view(1, 1, -1)], 1) + positions.unsqueeze(0)
+    (s * torch.arange(12.0).view(1, 3, 4)).sum().backward()
+    assert token.grad is not None and positions.grad is not None
+    separate_gradients([token, positions])
+    token.grad.mul_(3.0)
+    positions.grad.mul_(5.0)
+    assert token.grad.tolist() == [24.0, 27.0, 30.0, 33.0]
+    assert positions.grad[2].tolist() == [40.0, 45.0, 50.0, 55.0]
+
+
+def test_gradients_that_lie_beside_each_other_stay() -> None:
+    memory = torch.arange(8.0)
+    a, b = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+    a.grad, b.grad = memory[:4], memory[4:]
+    separate_gradients([a, b])
+    assert a.grad.data_ptr() == memory.data_ptr() and b.grad.data_ptr() == memory[4:].data_ptr()
+
+
 def test_mini_batches_of_one_sample_are_added_up_once() -> None:
     a, b = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
     sums = Accumulation([a, b], 2)
