@@ -46,7 +46,7 @@ class SplitBackward:
             layer: partial(self._forward, layer) for layer in every if isinstance(layer, _TYPES) and _is_plain(layer)
         }
         self._watched: set[nn.Parameter] = set()
-        self._used_elsewhere: set[torch.Tensor] = set()  # parameters that not only these layers use
+        self._used_elsewhere: set[nn.Parameter] = set()  # parameters that not only these layers use
         self._looked = False  # whether a first pass has shown them
         self._deferring: LaterWeights | None = None
         self._pass: int | None = None  # autograd's number of the pass that is split
@@ -128,6 +128,9 @@ class SplitBackward:
         """Where the backward pass that runs now leaves these parameters; None: it computes their gradients."""
         if self._deferring is None or current_graph_task_id() != self._pass:
             return None
+        parameters = list(parameters)
+        if any(_is_hooked(each) for each in parameters):  # since the layer ran
+            self._used_elsewhere.update(parameters)
         return self._deferring if self._used_elsewhere.isdisjoint(parameters) else None
 
     def _came(self, parameter: nn.Parameter, gradient: torch.Tensor | None) -> torch.Tensor | None:
@@ -157,12 +160,12 @@ class _Watch(partial[torch.Tensor | None]):
     """The hook of a weight of these layers."""
 
 
-def _used_elsewhere(nodes: Iterable[Node]) -> set[torch.Tensor]:
+def _used_elsewhere(nodes: Iterable[Node]) -> set[nn.Parameter]:
     """The parameters of a graph that not only layers made by `_Apart` use.
 
     Three gradients have another sum in another order, and the order of some of them is autograd's.
     """
-    found: set[torch.Tensor] = set()
+    found: set[nn.Parameter] = set()
     seen = set(nodes)
     left = list(seen)
     while left:
@@ -171,8 +174,10 @@ def _used_elsewhere(nodes: Iterable[Node]) -> set[torch.Tensor]:
             if below is None:
                 continue
             if below.name() == "torch::autograd::AccumulateGrad":
-                if node.name() != "_ApartBackward":
-                    found.add(below.variable)  # type: ignore[attr-defined]
+                leaf = below.variable  # type: ignore[attr-defined]
+                # A leaf that is no parameter is an input, whose memory would be kept.
+                if node.name() != "_ApartBackward" and isinstance(leaf, nn.Parameter):
+                    found.add(leaf)
             elif below not in seen:
                 seen.add(below)
                 left.append(below)

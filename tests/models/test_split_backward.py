@@ -65,6 +65,24 @@ class Frozen(nn.Module):
         return functional.linear(self.frozen(s), self.used.weight, bias=self.used.bias)
 
 
+class HookedAfterwards(nn.Module):
+    """A weight gets a hook in the first pass, after its layer has run."""
+
+    shape = (7,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(7, 7)
+        self.hooked = False
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        s = torch.tanh(self.layer(s))
+        if not self.hooked:
+            self.layer.weight.register_hook(lambda gradient: gradient * 2.0)
+            self.hooked = True
+        return s
+
+
 class Lowered(Convolutions):
     def forward(self, s: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):
@@ -99,7 +117,7 @@ def compared(made: type[nn.Module], shape: tuple[int, ...], dtype: torch.dtype) 
                 assert mine.grad.stride() == theirs.grad.stride(), name
 
 
-@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, Lowered])
+@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, HookedAfterwards, Lowered])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype) -> None:
     compared(made, made.shape, dtype)  # type: ignore[attr-defined]
