@@ -348,6 +348,17 @@ def test_a_gradient_that_waits_leaves_those_below_alone(replicated) -> None:
     assert distance(replicated.run(*overrides, "optimizer.accumulate=2", *replicas(2)), one) <= 1e-10
 
 
+def test_gradients_of_several_components_that_share_memory(replicated) -> None:
+    """Their averages lie apart, so that each component is clipped once."""
+    (replicated.folder / "own.py").write_text(OWN)
+    layer = "{block: mlp, widths: [24], activation: tanh}"
+    shifted = "{block: 'python:own.Shifted'}"
+    components = f"model.components=[{layer}, {shifted}, {shifted}]"
+    overrides = [*SGD[0], *BP, components, "data.batch_size=2", "run.precision=float64", "optimizer.clip_norm=0.01"]
+    one = replicated.run(*overrides, name="one")
+    assert distance(replicated.run(*overrides, *replicas(2)), one) <= 1e-10
+
+
 @pytest.mark.parametrize("pipeline", first_alone([[], ["pipeline.schedule=1f1b", "pipeline.micro_batches=2"]]))
 def test_a_gradient_that_comes_several_times(replicated, pipeline) -> None:
     """Parts of a block that is computed again have passes of their own, within the backward pass."""

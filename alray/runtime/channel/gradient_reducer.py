@@ -88,13 +88,13 @@ class GradientReducer(Exchange[None]):
         packed = None if self._stream is None else accelerator.recorded(self._layout.device)
         self._under_way = self._thread.submit(self._reduce, weight, packed)
 
-    def wait(self) -> list[torch.Tensor | None]:
+    def wait(self, into: Sequence[torch.Tensor | None] | None = None) -> list[torch.Tensor | None]:
         """Return the averaged gradients in parameter order; every rank gets the same bits.
 
-        They are written into the tensors that were given to `start`. A new tensor replaces a None. Where
-        gradients may be lacking, a None stays that no rank has a gradient for, as in one process; what a compression
-        kept of it from earlier steps is still given out. Raises `ChannelError` if a peer was lost during the reduction,
-        or if nothing was started.
+        They are written into the tensors `into`; None: into those that were given to `start`. A new tensor replaces a
+        None. Where gradients may be lacking, a None stays that no rank has a gradient for, as in one process; what a
+        compression kept of it from earlier steps is still given out. Raises `ChannelError` if a peer was lost during
+        the reduction, or if nothing was started.
         """
         if self._under_way is None:
             raise ChannelError("no gradients are being averaged", hint="call `start` before `wait`")
@@ -102,7 +102,7 @@ class GradientReducer(Exchange[None]):
             self._under_way.result()
         finally:
             self._under_way = None
-            targets, self._targets = self._targets, ()
+            targets, self._targets = self._targets if into is None else into, ()
         with torch.no_grad():
             return [
                 target.copy_(view) if target is not None else view.clone() if had or view.any() else None

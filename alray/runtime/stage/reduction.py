@@ -53,6 +53,11 @@ class ReducedReplication(SeveralReplicas):
         super().__init__(assignment, store=store, in_turns=in_turns)
         spec, load = assignment.spec, assignment.code
         self.averages_gradients = not self.averages_weights
+        # Sums of batch normalisation over NCCL wait for averages that have started. Where the user's code gives a
+        # gradient on one replica only, the average would start before such a sum there, and after it elsewhere.
+        self.averages_in_backward = not (
+            spec.replicas.sync_batch_norm and spec.trains_own_code and group.name() == "nccl"
+        )
         self._group = group
         self._parameters = {component.index: trained(component) for component in components}
         self._all_reduce: Callable[[], AllReduce] = partial(
@@ -114,7 +119,10 @@ class ReducedReplication(SeveralReplicas):
         due = {component.index: self._due.pop(component.index) for component in components}  # `start` came before
         yield from self._all_done([self._reducers[index] for index in due])
         for index in (index for index in due if due[index]):
-            for parameter, gradient in zip(self._parameters[index], self._reducers[index].wait(), strict=True):
+            parameters = self._parameters[index]
+            # Since `start` a gradient that shared its memory may have been copied (`separate_gradients`).
+            averages = self._reducers[index].wait([parameter.grad for parameter in parameters])
+            for parameter, gradient in zip(parameters, averages, strict=True):
                 parameter.grad = gradient
 
     def start_gather(self, component: Component, own: torch.Tensor, samples: int) -> None:

@@ -63,6 +63,8 @@ class Replication(ABC):
     """Number of samples of a mini-batch for each replica."""
     averages_gradients = False
     """Whether `start` and `finish` average the gradients of every mini-batch."""
+    averages_in_backward = True
+    """Whether the averages of a chain's gradients may start while its backward pass goes on."""
     averages_weights = False
     """Whether each replica trains alone for some steps, until all take the mean of their weights."""
     balances_shares = False

@@ -102,17 +102,39 @@ class Twice(Part):
         return s
 
 
-def test_a_gradient_that_comes_several_times_is_complete_with_the_last_time() -> None:
-    parts = [Part(0), Part(1), Twice(2)]
+def test_a_gradient_that_comes_several_times_is_complete_at_the_end() -> None:
+    """The next pass may have more of them."""
+    parts = [Part(0), Twice(1), Part(2)]
     told, watch = told_in(parts)
-    watch.begin()
-    backward(parts)
-    assert [index for index, _ in told] == [2, 1, 0]
-    watch.finish()
-    parts[2].times = 3
+    for parts[1].times in (2, 3, 1):
+        watch.begin()
+        backward(parts)
+        assert [index for index, _ in told] == [2]
+        watch.finish()
+        assert [index for index, _ in told] == [2, 1, 0]
+        told.clear()
+
+
+def test_a_gradient_that_came_once_and_now_comes_again_is_refused() -> None:
+    parts = [Part(0), Part(1), Twice(2)]
+    parts[2].times = 1
+    _, watch = told_in(parts)
+    parts[2].times = 2
     watch.begin()
     with pytest.raises(StageError, match="component 2 came more often than in the mini-batches before"):
         backward(parts)
+
+
+def test_a_parameter_that_is_frozen_later_holds_up_its_component() -> None:
+    parts = [Part(0), Part(1), Part(2)]
+    told, watch = told_in(parts)
+    parts[1].spare.requires_grad_(False)
+    parts[1].uses_spare = False
+    watch.begin()
+    backward(parts)
+    assert [index for index, _ in told] == [2]
+    watch.finish()
+    assert [index for index, _ in told] == [2, 1, 0]
 
 
 def test_a_pass_that_is_not_watched_is_told_of_at_its_end() -> None:

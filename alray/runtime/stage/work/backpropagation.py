@@ -123,6 +123,7 @@ class BackpropagationWork(ChainWork):
         averages_early: bool = True,
         cut: MicroBatching = WHOLE,
     ) -> None:
+        averages_early = averages_early and (replication is None or replication.averages_in_backward)
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self._micro_batches = cut.count
         self._splits = [SplitBackward(chain) for chain in self.chains] if cut.splits else []
@@ -358,7 +359,8 @@ class GradientsReady:
         """Call before a backward pass that completes the gradients of a mini-batch.
 
         The first such pass counts how often each gradient comes, and completes none before its end: a block may compute
-        parts of itself in passes within this one, and each of them adds to the gradient.
+        parts of itself in passes within this one, and each of them adds to the gradient. The next pass may have more of
+        them, so such a component always comes at the end.
 
         Args:
             adds: whether it adds to the gradients of other passes, and `ready` changes the sums. A gradient that no
@@ -369,10 +371,11 @@ class GradientsReady:
             self._hooks += [
                 each.register_post_accumulate_grad_hook(partial(self._came, index, place))
                 for place, each in enumerate(own)
+                if each.requires_grad  # a block may have frozen it since
             ]
         if self._times is not None:
             self._missing = [
-                sum(times) + (adds and any(each.grad is None for each in own))
+                sum(times) + (max(times, default=0) > 1 or (adds and any(each.grad is None for each in own)))
                 for times, own in zip(self._times, self._trainable, strict=True)
             ]
             self._call(complete=True)  # components without parameters, where no other is above them

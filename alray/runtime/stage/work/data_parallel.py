@@ -19,6 +19,7 @@ from alray.core.randomness.seeds import derive_seed
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import backward_of
 from alray.models.encoder import Tensors
+from alray.models.gradients import separate_gradients
 from alray.runtime.channel.ddp_compression import make_ddp_compression
 from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.assignment import Assignment
@@ -101,6 +102,7 @@ class DataParallel(ChainWork):
         chain = self.chains[0]
         with backward_of(chain), _lost_replicas():
             total_of(chain, losses).backward()
+        separate_gradients(parameter for component in chain for parameter in component.parameters())
         self._by_ddp.sent()
         return {index: {chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
 
