@@ -35,6 +35,7 @@ def measured(generator: np.random.Generator, sessions: int) -> Results:
     return results(trials, sessions=sessions, measures="times")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("before", "after", "expected"), [(5, 5, 0.79), (5, 20, 0.87)])
 def test_new_ratios_lie_as_often_within_the_old_intervals_as_chance_has_it(
     before: int, after: int, expected: float

@@ -49,6 +49,7 @@ def test_the_page_the_ways_and_what_the_plan_predicts(
     assert float(own["target_s"]) == pytest.approx(100 * float(own["step_s"]))
 
 
+@pytest.mark.full
 def test_ways_that_were_measured_alike_have_no_range(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,7 +182,8 @@ def part_of_fashion_mnist(folder: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("data", first_alone(["noise", "Fashion-MNIST"]))
+@pytest.mark.full
+@pytest.mark.parametrize("data", ["noise", "Fashion-MNIST"])
 def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(
     workshop: Workshop, one_thread: None, data: str
 ) -> None:

@@ -109,7 +109,7 @@ def test_a_resumed_run_on_other_stages(workshop, reference_by, kind) -> None:
     same(workshop.resume("run.epochs=3", "pipeline.partition=[1,1,2]"), reference_by(kind))
 
 
-@pytest.mark.few
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SOME)
 def test_accuracies_and_exports_of_every_depth(workshop, one_thread, kind) -> None:
     finished = workshop.run(*by(kind), "pipeline.partition=[1,3]", "run.epochs=1")

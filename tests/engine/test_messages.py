@@ -189,7 +189,7 @@ def test_between_stages_alone_bits_are_those_of_the_partition(messages: Workshop
     require_same_network(messages.folder / "two", two)
 
 
-@pytest.mark.few
+@pytest.mark.full
 @pytest.mark.parametrize("kind", list(reversed(COMPRESSIONS)))
 @pytest.mark.parametrize("where", ["components", "stages"])
 def test_an_exported_network_compresses_as_its_evaluation_did(messages: Workshop, kind: str, where: str) -> None:
