@@ -36,7 +36,7 @@ BROKEN = "break a bound of every run"
 """In a report whose times cannot be true (`benchmarks/earlier_clock.py`)."""
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
-_QUESTION = ("figure", "of", "over", "minus", "than", "above", "below")
+_QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
 
 _HOW = """\
@@ -281,7 +281,8 @@ def asked(study: Study) -> dict[str, Any]:
 
 
 def _question(verdict: dict[str, Any]) -> dict[str, Any]:
-    return {key: verdict.get(key, {}) for key in _QUESTION}  # a report of an earlier version has no `than`
+    found = {key: verdict.get(key) for key in _QUESTION}  # a report of an earlier version lacks some
+    return {key: None if value in ([], {}) else value for key, value in found.items()}
 
 
 def pages(found: Sequence[Finding]) -> dict[Path, str]:

@@ -224,7 +224,7 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
             way: Way = "ratio" if verdict.over else "difference"
             yield label_of(rest), [_of_pair(results, verdict, (rows[0], each[0]), way) for each in compared]
         else:
-            yield label_of(rest), [_sampled(verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
+            yield label_of(rest), [_sampled(results, verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
 
 
 def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow], way: Way) -> Doubted:
@@ -233,10 +233,14 @@ def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow]
     than = [row for point in wanted for row in results.rows if _matches(row.point, point)]
     if len(than) < len(wanted):
         return Doubted(None, False, (_NOTHING,))
-    return _sampled(verdict, of_two(results, verdict.figure, *pair, way, than), (*pair, *than))
+    return _sampled(results, verdict, of_two(results, verdict.figure, *pair, way, than), (*pair, *than))
 
 
-def _sampled(verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doubted:
+_COUNTED = ("accuracy", "top_1")
+"""Metrics that are a share of samples, each of which is right or wrong."""
+
+
+def _sampled(results: Results, verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doubted:
     """An accuracy, or a difference of two, with the sampling error of the set that it is measured on.
 
     The variance of an accuracy p on n samples is p (1 - p) / n. That of a difference is at most the sum of both, where
@@ -244,6 +248,9 @@ def _sampled(verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doub
     """
     if verdict.samples is None or not isinstance(found.confidence, Student):
         return found
+    if results.metric.name not in _COUNTED:
+        reason = f"`samples` is about a share of right answers, which {results.metric.title} is not"
+        return replace(found, confidence=None, reasons=(*found.reasons, reason))
     shares = [spread.mean for row in rows if (spread := row.figures[verdict.figure]) is not None]
     variance = sum(share * (1.0 - share) for share in shares) / verdict.samples
     return replace(found, confidence=with_sampling_error(found.confidence, variance))

@@ -222,6 +222,14 @@ def test_points_are_compared_seed_by_seed() -> None:
     assert (found.answer, found.units, found.says) == ("holds", "4 seeds", "holds")
 
 
+def test_samples_say_nothing_of_a_metric_that_counts_none() -> None:
+    ran = {"metric": "nats_per_token"}
+    trials = [trial(number, {}, seed=number, validation=2.7 + 0.001 * number, ran=ran) for number in range(3)]
+    claim = {"claim": "it learns", "figure": "validation", "below": 3.0, "samples": 10_000}
+    (found,) = answers_of(results(trials, verdicts=[claim], repeats=3))
+    assert found.compared == [] and "nats a token" in found.doubts[0]
+
+
 def test_one_difference_is_compared_with_another_one_seed_by_seed() -> None:
     """Smoothing brings 0.02 or 0.03 at 64 samples and nothing at 8. What a seed does to all is ten times as much."""
     gains = {8: (0.0, 0.0, 0.0), 64: (0.02, 0.03, 0.03)}

@@ -440,17 +440,24 @@ class _Search:
                 for family in (True, False):
                     own = [row for row in ranked if row.way.local_losses == family]
                     near |= {row for row in own if found.seconds(row) <= NEAR * found.seconds(own[0])}
-        return tuple(self._with_best_cut(row) if row in near else row for row in self._found)
+        return tuple(each for row in self._found for each in (self._with_best_cut(row) if row in near else [row]))
 
-    def _with_best_cut(self, row: Row) -> Row:
+    def _with_best_cut(self, row: Row) -> list[Row]:
+        """The row with the fastest cut; where that needs more memory, the one of before too, for the devices that it
+        fits."""
         setting, own, share = self._found[row]
         if setting.num_parts == 1 or step_of(setting, row.partition) <= row.least_s * (1.0 + 1e-9):
-            return row
+            return [row]
         try:
             best = best_cut(setting)
         except PlanError:  # of very many cuts of virtual stages few are weighed; that of the row fits all the same
-            return row
-        return _row(row.way, row.link, row.memory_limit, setting, own, share, best.cut, best.least_s)
+            return [row]
+        fastest = _row(row.way, row.link, row.memory_limit, setting, own, share, best.cut, best.least_s)
+        fits = [
+            [limit for limit in self._axes.memory if _fits(each, limit, own=limit == self._axes.memory[0])]
+            for each in (row, fastest)
+        ]
+        return [fastest, *(replace(row, memory_limit=limit) for limit in fits[0] if limit not in fits[1])]
 
 
 def _row(

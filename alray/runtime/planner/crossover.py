@@ -262,6 +262,7 @@ class _Opened:
     def setting(self, way: Way, link: str) -> StepSetting:
         """The setting of a way over a link. Raises RequestError where the spec cannot train like this."""
         spec, stages, replicas = self._spec, way.stages, way.replicas
+        self._require(way.schedule, stages, replicas)
         setting = StepSetting(
             schedule=way.schedule,
             costs=self._alone(replicas),
@@ -272,7 +273,6 @@ class _Opened:
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
         )
-        self._require(way.schedule, stages, replicas)
         if spec.machines is not None:
             return self._over(link).placed(setting)
         found = StageDevices()

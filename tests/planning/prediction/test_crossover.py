@@ -238,6 +238,33 @@ def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
     assert any(row.way.recomputes for row in found.rows)
 
 
+def test_a_way_that_fits_stays_where_its_fastest_cut_does_not_fit() -> None:
+    usual = contender("backpropagation", local_losses=False)
+    seconds = (0.022, 0.009, 0.015, 0.028, 0.029, 0.020)
+    megabytes = (100, 79, 29, 30, 9, 79)
+    outputs = (1_000_000, 1_000_000, 1_000, 1_000_000, 1_000, 1_000_000)
+    components = tuple(
+        replace(COMPONENT, forward_s=each, backward_s=2 * each, activation_bytes=size * 10**6, output_bytes=output)
+        for each, size, output in zip(seconds, megabytes, outputs, strict=True)
+    )
+    costs = replace(usual.alone, components=components, edge_latency_s=1e-4, edge_s_per_byte=1e-9)
+
+    def setting(way: Way, link: str) -> StepSetting:
+        if way.schedule != "1f1b":
+            raise RequestError("this is about one schedule")
+        return replace(usual.setting(way, link), costs=costs)
+
+    def at(limit: int | None) -> list[Row]:
+        axes = Axes((3,), (4,), ("host",), (None, limit) if limit else (None,))
+        only = replace(usual, setting=setting)
+        found = map_crossover(Crossover("tiny", {}, axes, (only,), {}, 64), doing=lambda what: None)
+        return found.at(3, "host", limit)
+
+    (fastest,) = at(None)
+    (fits,) = at(fastest.memory_bytes - 1)
+    assert fits.memory_bytes < fastest.memory_bytes and fits.step_s > fastest.step_s
+
+
 def test_a_way_keeps_its_cut_where_the_search_weighs_no_cut_that_fits() -> None:
     """Of very many cuts of virtual stages the search weighs one, by bytes; stage 1 then has nearly all gradients."""
     usual = contender("backpropagation", local_losses=False)
