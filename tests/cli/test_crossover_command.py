@@ -74,6 +74,7 @@ def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ende
     [
         (["pipeline.stages=2"], "pipeline.stages: a crossover goes over this; leave it out"),
         (["--devices", "0,2"], "--devices: `0,2` is not a list of whole numbers"),
+        (["resources.per_stage=[{CPU: 1}, {CPU: 2}]"], "resources.per_stage: this is a list for one number of stages"),
         (["--link", "fast"], "--link: `fast` is not a link; write"),
         (["--steps", "bp"], "--steps: `bp` is not a method and its mini-batches"),
         (["--steps", "solo=10"], "--steps: steps are given for `solo`, which is not compared; compared are"),

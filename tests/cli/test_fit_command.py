@@ -153,6 +153,10 @@ def test_devices(text: str, sizes: list[int]) -> None:
             ["--devices", "1GB", "replicas.count=2"],
             "--devices: 1 device cannot hold 2 replicas; name a device for each",
         ),
+        (
+            ["--devices", "1GB", "resources.stage_speed=[1, 0.5]"],
+            "resources.stage_speed: this is a list for one number of stages, and several are searched; add one value",
+        ),
         (["--devices", "1GB", "pipeline.partition=[3]"], "pipeline.partition: the best cut is searched; leave it out"),
     ],
 )

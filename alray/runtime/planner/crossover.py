@@ -32,7 +32,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import parse_devices
+from alray.runtime.planner.fitting import parse_devices, require_stages_alike
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -129,6 +129,7 @@ def crossover_spec(
     for text in overrides:
         if (key := text.partition("=")[0].strip()) in _ALONE:
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
+    require_stages_alike(source, overrides)
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
     own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)

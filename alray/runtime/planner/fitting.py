@@ -145,6 +145,8 @@ def fit_spec(
         )
     free = frozenset(_FREE) - given
     composed = read_spec(source)
+    if "pipeline.stages" in free:
+        require_stages_alike(source, overrides)
     loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     if devices is not None and spec.machines is not None:
@@ -175,6 +177,21 @@ def fit_spec(
         machines=None if machines is None else str(machines),
         basis=basis_of(placed, machines, replicas=spec.replicas.count if rows else 1),
     )
+
+
+def require_stages_alike(source: SpecSource, overrides: Sequence[str]) -> None:
+    """Raises RequestError where a search over numbers of stages meets a list with one value for each stage."""
+    composed = read_spec(source)
+    apply_overrides(composed.value, overrides, composed.locations)
+    resources = composed.value.get("resources")
+    for name, alike in ("stage_speed", "auto"), ("per_stage", "{CPU: 1}"):
+        key = f"resources.{name}"
+        if isinstance(resources, dict) and isinstance(resources.get(name), list | tuple):
+            raise RequestError(
+                "this is a list for one number of stages, and several are searched",
+                key=key,
+                hint=f"add one value for all of them, such as '{key}={alike}'",
+            )
 
 
 def _their_memory(spec: Spec) -> tuple[int, ...]:
