@@ -11,7 +11,7 @@ from alray.core.errors import RequestError
 
 from ..pairwise import first_alone
 from .conftest import Workshop
-from .test_replicas import ADAM, BP, DRAWN, OWN, SGD, SPEC, distance, replicas
+from .test_replicas import ADAM, BP, DRAWN, OWN, SGD, SHARING, SPEC, distance, replicas
 from .test_same_bits import same
 from .test_sync_batch_norm import SHARED
 from .test_sync_batch_norm import SPEC as NORMALISED
@@ -58,6 +58,13 @@ def test_a_parameter_without_a_gradient_stays(replicated, processes) -> None:
     one = replicated.run(*ADAM[0], *BP, *DRAWN, name="one")
     run = replicated.run(*ADAM[0], *DDP, *DRAWN, *replicas(2), inline=False)
     assert distance(run, one) <= ADAM[1]
+
+
+@pytest.mark.full
+def test_gradients_of_several_components_that_share_memory(replicated, processes) -> None:
+    (replicated.folder / "own.py").write_text(OWN)
+    one = replicated.run(*SHARING, *BP, name="one")
+    assert distance(replicated.run(*SHARING, *DDP, *replicas(2), inline=False), one) <= 1e-10
 
 
 @pytest.mark.few

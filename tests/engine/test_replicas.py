@@ -328,6 +328,14 @@ class Shifted(torch.nn.Module):
     def forward(self, s, mask=None):
         return s + self.shift.unsqueeze(0)
 '''
+SHARING = [
+    *SGD[0],
+    "model.components=[{block: mlp, widths: [24]}, {block: 'python:own.Shifted'}, {block: 'python:own.Shifted'}]",
+    "data.batch_size=2",
+    "run.precision=float64",
+    "optimizer.clip_norm=0.01",
+]
+"""On two replicas each has one sample, and the gradients of both shifts come in one memory."""
 DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
 
 
@@ -351,12 +359,8 @@ def test_a_gradient_that_waits_leaves_those_below_alone(replicated) -> None:
 def test_gradients_of_several_components_that_share_memory(replicated) -> None:
     """Their averages lie apart, so that each component is clipped once."""
     (replicated.folder / "own.py").write_text(OWN)
-    layer = "{block: mlp, widths: [24], activation: tanh}"
-    shifted = "{block: 'python:own.Shifted'}"
-    components = f"model.components=[{layer}, {shifted}, {shifted}]"
-    overrides = [*SGD[0], *BP, components, "data.batch_size=2", "run.precision=float64", "optimizer.clip_norm=0.01"]
-    one = replicated.run(*overrides, name="one")
-    assert distance(replicated.run(*overrides, *replicas(2)), one) <= 1e-10
+    one = replicated.run(*SHARING, *BP, name="one")
+    assert distance(replicated.run(*SHARING, *BP, *replicas(2)), one) <= 1e-10
 
 
 @pytest.mark.parametrize("pipeline", first_alone([[], ["pipeline.schedule=1f1b", "pipeline.micro_batches=2"]]))
