@@ -9,12 +9,12 @@ from torch import nn
 
 
 def separate_gradients(parameters: Iterable[nn.Parameter], besides: Iterable[torch.Tensor] = ()) -> None:
-    """Copy each gradient of a parameter that lies within the memory of another one, or in that of `besides`.
+    """Copy each gradient that overlaps with that of an earlier parameter, or lies in the memory of one of `besides`.
 
     Autograd keeps the tensor that comes to a parameter as its gradient. Where a block adds parameters to one sample by
-    views, such as `s + self.positions.unsqueeze(0)`, all of their gradients, and the one that goes on down, are views
-    of one tensor, or of parts of it. Later passes add to gradients in place, and an update divides and clips them in
-    place.
+    views, such as `s + self.positions.unsqueeze(0)`, their gradients, and the one that goes on down, are views of one
+    tensor. A gradient may be a part of it: that of a token that is one of the rows. Later passes add to gradients in
+    place, and an update divides and clips them in place.
     """
     others = {each.untyped_storage()._cdata for each in besides}
     taken: dict[int, list[range]] = {}

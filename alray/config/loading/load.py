@@ -137,7 +137,9 @@ def _text(file: Location) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise SpecError("this is not UTF-8 text", hint="give a spec file", file=str(file), line=line) from error
+        raise SpecError(
+            "this is not UTF-8 text", hint="save it as UTF-8, if it is a spec", file=str(file), line=line
+        ) from error
 
 
 def _content(file: Location) -> bytes:

@@ -443,8 +443,8 @@ class _Search:
         return tuple(each for row in self._found for each in (self._with_best_cut(row) if row in near else [row]))
 
     def _with_best_cut(self, row: Row) -> list[Row]:
-        """The row with the fastest cut; where that needs more memory, the one of before too, for the devices that it
-        fits."""
+        """The row with the fastest cut. Where that cut does not fit a limit of memory and the present one does, the row
+        with the present cut stays for this limit."""
         setting, own, share = self._found[row]
         if setting.num_parts == 1 or step_of(setting, row.partition) <= row.least_s * (1.0 + 1e-9):
             return [row]

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from alray.config.loading.inputs import load_with_inputs
-from alray.config.loading.load import LoadedSpec, SpecSource
+from alray.config.loading.load import LoadedSpec, SpecSource, read_spec
 from alray.config.loading.overrides import override_text
 from alray.config.sections.method import DEFAULT
 from alray.core.errors import PlanError, RequestError
@@ -129,7 +129,7 @@ def crossover_spec(
     for text in overrides:
         if (key := text.partition("=")[0].strip()) in _ALONE:
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    require_stages_alike(source, overrides)
+    require_stages_alike(read_spec(source), overrides)
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
     own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)

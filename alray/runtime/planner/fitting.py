@@ -28,6 +28,7 @@ from alray.runtime.planner.opening import Teller, open_planner
 from alray.runtime.planner.stage_devices import stage_links, stage_speeds
 
 if TYPE_CHECKING:
+    from alray.config.loading.composition import Composed
     from alray.config.sections.spec import Spec
     from alray.runtime.planner.planning import Planner
 
@@ -146,7 +147,7 @@ def fit_spec(
     free = frozenset(_FREE) - given
     composed = read_spec(source)
     if "pipeline.stages" in free:
-        require_stages_alike(source, overrides)
+        require_stages_alike(composed.copy(), overrides)
     loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     if devices is not None and spec.machines is not None:
@@ -179,9 +180,11 @@ def fit_spec(
     )
 
 
-def require_stages_alike(source: SpecSource, overrides: Sequence[str]) -> None:
-    """Raises RequestError where a search over numbers of stages meets a list with one value for each stage."""
-    composed = read_spec(source)
+def require_stages_alike(composed: Composed, overrides: Sequence[str]) -> None:
+    """Raise RequestError for a list with one value for each stage, where a search tries several numbers of stages.
+
+    The overrides are written into `composed`.
+    """
     apply_overrides(composed.value, overrides, composed.locations)
     resources = composed.value.get("resources")
     for name, alike in ("stage_speed", "auto"), ("per_stage", "{CPU: 1}"):
