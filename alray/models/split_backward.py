@@ -357,9 +357,19 @@ class _Noted:
     call: _Call
     s: torch.Tensor
     gradient: torch.Tensor
+    version: int
+    """Of the input when the pass came to the layer."""
 
     def gradients(self) -> Gradients:
-        """Those of the parameters that learn."""
+        """Those of the parameters that learn.
+
+        Raises RuntimeError where the input was overwritten, as autograd does before the pass comes to a layer.
+        """
+        if self.s._version != self.version:
+            raise RuntimeError(
+                "the input of a layer was overwritten in place before the gradient of its weights was computed, "
+                "perhaps by the forward pass of a later micro-batch"
+            )
         found = self.call.gradients(self.gradient, self.s, self.call.weight.to(self.s.dtype))
         return list(zip(self.call.parameters, (each for each in found if each is not None), strict=True))
 
@@ -386,7 +396,7 @@ class _Apart(torch.autograd.Function):
         to_input = call.input_gradient(gradient, s, weight)
         later = call.split.later(call.parameters)
         if later is not None:
-            later.note(_Noted(call, s.detach(), gradient))
+            later.note(_Noted(call, s.detach(), gradient, s._version))
             return to_input, None, None, None
         return to_input, *call.gradients(gradient, s, weight), None
 

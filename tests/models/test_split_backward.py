@@ -143,6 +143,31 @@ def test_large_weights_wait_for_the_second_part() -> None:
     assert all(parameter.grad is not None for parameter in network.parameters())
 
 
+class Reusing(nn.Module):
+    """Puts what its layer reads into the same memory in every forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.read = nn.Linear(4, 4), torch.zeros(2, 4)
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.read.detach().copy_(s))
+
+
+def test_an_input_that_was_overwritten_gives_no_gradient() -> None:
+    """Autograd refuses it where the second forward pass comes before the backward pass."""
+    network, later = Reusing(), LaterWeights()
+    halves = SplitBackward([network])
+    s = torch.randn(2, 4, requires_grad=True)
+    with halves.noting():
+        total = network(s).sum()
+    with halves.deferring(later, [total]):
+        total.backward()
+    network(torch.randn(2, 4))
+    with pytest.raises(RuntimeError, match="overwritten in place"):
+        later.compute()
+
+
 class Inheriting(nn.Linear):
     """It computes what its base does."""
 
