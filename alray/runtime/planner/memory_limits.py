@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from alray.config.sections.resources import share_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device.machine_memory import machine_memory_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ cuBLAS (8 times 4096 KiB each, as CUBLAS_WORKSPACE_CONFIG=:4096:8 says, for the 
 of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. So this is an assumption until it is measured."""
 
 _NO_LIMIT_BYTES = 1 << 60
-"""Of a stage on a processor beside stages on GPUs: the memory of its machine is not measured."""
+"""Of a stage on a processor beside stages on GPUs: who else takes memory of its machine is not known."""
 
 
 def stage_memory_limits(
@@ -33,18 +34,20 @@ def stage_memory_limits(
     device: torch.device,
     *,
     one_process: bool = False,
-    found: Sequence[int | None] = (),
+    found: StageDevices | None = None,
+    to_measure: bool = False,
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
     It is `resources.memory_bytes` if the spec gives it; else that of its device among the `machines` of the spec; else
-    the `memory` that the stage asks Ray for; else its part of its device. Of this machine, each stage has an equal
-    part; of a GPU, the part that it asks Ray for, or in one process an equal part, without what processes take of it
-    besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
+    the `memory` that the stage asks Ray for; else its part of its device. Of a machine, the stages on its processors
+    have equal parts; of a GPU, each has the part that it asks Ray for, or in one process an equal part, without what
+    processes take of it besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
 
     Args:
         device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
-        found: the memory of each stage's GPU where it was measured, as `StageDevices.memory_bytes`.
+        found: the devices of the stages; None: like the one here.
+        to_measure: they are still to be found, so the memory here says nothing of theirs.
     """
     resources = spec.resources
     if resources.memory_bytes is not None:
@@ -54,29 +57,48 @@ def stage_memory_limits(
         besides = 0 if resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
         return tuple(max(1, each - besides) for each in whole)
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
-    theirs: Sequence[int | None]
+    found = found or StageDevices()
     if resources.resolved_device == "cpu":
-        theirs = [machine_memory_bytes() // (stages * replicas)] * stages
+        theirs = [None] * stages if to_measure else _machine_shares(stages, replicas, found)
     else:
-        theirs = _gpu_shares(spec, stages, replicas, device, one_process=one_process, found=found)
+        from alray.core import accelerator  # imports torch
+
+        here = None if to_measure or device.type == "cpu" else accelerator.least_memory_bytes()
+        theirs = _gpu_shares(spec, stages, replicas, here, one_process=one_process, found=found)
     limits = [share if own is None else int(own) for own, share in zip(requested, theirs, strict=False)]
     known = [each for each in limits if each is not None]
     return tuple(known) if len(known) == len(limits) else ()
 
 
+def _machine_shares(stages: int, replicas: int, found: StageDevices) -> list[int | None]:
+    """The part of its machine that each stage has; None where the machine's memory is not known.
+
+    Where the replicas of a stage are on several machines, the smallest of these counts, and the most stages on one.
+    """
+    if not found.nodes:
+        whole = min(filter(None, found.memory_bytes), default=machine_memory_bytes())
+        return [whole // (stages * replicas)] * stages
+    if not found.memory_bytes:
+        return [None] * stages
+    on_node = Counter(found.nodes)
+    most = [max(on_node[node] for node in found.nodes[stage::stages]) for stage in range(stages)]
+    return [None if whole is None else whole // most[stage] for stage, whole in enumerate(found.memory_bytes)]
+
+
 def _gpu_shares(
-    spec: Spec, stages: int, replicas: int, device: torch.device, *, one_process: bool, found: Sequence[int | None]
+    spec: Spec, stages: int, replicas: int, here: int | None, *, one_process: bool, found: StageDevices
 ) -> list[int | None]:
     """The part of its GPU that each stage has; None where its memory is not known.
 
     GPUs that were not measured count as equal to the one here, and all as if this process had measured on them.
-    """
-    from alray.core.accelerator import least_memory_bytes  # imports torch
 
-    here = None if device.type == "cpu" else least_memory_bytes()
+    Args:
+        here: the memory of a GPU here in bytes; None if there is none.
+    """
     shares: list[int | None] = []
     for stage, bundle in enumerate(spec.resources.bundles(stages)[:stages]):
-        whole = found[stage] if found and found[stage] is not None else here
+        measured = found.memory_bytes[stage] if found.memory_bytes else None
+        whole = here if measured is None else measured
         if spec.resources.device_of(stage) == "cpu":
             shares.append(_NO_LIMIT_BYTES)
         elif whole is None:

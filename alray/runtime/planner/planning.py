@@ -253,7 +253,7 @@ class Planner:
         replicas gets new shares and rounds the gradients' sums differently.
 
         Args:
-            to_measure: the devices are still to be found: the memory of a GPU here is not that of theirs.
+            to_measure: the devices are still to be found: the memory here is not that of theirs.
         """
         return self._plan(costs, stages, replicas, found=found, to_measure=to_measure)
 
@@ -464,9 +464,10 @@ class Planner:
             spec,
             stages,
             replicas,
-            torch.device("cpu") if to_measure else self.workload.device,
+            self.workload.device,
             one_process=one_process,
-            found=found.memory_bytes,
+            found=found,
+            to_measure=to_measure,
         )
         setting = self.placed(
             StepSetting(

@@ -25,6 +25,7 @@ from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.cluster.connect import address_to_attach_to, connect, require_reachable
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
+from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray.ray_init import import_ray
 from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
@@ -339,7 +340,10 @@ class RayEngine(ClusterEngine):
         speeds = [1.0 if each is None else here_s / each.train_s for each in devices]
         # The replicas of a stage wait for the slowest of them, and the smallest has to hold it.
         slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
-        here_bytes = None if measured_on == "cpu" else least_memory_bytes()
+        if resources.resolved_device == "cpu":
+            here_bytes: int | None = machine_memory_bytes()
+        else:
+            here_bytes = None if measured_on == "cpu" else least_memory_bytes()
         sizes = [here_bytes if each is None else each.memory_bytes for each in devices]
         smallest = tuple(min(filter(None, sizes[stage :: plan.stages]), default=None) for stage in range(plan.stages))
         return replace(found, stage_speed=rounded_speeds(slowest), memory_bytes=smallest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from alray.core.errors import PlanError, SpecError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 
@@ -40,6 +42,20 @@ def test_limits_of_stages(
 ) -> None:
     spec = load_small("pipeline.stages=2", resources).spec
     assert stage_memory_limits(spec, 2, replicas, CPU) == expected
+
+
+def test_stages_on_processors_of_several_nodes_share_the_memory_of_theirs(load_small: Callable[..., Any]) -> None:
+    """The node of the command may have less, or more, than those of the stages."""
+    spec = load_small("pipeline.stages=2").spec
+    whole = StageDevices(memory_bytes=(1200, 6000), nodes=("a", "b"))
+    assert stage_memory_limits(spec, 2, 1, CPU, found=whole) == (1200, 6000)
+    # Two replicas: the one node has both of stage 0 and one of stage 1.
+    assert stage_memory_limits(spec, 2, 2, CPU, found=replace(whole, nodes=("a", "a", "a", "b"))) == (400, 2000)
+    # On one node, which is not this one.
+    assert stage_memory_limits(spec, 2, 2, CPU, found=StageDevices(memory_bytes=(8000, 8000))) == (2000, 2000)
+    # The speeds were given, so nothing was measured there; or it is still to be measured.
+    assert stage_memory_limits(spec, 2, 1, CPU, found=StageDevices(nodes=("a", "b"))) == ()
+    assert stage_memory_limits(spec, 2, 1, CPU, to_measure=True) == ()
 
 
 def test_a_gpu_that_is_elsewhere_has_no_known_memory(load_small: Callable[..., Any]) -> None:
@@ -83,10 +99,15 @@ def test_a_stage_on_a_smaller_gpu_of_another_node(
     """It was measured there. A GPU that was not counts as the one here."""
     monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
     spec = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1}").spec
-    on_gpu = stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), found=(None, 24_000_000_000))
+    on_gpu = stage_memory_limits(
+        spec, 2, 1, torch.device("cuda", 0), found=StageDevices(memory_bytes=(None, 24_000_000_000))
+    )
     assert on_gpu == (78_000_000_000, 22_000_000_000)
-    assert stage_memory_limits(spec, 2, 1, CPU, found=(24_000_000_000,) * 2) == (22_000_000_000,) * 2
-    assert stage_memory_limits(spec, 2, 1, CPU, found=(None, 24_000_000_000)) == ()
+    assert (
+        stage_memory_limits(spec, 2, 1, CPU, found=StageDevices(memory_bytes=(24_000_000_000,) * 2))
+        == (22_000_000_000,) * 2
+    )
+    assert stage_memory_limits(spec, 2, 1, CPU, found=StageDevices(memory_bytes=(None, 24_000_000_000))) == ()
 
 
 def test_a_stage_on_a_processor_has_nothing_of_a_gpu(
@@ -94,12 +115,13 @@ def test_a_stage_on_a_processor_has_nothing_of_a_gpu(
 ) -> None:
     """That of the others counts all the same, measured or here, and so does the `memory` that it asks for."""
     monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
-    measured = (None, 24_000_000_000)
+    measured = StageDevices(memory_bytes=(None, 24_000_000_000))
     spec = load_small("pipeline.stages=2", "resources.per_stage=[{CPU: 1}, {CPU: 1, GPU: 1}]").spec
     of_cpu, of_gpu = stage_memory_limits(spec, 2, 1, CPU, found=measured)
     assert of_cpu > 10**15 and of_gpu == 22_000_000_000
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0)) == (of_cpu, 78_000_000_000)
-    assert stage_memory_limits(spec, 2, 1, CPU) == stage_memory_limits(spec, 2, 1, CPU, found=(None, None)) == ()
+    assert stage_memory_limits(spec, 2, 1, CPU) == ()
+    assert stage_memory_limits(spec, 2, 1, CPU, found=StageDevices(memory_bytes=(None, None))) == ()
     asked = load_small("pipeline.stages=2", "resources.per_stage=[{CPU: 1, memory: 5000}, {CPU: 1, GPU: 1}]").spec
     assert stage_memory_limits(asked, 2, 1, CPU, found=measured) == (5000, 22_000_000_000)
 
