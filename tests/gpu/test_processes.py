@@ -135,6 +135,40 @@ def test_edges_beside_sums(workshop: Workshop, server: str, schedule: str) -> No
     same(run, expected)
 
 
+SOMETIMES = """
+from torch import nn
+
+
+class Sometimes(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.always, self.sometimes = (nn.Conv2d(input[0], input[0], 1) for _ in range(2))
+
+    def forward(self, s, mask=None):
+        always = self.always(s)
+        used = s.device.type == "meta" or float(s.detach().flatten()[0]) > 0
+        return always + self.sometimes(s) if used else always
+"""
+
+
+def test_sums_of_norms_beside_gradients_that_one_replica_has(workshop: Workshop, server: str) -> None:
+    """The averages of a component are complete earlier there, perhaps before a sum of the norm below it."""
+    (workshop.folder / "sometimes_blocks.py").write_text(SOMETIMES)
+    overrides = (
+        "method={kind: backpropagation}",
+        "model.components=[{block: vgg, channels: [4]}, {block: 'python:sometimes_blocks.Sometimes'}]",
+        "replicas={count: 2, sync_batch_norm: true}",
+        "pipeline={stages: 1}",
+    )
+    asked, nodes, gpus = EDGES["nccl"]
+    with in_processes(server, nodes, gpus):
+        run = workshop.run(*asked, *overrides, inline=False)
+    assert run.error is None
+    if SIMULATED:  # a real GPU has other bits
+        with in_processes(server):
+            same(run, workshop.run(*CPU, *overrides, inline=False, name="cpu"))
+
+
 WIDE = """
 name: wide
 data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 64, batch_size: 16, validation_fraction: 0.25}
