@@ -51,15 +51,25 @@ SHARES = np.linspace(0.0005, 0.9995, 1_000)
 
 
 class Estimate:
-    """A mean with its standard error and degrees of freedom, or a distribution by its quantiles."""
+    """A mean with its standard error and degrees of freedom, and beside it the standard error of the test set; or a
+    distribution by its quantiles."""
 
-    def __init__(self, mean: float, error: float, freedom: float, quantiles: Distribution | None = None) -> None:
-        self.mean, self.error, self.freedom, self.quantiles = mean, error, freedom, quantiles
+    def __init__(
+        self,
+        mean: float,
+        error: float,
+        freedom: float,
+        quantiles: Distribution | None = None,
+        of_set: float = 0.0,
+    ) -> None:
+        self.mean, self.error, self.freedom, self.quantiles, self.of_set = mean, error, freedom, quantiles, of_set
 
     def less_than(self, bound: float) -> float:
         """How sure it is that the truth lies below."""
         if self.quantiles is not None:
             return float(np.clip((self.quantiles < bound).mean(), 0.0005, 0.9995))
+        if self.of_set > 0.0:
+            return float(np.interp(bound, [self.at(share) for share in SHARES], SHARES))
         if self.error == 0.0:
             return 0.5 if self.mean == bound else float(self.mean < bound)
         return t_below((bound - self.mean) / self.error, self.freedom)
@@ -67,9 +77,9 @@ class Estimate:
     def at(self, share: float) -> float:
         if self.quantiles is not None:
             return float(np.quantile(self.quantiles, share))
-        if self.error == 0.0:
-            return self.mean
-        return self.mean + self.error * float(brentq(lambda x: t_below(x, self.freedom) - share, -1e4, 1e4, xtol=1e-12))
+        t = float(brentq(lambda x: t_below(x, self.freedom) - share, -1e4, 1e4, xtol=1e-12))
+        squares = (t * self.error) ** 2 + (float(norm.ppf(share)) * self.of_set) ** 2
+        return self.mean + math.copysign(math.sqrt(squares), t)
 
 
 def t_below(x: float, freedom: float) -> float:
@@ -244,8 +254,7 @@ def sampled(
         return found
     means = [float(np.mean(list(tables.values(point, claim["figure"], logs=False).values()))) for point in points]
     variance = sum(mean * (1 - mean) for mean in means) / claim["samples"]
-    total = found.error**2 + variance
-    return Estimate(found.mean, math.sqrt(total), found.freedom * (total / found.error**2) ** 2)
+    return Estimate(found.mean, found.error, found.freedom, of_set=math.sqrt(variance))
 
 
 def of_searches(tables: StudyTables, name: str, points: list[tuple[str, ...]]) -> Estimate | None:

@@ -12,7 +12,7 @@ from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
-from alray.studies.confidence import LEVEL, MOST_NEEDED, Student, discoveries, seeds_needed, with_sampling_error
+from alray.studies.confidence import LEVEL, MOST_NEEDED, Sampled, Student, discoveries, seeds_needed
 from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import BATCH_SIZE, Results
@@ -175,9 +175,7 @@ def _needed(answer: Answer, verdict: Verdict, known: Sequence[Doubted], bound: f
     """How many seeds or sessions would decide a claim, in words; None where its intervals come from a search."""
     if answer.one_session:
         return "several sessions"
-    if verdict.samples is not None:
-        return "a larger test set"
-    means = [(each.confidence, each.scaled(bound)) for each in known if isinstance(each.confidence, Student)]
+    means = [(each.confidence, each.scaled(bound)) for each in known if isinstance(each.confidence, Student | Sampled)]
     if len(means) < len(known) or verdict.is_of_series:
         return None
     against = [(found, at) for found, at in means if (found.mean < at) is (verdict.above is not None)]
@@ -185,7 +183,7 @@ def _needed(answer: Answer, verdict: Verdict, known: Sequence[Doubted], bound: f
     unit = answer.units.partition(" ")[2].rstrip("s")
     enough = [count for count in counts if count is not None]
     if (not enough) if against else (len(enough) < len(counts)):
-        return f"more than {MOST_NEEDED:,} {unit}s"
+        return f"more than {MOST_NEEDED:,} {unit}s" if verdict.samples is None else "a larger test set"
     return counted(min(enough) if against else max(enough), unit)
 
 
@@ -253,7 +251,7 @@ def _sampled(results: Results, verdict: Verdict, found: Doubted, rows: Sequence[
         return replace(found, confidence=None, reasons=(*found.reasons, reason))
     shares = [spread.mean for row in rows if (spread := row.figures[verdict.figure]) is not None]
     variance = sum(share * (1.0 - share) for share in shares) / verdict.samples
-    return replace(found, confidence=with_sampling_error(found.confidence, variance))
+    return replace(found, confidence=Sampled(found.confidence, variance))
 
 
 def _matches(point: Mapping[str, Any], selector: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from alray.studies.confidence import (
     Confidence,
+    Sampled,
     Student,
     difference,
     discoveries,
@@ -76,6 +77,32 @@ def test_nine_of_ten_intervals_contain_the_true_mean() -> None:
     assert of_mean([1.0]) is None
 
 
+@pytest.mark.parametrize("sampling", [0.2, 1.0, 5.0])
+def test_intervals_of_sampled_figures_contain_the_true_mean(sampling: float) -> None:
+    """All seeds are measured on one set, whose error is a fifth to five times that of a seed's chance. Between the two,
+    intervals of three seeds are a little wide."""
+    generator = np.random.default_rng(0)
+    found: list[Confidence] = []
+    for _ in range(8 * STUDIES):
+        values = BEST + sampling * generator.standard_normal() + generator.standard_normal(3)
+        of_seeds = of_mean(values.tolist())
+        assert of_seeds is not None
+        found.append(Sampled(of_seeds, sampling**2))
+    assert 0.88 <= coverage(found, BEST) <= 0.95
+
+
+def test_a_sampling_error_makes_an_interval_wider() -> None:
+    """Also of three seeds, where it is a small part of all chance."""
+    of_seeds = Student(1.0, 0.5, 2)
+    alone, sampled = of_seeds.interval, Sampled(of_seeds, 0.1).interval
+    assert sampled.low < alone.low and sampled.high > alone.high
+    assert Sampled(of_seeds, 0.0).interval == pytest.approx(alone)
+    known = Sampled(Student(1.0, 0.0, 2), 0.25)  # of a set of 0.5
+    assert known.interval == pytest.approx((1.0 - 1.6449 * 0.5, 1.0 + 1.6449 * 0.5), abs=1e-4)
+    assert known.below(1.5) == pytest.approx(0.8413, abs=1e-4) and known.below(40.0) == 1.0
+    assert Sampled(Student(1.0, 0.0, 2), 0.0).below(2.0) == 1.0
+
+
 def test_quantiles_of_a_mean_are_those_of_tables() -> None:
     found = of_mean([1.0, 2.0, 4.0])
     assert found is not None and found.middle == pytest.approx(7 / 3)
@@ -96,6 +123,14 @@ def test_so_many_seeds_decide_with_a_power_of_four_fifths() -> None:
     """An effect of one standard deviation takes eight seeds, in any table of the power of a one-sided t-test."""
     assert seeds_needed(Student(1.0, 1.0 / 3**0.5, 2), 0.0) == 8
     assert seeds_needed(Student(1.0, 1.0, 2), 1.0) is None
+
+
+def test_seeds_do_not_decide_what_the_test_set_leaves_open() -> None:
+    """Both errors together need a distance of 1.64 + 0.84 standard errors of the set, and more for the seeds."""
+    of_seeds = Student(1.0, 1.0 / 3**0.5, 2)
+    assert seeds_needed(Sampled(of_seeds, 0.41**2), 0.0) is None
+    needed = [seeds_needed(Sampled(of_seeds, error**2), 0.0) for error in (1e-6, 0.2, 0.3)]
+    assert needed[0] in (7, 8) and None not in needed and sorted(needed) == needed
 
 
 def test_discoveries_are_those_of_benjamini_and_hochberg() -> None:
