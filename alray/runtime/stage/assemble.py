@@ -261,12 +261,18 @@ def stage_of(
         averages_early=slowdown is None,
         cut=MicroBatching(
             plan.micro_batches,
-            splits=any(action.kind == "I" for action in listed) and not compiled,
+            split=set() if compiled else _split(listed),
             most_elements=most_elements or {},
         ),
     )
     micro_batches = None if isinstance(work, LocalLosses) else plan.micro_batches
     return Stage(work, listed, micro_batches=micro_batches, slowdown=slowdown)
+
+
+def _split(actions: Sequence[Action]) -> set[tuple[int, int]]:
+    """As `MicroBatching.split`."""
+    virtual = sorted({action.stage for action in actions})
+    return {(virtual.index(action.stage), action.number) for action in actions if action.kind == "I"}
 
 
 def work_of(

@@ -187,9 +187,8 @@ def test_in_lists_that_split_a_component_is_told_of_after_its_layers(make_networ
     """Two micro-batches, of which one or none has a whole backward."""
     network = make_network("method=backpropagation", "model.components=[{block: linear, width: 5, repeat: 4}]")
     replication = Told()
-    work = work_of(
-        [network.component(index, "cpu") for index in (1, 2, 3)], replication, cut=MicroBatching(count=2, splits=True)
-    )
+    cut = MicroBatching(count=2, split=[(0, number) for number in range(2) if str(number) not in whole])
+    work = work_of([network.component(index, "cpu") for index in (1, 2, 3)], replication, cut=cut)
     replication.lowest = work.components[0]
     batches = [
         MicroBatch(1, {"s": torch.randn(4, 5), "labels": torch.arange(4)}, samples=8, number=number)
@@ -214,6 +213,9 @@ def test_in_lists_that_split_a_component_is_told_of_after_its_layers(make_networ
                 each is not None and torch.equal(each, last) for each, last in zip(lowest, complete, strict=True)
             )
 
+
+BOTH = ((0, 0), (0, 1))
+"""Two micro-batches, whose backward has two parts."""
 
 SHIFTED = """
 import torch
@@ -243,7 +245,7 @@ def test_what_waits_for_the_second_part_stays_as_it_is(make_network) -> None:
     ]
     found = []
     for splits in (False, True):
-        work = work_of([network.component(1, "cpu")], cut=MicroBatching(count=2, splits=splits))
+        work = work_of([network.component(1, "cpu")], cut=MicroBatching(count=2, split=BOTH if splits else ()))
         for batch in batches:
             work.forward(MicroBatch(1, dict(batch.incoming), samples=2, number=batch.number))
         parts = (work.input_gradient, work.weight_gradients) if splits else (work.backward,)
@@ -263,7 +265,7 @@ def test_a_message_down_stays_as_it_is_while_later_gradients_are_added(make_netw
         f"model.components=[{{block: linear, width: 5}}, {{block: 'python:{OWN_BLOCKS[:-3]}.Shifted'}}]",
         code=SHIFTED,
     )
-    work = work_of([network.component(1, "cpu")], cut=MicroBatching(count=2, splits=splits))
+    work = work_of([network.component(1, "cpu")], cut=MicroBatching(count=2, split=BOTH if splits else ()))
     sent = []
     for number in range(2):
         batch = MicroBatch(1, {"s": torch.randn(1, 5), "labels": torch.tensor([1])}, samples=2, number=number)

@@ -7,7 +7,7 @@ schedule's list, and divided by their number once, at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -98,12 +98,13 @@ class MicroBatching:
 
     Attributes:
         count: micro-batches of a mini-batch.
-        splits: whether a backward has two parts, I and G.
+        split: the micro-batches whose backward has two parts, I and G, as (virtual stage of this stage, number). The
+            others pay nothing for it: layers that leave their weights for later cost some 30 us each.
         most_elements: how many numbers of a sample a component may pass on to another stage, by its index.
     """
 
     count: int = 1
-    splits: bool = False
+    split: Collection[tuple[int, int]] = frozenset()
     most_elements: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -126,7 +127,8 @@ class BackpropagationWork(ChainWork):
         averages_early = averages_early and (replication is None or replication.averages_in_backward)
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self._micro_batches = cut.count
-        self._splits = [SplitBackward(chain) for chain in self.chains] if cut.splits else []
+        self._split = cut.split
+        self._splits = [SplitBackward(chain) for chain in self.chains] if cut.split else []
         self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
@@ -187,7 +189,7 @@ class BackpropagationWork(ChainWork):
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
         graph = self._graphs[batch.own, batch.number] = _Graph(leaves)
-        if self._splits and leaves:
+        if (batch.own, batch.number) in self._split and leaves:
             graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
         noting = self._splits[batch.own].noting() if graph.later is not None else nullcontext()
@@ -236,12 +238,7 @@ class BackpropagationWork(ChainWork):
 
     def backward(self, batch: MicroBatch) -> ComponentLosses:
         """B of a micro-batch. The last one returns the mean losses of the mini-batch."""
-        graph = self._graphs.pop((batch.own, batch.number))
-        if graph.later is None:
-            return self._whole_backward(graph, batch)
-        losses = self._gradients(graph, batch)  # the list splits the backwards of other micro-batches
-        self._left_gradients(graph.later, batch)
-        return losses
+        return self._whole_backward(self._graphs.pop((batch.own, batch.number)), batch)
 
     def input_gradient(self, batch: MicroBatch) -> ComponentLosses:
         """I. Nothing waits for it on the first virtual stage, where G does it all."""
