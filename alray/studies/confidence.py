@@ -158,7 +158,8 @@ def difference(left: Confidence, right: Confidence) -> Quantiles:
 
 def seeds_needed(found: Student | Sampled, bound: float) -> int | None:
     """How many seeds or sessions would show on which side of a bound a mean lies, with the probability `POWER`, if its
-    distance from the bound and the spread are those that were found. None if `MOST_NEEDED` do not.
+    distance from the bound and the spread are those that were found: more than there are, which did not show it. None
+    if `MOST_NEEDED` do not.
 
     Their t-statistic then has the noncentral t distribution. With a sampling error, which more seeds leave as it is,
     the power is that of the mean's normal distribution.
@@ -169,9 +170,10 @@ def seeds_needed(found: Student | Sampled, bound: float) -> int | None:
     spread, distance = of_seeds.error * math.sqrt(of_seeds.freedom + 1), abs(found.mean - bound)
     if distance == 0.0:
         return None
+    fewest = round(of_seeds.freedom) + 2
     if spread == 0.0 and variance == 0.0:
-        return LEAST_FOR_SPREAD
-    counts = np.arange(LEAST_FOR_SPREAD, MOST_NEEDED + 1)
+        return fewest
+    counts = np.arange(fewest, MOST_NEEDED + 1)
     level, errors = (1.0 + LEVEL) / 2.0, spread / np.sqrt(counts)
     if variance == 0.0:
         power = nct.sf(stdtrit(counts - 1, level), counts - 1, distance / errors)
