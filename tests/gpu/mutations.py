@@ -861,6 +861,13 @@ MUTATIONS = (
         "nccl: norms of a run are in order", ASSEMBLE, "replication.in_order(replicas.norms)", "replicas.norms", NORMS
     ),
     Mutation(
+        "nccl: averages begin after the backward pass where norms are summed within it",
+        REDUCTION,
+        'spec.replicas.sync_batch_norm and spec.trains_own_code and group.name() == "nccl"',
+        "False",
+        "gpu/test_processes.py::test_sums_of_norms_beside_gradients_that_one_replica_has",
+    ),
+    Mutation(
         "nccl: a sum on the GPU counts as waiting",
         REDUCTION,
         "self._clock.sum_given(began, accelerator.recorded(device))",
