@@ -72,7 +72,7 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
     ]
     notes += [
         f"{schedule} trains other weights: its gradients are computed with those from before the last update"
-        for schedule in dict.fromkeys(row.schedule for row in rows if SCHEDULES[row.schedule].gradient_delay)
+        for schedule in dict.fromkeys(row.schedule for row in rows if row.gradient_delay)
     ]
     starred = "* the schedule and stages of this spec; " if own in rows else ""
     notes.append(f"{starred}{BETTER}; memory is that of the stage that needs the most")

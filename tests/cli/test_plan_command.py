@@ -131,6 +131,32 @@ def test_no_row_promises_that_a_cut_is_best_where_stages_share_processors(
     assert "(–: not known, as where stages share processors" in said
 
 
+def test_a_schedule_of_a_file_is_compared_too(alray: Callable[..., Any]) -> None:
+    own = Path(__file__).parents[2] / "examples" / "own_schedule.yaml"
+    assert "own_schedule.csv" in alray("plan", own, COUNTED, "--compare").out
+
+
+RECOMPUTES = """
+name: recomputes
+data: {source: synthetic, shape: [8], classes: 4, samples: 100, batch_size: 16, validation_fraction: 0.2}
+model: {components: [{block: linear, width: 8, repeat: 2}]}
+method: backpropagation
+pipeline:
+  costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]
+  schedule: 1f1b
+  stages: 2
+  activation_checkpointing: true
+run: {epochs: 1}
+"""
+
+
+def test_pipelines_that_recompute_are_searched(alray: Callable[..., Any], tmp_path: Path) -> None:
+    """Schedules that cut no mini-batches have nothing to recompute, and are left out."""
+    (tmp_path / "spec.yaml").write_text(RECOMPUTES)
+    rows = alray("fit", tmp_path / "spec.yaml", "--devices", "2x4GB", "--json").json["rows"]
+    assert {"1f1b", "gpipe", "zero_bubble"} <= {row["schedule"] for row in rows}
+
+
 def test_a_comparison_and_what_fits_say_how_sure_they_are(alray: Callable[..., Any], spec: Path) -> None:
     words = (spec, COUNTED, "--on", "2xA100")
     plan = alray("plan", *words, "pipeline.partition=auto", "--json").json

@@ -142,7 +142,11 @@ def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
     fault = batch_size_fault(spec.data.batch_size, spec.micro_batches)
     if fault is not None and spec.is_pipeline:
         message, hint = fault
-        if spec.pipeline.micro_batches is None:
+        layout = SCHEDULES[spec.schedule].only_layout
+        if layout is not None:
+            message += f", as {spec.schedule_name} lists"
+            hint = f"use a data.batch_size that {layout.micro_batches} divides"
+        elif spec.pipeline.micro_batches is None:
             message += " (2 per stage, the default)"
         yield ("pipeline", "micro_batches"), message, hint
 
@@ -348,8 +352,11 @@ def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
 
 def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
     """Recomputation needs micro-batches: only then does a stage hold the activations of several forward passes."""
+    # On one stage `auto` cuts none, and the key changes nothing.
+    chosen = spec.pipeline.schedule != "auto" or spec.method.local_losses
     if (
         spec.pipeline.activation_checkpointing
+        and chosen
         and spec.schedule_suits
         and not SCHEDULES[spec.schedule].cuts_mini_batches
     ):

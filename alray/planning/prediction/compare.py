@@ -33,6 +33,7 @@ class Alternative:
     refused: str | None = None  # why it cannot run
     predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
     gain: float | None = field(default=None, compare=False)  # `BestCut.gain_of` this step
+    gradient_delay: int = 0  # as of a `Schedule`
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,6 +53,7 @@ class Alternative:
             peak_memory_bytes=tuple(own.memory.total_bytes for own in plan.stage_plans),
             predicted_step_range_s=plan.predicted_step_range_s,
             gain=gain,
+            gradient_delay=SCHEDULES[plan.schedule].gradient_delay,
         )
 
 

@@ -93,7 +93,7 @@ def schedule_of(text: str) -> Schedule:
         most_virtual_stages=virtual_stages,
         place=place,
         only_layout=layout,
-        sums_in_order=all(map(_sums_in_order, rows)),
+        in_order=all(map(_in_order, rows)),
     )
 
 
@@ -199,16 +199,18 @@ def _letter(kind: str) -> str:
     return "W" if kind == "G" else kind
 
 
-def _sums_in_order(row: Row) -> bool:
-    """Whether each virtual stage adds up the gradients of micro-batches 0, 1, 2 and so on in this order.
+def _in_order(row: Row) -> bool:
+    """Whether each virtual stage takes micro-batches 0, 1, 2 and so on in this order, and adds up their gradients so.
 
     Of a split backward, I adds those of small weights, and G those of large ones. On the lowest virtual stage G adds
     all of them.
     """
-    summed: dict[tuple[str, int], list[int]] = {}
+    taken: dict[tuple[str, int], list[int]] = {}
     for kind, own, part in row:
+        if kind == "F":
+            taken.setdefault(("forwards", own), []).append(part)
         if kind in ("B", "G"):
-            summed.setdefault(("large", own), []).append(part)
+            taken.setdefault(("large", own), []).append(part)
         if kind in ("B", "I" if own > 0 else "G"):
-            summed.setdefault(("small", own), []).append(part)
-    return all(parts == sorted(parts) for parts in summed.values())
+            taken.setdefault(("small", own), []).append(part)
+    return all(parts == sorted(parts) for parts in taken.values())

@@ -19,7 +19,7 @@ def stage_faults(components: int, stages: int, virtual_stages: int = 1) -> Itera
             "stages",
             f"{counted(stages, 'stage')} with {virtual_stages} virtual stages each, but the model has only "
             f"{counted(components, 'component')}",
-            "use fewer: a virtual stage holds at least one component",
+            "use fewer of them, or cut the model into more: a virtual stage holds at least one component",
         )
     else:
         yield (
@@ -55,5 +55,5 @@ def partition_faults(
         yield (
             "partition",
             f"{list(partition)} is for {counted(len(partition), 'stage')}, but `stages` is {stages}",
-            "leave `stages` out, or give one entry per stage",
+            f"give {stages} entries, one per stage, or leave out `stages` where it is given",
         )

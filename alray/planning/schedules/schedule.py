@@ -112,9 +112,9 @@ class Schedule:
     """Which stage holds which virtual stage."""
     only_layout: Layout | None = None
     """The only stages and micro-batches that it is for. None: it is for any number that it does not refuse."""
-    sums_in_order: bool = True
-    """Whether gradients of micro-batches are added up in the order of their numbers, as on one stage. Other orders
-    give other bits."""
+    in_order: bool = True
+    """Whether every component takes micro-batches in the order of their numbers, and adds up their gradients in this
+    order, as on one stage. Other orders give sums other bits, and buffers such as those of batch normalisation."""
     gradient_delay: int = 0
     """How many updates gradients are late: 0, or 1 where mini-batch t is computed with the weights from before the last
     update. Then stages hold two versions of their weights."""

@@ -29,9 +29,9 @@ class Inbox:
     def take(self, kind: MessageKind, step: int, virtual: int = 0, micro_batch: int = 0) -> Waiting[Message]:
         """Wait for this message and take it. Its tensors are valid until `release`."""
         wanted = (kind, step, virtual, micro_batch)
-        for message in self._early:
+        for place, message in enumerate(self._early):
             if (message.kind, message.step, message.virtual, message.micro_batch) == wanted:
-                self._early.remove(message)
+                del self._early[place]
                 return message
         while True:
             message = yield from self._receiver.receive()

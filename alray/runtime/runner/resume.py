@@ -505,8 +505,8 @@ def _changes_of_pipeline(before: Spec, after: Spec, was: _Ends, now: _Ends) -> l
         changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
     own, others = SCHEDULES[before.schedule], SCHEDULES[after.schedule]
     change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
-    if own is not others and not (own.sums_in_order and others.sums_in_order):
-        changes.append(f"{change} (gradients of micro-batches are added up in another order)")
+    if own is not others and not (own.in_order and others.in_order):
+        changes.append(f"{change} (micro-batches, or the sums of their gradients, have another order)")
     if own.gradient_delay != others.gradient_delay:
         changes.append(f"{change} (the gradients of one of them are an update late)")
     if after.pipeline.messages != before.pipeline.messages:

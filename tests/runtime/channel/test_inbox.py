@@ -26,7 +26,7 @@ def test_order_does_not_matter() -> None:
     sender, inbox = queue.sender(), Inbox(queue.receiver())
     for virtual, micro_batch in ((1, 0), (1, 1), (3, 0)):
         message = Message(
-            TRAIN, 1, {"s": torch.tensor(virtual + micro_batch)}, virtual=virtual, micro_batch=micro_batch
+            TRAIN, 1, {"s": torch.full((3,), virtual + micro_batch)}, virtual=virtual, micro_batch=micro_batch
         )
         result_of(sender.send(message))
     result_of(sender.send(Message(CUT, 1)))
