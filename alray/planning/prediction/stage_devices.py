@@ -22,7 +22,8 @@ class StageDevices:
     stage_speed: tuple[float, ...] = ()
     """Speed of each stage's device, relative to the device that the costs were measured on; (): all 1."""
     memory_bytes: tuple[int | None, ...] = ()
-    """The memory of each stage's accelerator, or of its machine where it runs on a processor; None, or (): as here."""
+    """The memory of each stage's accelerator where it was measured; None, or (): that of one here. Where all stages run
+    on processors, the part of its machine's memory that each has."""
     cores: int | None = None
     """Processors that all stages share; None: as many as on this machine."""
     nodes: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
@@ -29,6 +29,7 @@ from alray.core.storage.location import Location
 from alray.runtime.cluster.arrange import arrange
 from alray.runtime.cluster.nodes import Bundle, living_nodes, not_shared, on_node, reason_of
 from alray.runtime.cluster.room import wait_for_room
+from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray.watch import is_lost
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _TRIAL_S = 300.0
 _SEEING_S = 60.0
 
 _NODE_LABEL = "ray.io/node-id"  # Ray gives it to every node
+
+Answer = TypeVar("Answer")
 
 _Kind = tuple[str, tuple[str, ...]]
 """A node, and the resources that a bundle requests there other than processors and memory: bundles of one kind have
@@ -146,6 +149,21 @@ class Placement:
         names = {node.id: node.host if named[node.host] == 1 else f"{node.host}/{node.id[:8]}" for node in alive}
         return tuple(names.get(node, node) for node in self.nodes)
 
+    def machine_parts(self, stages: int) -> tuple[int, ...]:
+        """Bytes of memory for each stage: those that run on the processors of a machine have equal parts of it, and of
+        the replicas of a stage the least counts. Raises StageError if a node does not answer.
+
+        Args:
+            stages: of each replica.
+        """
+        alive = {node.id: node.host for node in living_nodes()}
+        hosts = {node: alive.get(node, node) for node in self.nodes}
+        here = ray.get_runtime_context().get_node_id()
+        memory_bytes = {here: machine_memory_bytes(), **dict(answers(machine_memory_bytes, hosts))}
+        together = Counter(hosts[node] for node in self.nodes)  # one machine may have several nodes
+        parts = [memory_bytes[node] // together[hosts[node]] for node in self.nodes]
+        return tuple(min(parts[stage::stages]) for stage in range(stages))
+
     def release(self) -> None:
         """Give the room back, unless the group was given.
 
@@ -209,7 +227,12 @@ class Placement:
 
 
 def nodes_without(sees: Callable[[], bool], hosts: Mapping[str, str]) -> Iterator[str]:
-    """Return those of these nodes, other than this one, where `sees` returns false.
+    """Return those of these nodes, other than this one, where `sees` returns false. Raises as `answers` does."""
+    return (node for node, seen in answers(sees, hosts) if not seen)
+
+
+def answers(question: Callable[[], Answer], hosts: Mapping[str, str]) -> Iterator[tuple[str, Answer]]:
+    """What a function returns on each of these nodes other than this one, with the node.
 
     Args:
         hosts: the names of nodes, by number.
@@ -218,18 +241,17 @@ def nodes_without(sees: Callable[[], bool], hosts: Mapping[str, str]) -> Iterato
         StageError: if a node does not answer.
     """
     here = ray.get_runtime_context().get_node_id()
-    look = ray.remote(_call).options
-    references = {node: look(max_retries=0, **on_node(node)).remote(sees) for node in hosts if node != here}
+    ask = ray.remote(_call).options
+    references = {node: ask(max_retries=0, **on_node(node)).remote(question) for node in hosts if node != here}
     for node, reference in references.items():
         try:
-            if not ray.get(reference, timeout=_SEEING_S):
-                yield node
+            yield node, ray.get(reference, timeout=_SEEING_S)
         except RayError as error:
             raise StageError(f"{hosts[node]} does not answer: {reason_of(error)}") from error
 
 
-def _call(sees: Callable[[], bool]) -> bool:
-    return sees()
+def _call(question: Callable[[], Answer]) -> Answer:
+    return question()
 
 
 def _nodes_of(group: PlacementGroup, first: int, count: int) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from alray.config.sections.resources import share_of
@@ -40,9 +39,9 @@ def stage_memory_limits(
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
     It is `resources.memory_bytes` if the spec gives it; else that of its device among the `machines` of the spec; else
-    the `memory` that the stage asks Ray for; else its part of its device. Of a machine, the stages on its processors
-    have equal parts; of a GPU, each has the part that it asks Ray for, or in one process an equal part, without what
-    processes take of it besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
+    the `memory` that the stage asks Ray for; else its part of its device. Of this machine, each stage on its processors
+    has an equal part; of a GPU, the part that it asks Ray for, or in one process an equal part, without what processes
+    take of it besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
 
     Args:
         device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
@@ -59,7 +58,8 @@ def stage_memory_limits(
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
     found = found or StageDevices()
     if resources.resolved_device == "cpu":
-        theirs = [None] * stages if to_measure else _machine_shares(stages, replicas, found)
+        here_each = None if to_measure else machine_memory_bytes() // (stages * replicas)
+        theirs = list(found.memory_bytes) or [here_each] * stages
     else:
         from alray.core import accelerator  # imports torch
 
@@ -68,21 +68,6 @@ def stage_memory_limits(
     limits = [share if own is None else int(own) for own, share in zip(requested, theirs, strict=False)]
     known = [each for each in limits if each is not None]
     return tuple(known) if len(known) == len(limits) else ()
-
-
-def _machine_shares(stages: int, replicas: int, found: StageDevices) -> list[int | None]:
-    """The part of its machine that each stage has; None where the machine's memory is not known.
-
-    Where the replicas of a stage are on several machines, the smallest of these counts, and the most stages on one.
-    """
-    if not found.nodes:
-        whole = min(filter(None, found.memory_bytes), default=machine_memory_bytes())
-        return [whole // (stages * replicas)] * stages
-    if not found.memory_bytes:
-        return [None] * stages
-    on_node = Counter(found.nodes)
-    most = [max(on_node[node] for node in found.nodes[stage::stages]) for stage in range(stages)]
-    return [None if whole is None else whole // most[stage] for stage, whole in enumerate(found.memory_bytes)]
 
 
 def _gpu_shares(

@@ -12,7 +12,6 @@ from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import Costs
 from alray.runtime.device import devices
-from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.probe.measure import Surroundings, probe_costs
 
 
@@ -22,8 +21,8 @@ class Measured:
 
     train_s: float
     """Seconds of F, B and U of all components, one after another."""
-    memory_bytes: int
-    """The memory of the accelerator, or of the machine of a processor."""
+    memory_bytes: int | None
+    """The memory of an accelerator; None: a processor."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,7 @@ class SpeedTest:
             tf32=spec.resources.tf32,
         )
         network = Network(spec, sample=self.sample, classes=self.classes, load=self.code)
-        on_accelerator = accelerator.is_accelerator(device)
-        memory_bytes = accelerator.least_memory_bytes() if on_accelerator else machine_memory_bytes()
+        memory_bytes = accelerator.least_memory_bytes() if accelerator.is_accelerator(device) else None
         return Measured(train_seconds(probe_costs(network, self.batch, surroundings)), memory_bytes)
 
 

@@ -25,7 +25,6 @@ from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.cluster.connect import address_to_attach_to, connect, require_reachable
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
-from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray.ray_init import import_ray
 from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
@@ -310,7 +309,7 @@ class RayEngine(ClusterEngine):
         return self._spec.resources.stage_speed != "auto" or self._spec.pipeline.costs is not None
 
     def measures_devices(self) -> bool:
-        return not self._are_given() and not self._are_as_measured()
+        return not self._are_as_measured()
 
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
@@ -325,13 +324,16 @@ class RayEngine(ClusterEngine):
         spec, resources = self._spec, self._spec.resources
         try:
             self._reserved = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas), plan.stages)
+            parts = placement.machine_parts(plan.stages) if resources.resolved_device == "cpu" else ()
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = placement.cores if resources.resolved_device == "cpu" else None
         ring = (plan.stages - 1, 0) in plan.edges_between()
         down = SCHEDULES[plan.schedule].is_pipeline
         links, replica_link = links_of(placement.nodes, plan.stages, note, ring=ring, down=down)
-        found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)
+        found = StageDevices(
+            memory_bytes=parts, cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link
+        )
         if self._are_given():
             return found
         self._free_devices()
@@ -340,13 +342,10 @@ class RayEngine(ClusterEngine):
         speeds = [1.0 if each is None else here_s / each.train_s for each in devices]
         # The replicas of a stage wait for the slowest of them, and the smallest has to hold it.
         slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
-        if resources.resolved_device == "cpu":
-            here_bytes: int | None = machine_memory_bytes()
-        else:
-            here_bytes = None if measured_on == "cpu" else least_memory_bytes()
+        here_bytes = None if measured_on == "cpu" else least_memory_bytes()
         sizes = [here_bytes if each is None else each.memory_bytes for each in devices]
         smallest = tuple(min(filter(None, sizes[stage :: plan.stages]), default=None) for stage in range(plan.stages))
-        return replace(found, stage_speed=rounded_speeds(slowest), memory_bytes=smallest)
+        return replace(found, stage_speed=rounded_speeds(slowest), memory_bytes=parts or smallest)
 
     def _free_devices(self) -> None:
         """Called before the devices of the placement are measured: nothing else may compute there."""

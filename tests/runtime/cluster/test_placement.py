@@ -52,6 +52,29 @@ def test_the_process_of_a_speed_trial_ends_with_it(monkeypatch: pytest.MonkeyPat
     assert (asked["max_calls"], asked["num_gpus"], asked["max_retries"]) == (1, 1.0, 0)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "stages", "parts"),
+    [
+        ("ab", 2, (1600, 6400)),
+        ("abbb", 2, (1600, 2133)),  # two replicas: a has stage 0 of one, and b the rest
+        ("bc", 2, (3200, 3200)),  # two nodes of one machine
+        ("bb", 2, (3200, 3200)),
+    ],
+)
+def test_stages_on_processors_share_the_memory_of_their_machine(
+    monkeypatch: pytest.MonkeyPatch, nodes: str, stages: int, parts: tuple[int, ...]
+) -> None:
+    hosts = {"a": "small", "b": "large", "c": "large"}
+    alive = [SimpleNamespace(id=node, host=host) for node, host in hosts.items()]
+    monkeypatch.setattr(placement, "living_nodes", lambda: alive)
+    monkeypatch.setattr(placement, "machine_memory_bytes", lambda: 1600)
+    monkeypatch.setattr(placement, "answers", lambda question, asked: ((node, 6400) for node in asked if node != "a"))
+    context = SimpleNamespace(get_node_id=lambda: "a")
+    monkeypatch.setattr(placement.ray, "get_runtime_context", lambda: context)
+    placed = Placement(({"CPU": 1.0},) * len(nodes), group=None, nodes=tuple(nodes))  # type: ignore[arg-type]
+    assert placed.machine_parts(stages) == parts
+
+
 def test_nothing_is_given_back_to_a_ray_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray would wait for its GCS for a minute, and then end this process."""
     removed: list[object] = []
