@@ -106,6 +106,11 @@ class Sampled(Confidence):
     def mean(self) -> float:
         return self.of_seeds.mean
 
+    def hides(self, bound: float) -> bool:
+        """Whether no number of seeds would show on which side of a bound the mean lies: the error that they share is
+        too large."""
+        return abs(self.mean - bound) < float(ndtri((1.0 + LEVEL) / 2.0) + ndtri(POWER)) * math.sqrt(self.variance)
+
     def at(self, share: float) -> float:
         by_seeds, by_samples = self.of_seeds.at(share) - self.mean, math.sqrt(self.variance) * float(ndtri(share))
         return self.mean + math.copysign(math.hypot(by_seeds, by_samples), share - 0.5)

@@ -183,7 +183,8 @@ def _needed(answer: Answer, verdict: Verdict, known: Sequence[Doubted], bound: f
     unit = answer.units.partition(" ")[2].rstrip("s")
     enough = [count for count in counts if count is not None]
     if (not enough) if against else (len(enough) < len(counts)):
-        return f"more than {MOST_NEEDED:,} {unit}s" if verdict.samples is None else "a larger test set"
+        of_set = any(isinstance(found, Sampled) and found.hides(at) for found, at in means)
+        return "a larger test set" if of_set else f"more than {MOST_NEEDED:,} {unit}s"
     return counted(min(enough) if against else max(enough), unit)
 
 

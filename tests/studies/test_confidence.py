@@ -128,7 +128,8 @@ def test_so_many_seeds_decide_with_a_power_of_four_fifths() -> None:
 def test_seeds_do_not_decide_what_the_test_set_leaves_open() -> None:
     """Both errors together need a distance of 1.64 + 0.84 standard errors of the set, and more for the seeds."""
     of_seeds = Student(1.0, 1.0 / 3**0.5, 2)
-    assert seeds_needed(Sampled(of_seeds, 0.41**2), 0.0) is None
+    assert seeds_needed(Sampled(of_seeds, 0.41**2), 0.0) is None and Sampled(of_seeds, 0.41**2).hides(0.0)
+    assert not Sampled(of_seeds, 0.3**2).hides(0.0)
     needed = [seeds_needed(Sampled(of_seeds, error**2), 0.0) for error in (1e-6, 0.2, 0.3)]
     assert needed[0] in (7, 8) and None not in needed and sorted(needed) == needed
 
