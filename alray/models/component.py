@@ -18,6 +18,7 @@ from alray.core.randomness.seeds import derive_seed
 from alray.models.boundary import Boundary, Passing
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, Tensors, row_major, stopped
+from alray.models.gradients import separate_gradients
 from alray.models.optimizers import ComponentOptimizer, Recipe, Role
 from alray.models.weight_average import WeightAverage, name_in_checkpoint
 
@@ -412,6 +413,7 @@ class LocalComponent(Component):
             optimizer.zero_grad()
         with self._pass("the backward pass"), backward_of([self]):
             torch.autograd.backward(tuple(losses.values()))  # one pass over all graphs is faster than one for each
+        separate_gradients(each for optimizer in self._optimizers.values() for each in optimizer.parameters)
         return {name: loss.detach() for name, loss in losses.items()}
 
     def update_step(self, lr: float, label_lr: float) -> None:

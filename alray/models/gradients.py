@@ -17,12 +17,16 @@ def separate_gradients(parameters: Iterable[nn.Parameter], besides: Iterable[tor
     place, and an update divides and clips them in place.
     """
     others = {each.untyped_storage()._cdata for each in besides}
+    found = [
+        (parameter, gradient, gradient.untyped_storage()._cdata)
+        for parameter in parameters
+        if (gradient := parameter.grad) is not None and gradient.layout == torch.strided
+    ]
+    memories = {memory for _, _, memory in found}
+    if len(memories) == len(found) and others.isdisjoint(memories):  # nearly always, and the ranges take longer
+        return
     taken: dict[int, list[range]] = {}
-    for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is None or gradient.layout != torch.strided:
-            continue
-        memory = gradient.untyped_storage()._cdata
+    for parameter, gradient, memory in found:
         own = _bytes_of(gradient)
         before = taken.setdefault(memory, [])
         if memory in others or any(own.start < other.stop and other.start < own.stop for other in before):

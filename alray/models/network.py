@@ -334,15 +334,18 @@ class Network:
 
     def _component(self, index: int, device: str | torch.device) -> Component:
         facts = self.encoders[index]
+        own_method = isinstance(self.spec.method, OwnCode)
 
         def make(part: str, build: Callable[[], nn.Module]) -> nn.Module:
             # With groups, as the last block of the group would draw them: one group of all is backpropagation.
-            return self._seeded(self._groups[index][-1], part, build).to(device, self.dtype)
+            made = self._seeded(self._groups[index][-1], part, build)
+            if own_method:
+                require_tensors(made, f"component {index}", "method")
+            return made.to(device, self.dtype)
 
         encoders = [self._encoder(block) for block in self._groups[index]]
         encoder = encoders[0] if len(encoders) == 1 else EncoderGroup(encoders, index=index, facts=facts)
         encoder = encoder.to(device, self.dtype)
-        own_method = isinstance(self.spec.method, OwnCode)
         own_faults = FAULTS_OF_USER_CODE if own_method else ()
         try:
             component = self.method.component(index, encoder, facts, make)
@@ -436,8 +439,9 @@ class Network:
         """
         name, key, own = self._chain.name(index), self._chain.key(index), self._chain.is_own(index)
         with put_back(), torch.device("meta"):
-            block = self._seeded(index, "f", lambda: self._build_block(index, input)).to(dtype=self.dtype).train()
-            require_tensors(block, f"block `{name}`", key)
+            made = self._seeded(index, "f", lambda: self._build_block(index, input))
+            require_tensors(made, f"block `{name}`", key)
+            block = made.to(dtype=self.dtype).train()
             incoming = _incoming(input, along, 2, "meta")
             before = incoming["s"]._version
             with _fitting(name, input, key, _FITS_ITS_INPUT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 import torch
@@ -46,8 +47,8 @@ def _parts(module: nn.Module) -> list[tuple[str, object]]:
 
 
 def require_tensors(module: nn.Module, what: str, key: str) -> None:
-    """Raise SpecError if the state of a module has anything besides tensors, as `get_extra_state` may give it, or a
-    tensor without a shape, as lazy layers have until they are called.
+    """Raise SpecError if the state of a module has anything besides tensors, as `get_extra_state` may give it, a tensor
+    without a shape, as lazy layers have until they are called, or a complex one, as it was made.
 
     Args:
         what: the module, as the message names it.
@@ -66,6 +67,13 @@ def require_tensors(module: nn.Module, what: str, key: str) -> None:
                 f"`{name.removeprefix('f.body.')}` of {what} is that of a lazy layer, and has no shape yet",
                 key=key,
                 hint="give the layer its sizes; a block is told the shape of what it takes",
+            )
+    for name, value in itertools.chain(module.named_parameters(), module.named_buffers()):
+        if value.is_complex():  # `Module.to` with the type of the run would keep its real part
+            raise SpecError(
+                f"`{name.removeprefix('f.body.')}` of {what} is complex, and a run has real numbers of one type",
+                key=key,
+                hint="keep its real and imaginary parts (`torch.view_as_real`), and join them in `forward`",
             )
 
 

@@ -35,6 +35,8 @@ from torch.nn import functional
 from alray.core.compat import are_functorch_transforms_active, current_graph_task_id, will_engine_execute_node
 
 Gradients = list[tuple[nn.Parameter, torch.Tensor]]
+Learning = tuple[nn.Parameter | None, nn.Parameter | None]
+"""The weight and the bias of a layer, where they learn."""
 
 
 class SplitBackward:
@@ -129,8 +131,8 @@ class SplitBackward:
         if self._deferring is None or current_graph_task_id() != self._pass:
             return None
         parameters = list(parameters)
-        if any(_is_hooked(each) for each in parameters):  # since the layer ran
-            self._used_elsewhere.update(parameters)
+        # Since the layer ran. Another parameter of the layer may have been left for later by an earlier layer.
+        self._used_elsewhere.update(each for each in parameters if _is_hooked(each))
         return self._deferring if self._used_elsewhere.isdisjoint(parameters) else None
 
     def _came(self, parameter: nn.Parameter, gradient: torch.Tensor | None) -> torch.Tensor | None:
@@ -142,6 +144,8 @@ class SplitBackward:
         if self._deferring is None or parameter in self._used_elsewhere:
             return None
         if current_graph_task_id() != self._pass and _is_asked_for(parameter):
+            return None
+        if not parameter.requires_grad:  # frozen since the layer ran: autograd drops its gradient
             return None
         self._deferring.came(parameter, gradient)
         return None if gradient is None else torch.zeros_like(gradient)
@@ -262,7 +266,7 @@ class _Call(ABC):
 
     Attributes:
         further: of a convolution: stride, padding, dilation, groups.
-        parameters: those that learn.
+        parameters: those that learn when the layer runs.
     """
 
     def __init__(
@@ -272,7 +276,10 @@ class _Call(ABC):
         self.weight = weight
         self.bias = bias
         self.further = further
-        self.parameters = [each for each in (weight, bias) if isinstance(each, nn.Parameter) and each.requires_grad]
+        self._learnt = [
+            each if isinstance(each, nn.Parameter) and each.requires_grad else None for each in (weight, bias)
+        ]
+        self.parameters = [each for each in self._learnt if each is not None]
 
     @abstractmethod
     def output(self, s: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -283,13 +290,15 @@ class _Call(ABC):
         """The gradient of the input, from that of the output."""
 
     @abstractmethod
-    def gradients(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor | None]:
+    def gradients(
+        self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor, learning: Learning
+    ) -> list[torch.Tensor | None]:
         """The gradients of weight and bias, from that of the output; None where one does not learn."""
 
-    @property
-    def learns(self) -> tuple[bool, bool]:
-        """Whether weight and bias do."""
-        return self.weight.requires_grad, self.bias is not None and self.bias.requires_grad
+    def learning(self) -> Learning:
+        """The weight and the bias, each if it learned when the layer ran, and has not been frozen since."""
+        weight, bias = (None if each is None or not each.requires_grad else each for each in self._learnt)
+        return weight, bias
 
 
 class _LinearCall(_Call):
@@ -302,14 +311,16 @@ class _LinearCall(_Call):
             return weight.t().mm(rows.t()).t().view(s.shape)
         return rows.mm(weight).view(s.shape)
 
-    def gradients(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor | None]:
+    def gradients(
+        self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor, learning: Learning
+    ) -> list[torch.Tensor | None]:
         rows = gradient.reshape(-1, gradient.shape[-1])
         # torch adds the bias to a product where the input does not lie in rows.
         summed = rows if s.is_contiguous() else gradient
-        of_weight, of_bias = self.learns
+        of_weight, of_bias = learning
         return [
-            rows.t().mm(s.reshape(-1, s.shape[-1])) if of_weight else None,
-            summed.sum(tuple(range(summed.ndim - 1))) if of_bias else None,
+            None if of_weight is None else rows.t().mm(s.reshape(-1, s.shape[-1])),
+            None if of_bias is None else summed.sum(tuple(range(summed.ndim - 1))),
         ]
 
 
@@ -323,8 +334,10 @@ class _ConvolutionCall(_Call):
         assert found is not None
         return found
 
-    def gradients(self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor | None]:
-        return self._backward(gradient, s, weight, False, *self.learns)[1:]
+    def gradients(
+        self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor, learning: Learning
+    ) -> list[torch.Tensor | None]:
+        return self._backward(gradient, s, weight, False, *(each is not None for each in learning))[1:]
 
     def _backward(
         self, gradient: torch.Tensor, s: torch.Tensor, weight: torch.Tensor, *wanted: bool
@@ -357,21 +370,25 @@ class _Noted:
     call: _Call
     s: torch.Tensor
     gradient: torch.Tensor
-    version: int
-    """Of the input when the pass came to the layer."""
+    versions: tuple[int, int]
+    """Of the input and of the gradient when the pass came to the layer."""
+    learning: Learning
+    """As they were then."""
 
     def gradients(self) -> Gradients:
         """Those of the parameters that learn.
 
-        Raises RuntimeError where the input was overwritten, as autograd does before the pass comes to a layer.
+        Raises RuntimeError where the input was overwritten, as autograd does before the pass comes to a layer, or the
+        gradient of the output.
         """
-        if self.s._version != self.version:
+        if (self.s._version, self.gradient._version) != self.versions:
             raise RuntimeError(
-                "the input of a layer was overwritten in place before the gradient of its weights was computed, "
-                "perhaps by the forward pass of a later micro-batch"
+                "the input of a layer, or the gradient of its output, was overwritten in place before the gradient of "
+                "its weights was computed, perhaps by a pass of a later micro-batch"
             )
-        found = self.call.gradients(self.gradient, self.s, self.call.weight.to(self.s.dtype))
-        return list(zip(self.call.parameters, (each for each in found if each is not None), strict=True))
+        found = self.call.gradients(self.gradient, self.s, self.call.weight.to(self.s.dtype), self.learning)
+        pairs = zip(self.learning, found, strict=True)
+        return [(parameter, each) for parameter, each in pairs if parameter is not None and each is not None]
 
 
 class _Apart(torch.autograd.Function):
@@ -396,9 +413,9 @@ class _Apart(torch.autograd.Function):
         to_input = call.input_gradient(gradient, s, weight)
         later = call.split.later(call.parameters)
         if later is not None:
-            later.note(_Noted(call, s.detach(), gradient, s._version))
+            later.note(_Noted(call, s.detach(), gradient, (s._version, gradient._version), call.learning()))
             return to_input, None, None, None
-        return to_input, *call.gradients(gradient, s, weight), None
+        return to_input, *call.gradients(gradient, s, weight, call.learning()), None
 
 
 _Torchs = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d

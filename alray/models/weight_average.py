@@ -12,7 +12,7 @@ the partition; training never reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -34,6 +34,8 @@ class WeightAverage:
         """
         self._module = module
         self._decay = decay
+        # A block may freeze one of them during the run. The optimizer has been made for these, too.
+        self._parameters = {value for value in module.parameters() if value.requires_grad}
         self._means: dict[str, torch.Tensor] = {}
         self._kept: dict[str, torch.Tensor] = {}  # buffers for the next update
 
@@ -41,13 +43,13 @@ class WeightAverage:
         """Keep a copy of the buffers as they are now: the next update takes it, whatever changes them before. Buffers
         that an earlier call kept, and no update took, are forgotten."""
         self._kept = _copies(
-            {name: value for name, value in averaged(self._module).items() if not isinstance(value, nn.Parameter)}
+            {name: value for name, value in self._averaged().items() if not isinstance(value, nn.Parameter)}
         )
 
     @torch.no_grad()
     def update(self) -> None:
         """Take the weights after an update into the average."""
-        held, means = averaged(self._module) | self._kept, self._means
+        held, means = self._averaged() | self._kept, self._means
         self._kept = {}
         if not means:
             self._means = _copies(held)
@@ -63,7 +65,7 @@ class WeightAverage:
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Within it, the module has the average in place of its weights."""
-        held = averaged(self._module) if self._means else {}
+        held = self._averaged() if self._means else {}
         own = {name: tensor.data for name, tensor in held.items()}
         try:
             for name, tensor in held.items():
@@ -75,7 +77,7 @@ class WeightAverage:
 
     def trained(self) -> dict[str, torch.Tensor]:
         """The weights and buffers with which training goes on, by name; empty before the first update."""
-        return {name: tensor.detach() for name, tensor in averaged(self._module).items()} if self._means else {}
+        return {name: tensor.detach() for name, tensor in self._averaged().items()} if self._means else {}
 
     def load(self, trained: Mapping[str, torch.Tensor]) -> None:
         """Continue from a checkpoint, whose average the module has: it is kept, and the module takes what `trained`
@@ -83,8 +85,11 @@ class WeightAverage:
 
         Raises KeyError if a tensor is missing.
         """
-        self._means = _copies(averaged(self._module)) if trained else {}
-        go_on_with(self._module, trained)
+        self._means = _copies(self._averaged()) if trained else {}
+        _put(self._averaged(), trained)
+
+    def _averaged(self) -> dict[str, torch.Tensor]:
+        return _averaged(self._module, self._parameters)
 
     def state_bytes(self, *, late: bool) -> int:
         """Bytes of the average.
@@ -92,16 +97,16 @@ class WeightAverage:
         Args:
             late: an update comes after forwards of the next mini-batch, so buffers are kept for it (`keep_buffers`).
         """
-        held = averaged(self._module).values()
+        held = self._averaged().values()
         copies = [*held, *(each for each in held if late and not isinstance(each, nn.Parameter))]
         return sum(tensor.numel() * tensor.element_size() for tensor in copies)
 
 
-def averaged(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of a module that are averaged, by their names in a checkpoint: parameters that training changes, and
-    buffers of floating point that a checkpoint has."""
+def _averaged(module: nn.Module, parameters: Collection[nn.Parameter]) -> dict[str, torch.Tensor]:
+    """The tensors of a module that are averaged, by their names in a checkpoint: these parameters, and buffers of
+    floating point that a checkpoint has."""
     saved = module.state_dict()
-    held = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    held = {name: value for name, value in module.named_parameters() if value in parameters}
     held_buffers = {name: value for name, value in module.named_buffers() if value.is_floating_point()}
     kept = {name: value for name, value in {**held, **held_buffers}.items() if name in saved}
     return {name_in_checkpoint(name): value for name, value in kept.items()}
@@ -112,13 +117,17 @@ def name_in_checkpoint(name: str) -> str:
     return name.replace("f.body.", "f.", 1)
 
 
-@torch.no_grad()
 def go_on_with(module: nn.Module, trained: Mapping[str, torch.Tensor]) -> None:
     """Put weights and buffers that `WeightAverage.trained` gave in place.
 
     Raises KeyError if a tensor is missing.
     """
-    for name, tensor in averaged(module).items() if trained else ():
+    _put(_averaged(module, {value for value in module.parameters() if value.requires_grad}), trained)
+
+
+@torch.no_grad()
+def _put(held: Mapping[str, torch.Tensor], trained: Mapping[str, torch.Tensor]) -> None:
+    for name, tensor in held.items() if trained else ():
         tensor.copy_(trained[name])
 
 

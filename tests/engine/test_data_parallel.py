@@ -11,7 +11,7 @@ from alray.core.errors import RequestError
 
 from ..pairwise import first_alone
 from .conftest import Workshop
-from .test_replicas import ADAM, BP, DRAWN, OWN, SGD, SHARING, SPEC, distance, replicas
+from .test_replicas import ADAM, BP, DRAWN, OWN, SGD, SHARING, SOMETIMES, SPEC, distance, replicas
 from .test_same_bits import same
 from .test_sync_batch_norm import SHARED
 from .test_sync_batch_norm import SPEC as NORMALISED
@@ -65,6 +65,15 @@ def test_gradients_of_several_components_that_share_memory(replicated, processes
     (replicated.folder / "own.py").write_text(OWN)
     one = replicated.run(*SHARING, *BP, name="one")
     assert distance(replicated.run(*SHARING, *DDP, *replicas(2), inline=False), one) <= 1e-10
+
+
+@pytest.mark.full
+def test_a_gradient_of_one_replica_in_the_memory_of_another_one(replicated, processes) -> None:
+    """DDP's average is that of replicas as actors."""
+    (replicated.folder / "own.py").write_text(OWN)
+    asked = [*SOMETIMES, *replicas(2)]
+    actors = replicated.run(*asked, *BP, name="actors")
+    assert distance(replicated.run(*asked, *DDP, inline=False), actors) <= 1e-10
 
 
 @pytest.mark.few

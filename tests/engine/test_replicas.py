@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
 from alray.runtime.stage.disturbance import Slowdown
+from alray.runtime.stage.stage import Stage
 
 from ..models import blocks_with_own_backward
 from ..pairwise import first_alone
@@ -327,6 +329,38 @@ class Shifted(torch.nn.Module):
 
     def forward(self, s, mask=None):
         return s + self.shift.unsqueeze(0)
+
+
+class Sometimes(torch.nn.Module):
+    """Two shifts, of which one is for samples whose first number is positive. Of one sample both gradients lie in one
+    memory, or there is one gradient."""
+
+    def __init__(self, input):
+        super().__init__()
+        self.always, self.sometimes = (torch.nn.Parameter(torch.ones(input.elements)) for _ in range(2))
+
+    def forward(self, s, mask=None):
+        used = s.device.type == "meta" or bool((s[:, 0] > 0).any())
+        s = s + self.sometimes.unsqueeze(0) if used else s
+        return torch.tanh(s + self.always.unsqueeze(0))
+
+
+class Freezing(torch.nn.Module):
+    """Trains its first layer, then its second one in place of it, which no optimizer has."""
+
+    def __init__(self, input):
+        super().__init__()
+        self.first, self.second = (torch.nn.Linear(input.elements, input.elements, bias=False) for _ in range(2))
+        self.second.weight.requires_grad_(False)
+        self.forwards = 0
+
+    def forward(self, s, mask=None):
+        if self.training and s.device.type != "meta":
+            self.forwards += 1
+            if self.forwards == 3:
+                self.first.weight.requires_grad_(False)
+                self.second.weight.requires_grad_(True)
+        return torch.tanh(self.second(self.first(s)))
 '''
 SHARING = [
     *SGD[0],
@@ -336,6 +370,12 @@ SHARING = [
     "optimizer.clip_norm=0.01",
 ]
 """On two replicas each has one sample, and the gradients of both shifts come in one memory."""
+SOMETIMES = [
+    *SGD[0],
+    "model.components=[{block: mlp, widths: [8]}, {block: 'python:own.Sometimes'}, {block: linear, width: 12}]",
+    "data.batch_size=2",
+    "run.precision=float64",
+]
 DRAWN = ["model.components.0={block: 'python:own.Drawn', width: 24}", "optimizer.weight_decay=0.1"]
 
 
@@ -361,6 +401,36 @@ def test_gradients_of_several_components_that_share_memory(replicated) -> None:
     (replicated.folder / "own.py").write_text(OWN)
     one = replicated.run(*SHARING, *BP, name="one")
     assert distance(replicated.run(*SHARING, *BP, *replicas(2)), one) <= 1e-10
+
+
+@pytest.mark.parametrize("method", ["{kind: associated_learning, label_dim: 12}", "backpropagation"])
+def test_a_gradient_of_one_replica_in_the_memory_of_another_one(replicated, monkeypatch, method: str) -> None:
+    """Each replica has one sample, and both end in the same weights."""
+    (replicated.folder / "own.py").write_text(OWN)
+    stages: list[Stage] = []
+    make = Stage.__init__
+
+    def noted(stage: Stage, *given: Any, **named: Any) -> None:
+        make(stage, *given, **named)
+        stages.append(stage)
+
+    monkeypatch.setattr(Stage, "__init__", noted)
+    run = replicated.run(*SOMETIMES, f"method={method}", *replicas(2))
+    assert run.error is None
+    one, other = ([each for component in stage.components for each in component.parameters()] for stage in stages)
+    assert all(torch.equal(*each) for each in zip(one, other, strict=True))
+
+
+def test_means_are_those_of_the_weights_that_were_averaged(replicated) -> None:
+    """Where a block freezes one and lets another one learn."""
+    (replicated.folder / "own.py").write_text(OWN)
+    components = (
+        "model.components=[{block: mlp, widths: [8]}, {block: 'python:own.Freezing'}, {block: linear, width: 12}]"
+    )
+    run = replicated.run(*SGD[0], components, *replicas(2), "replicas.synchronise={average_every: 3 steps}")
+    assert run.error is None
+    trained = load_file(max((Path(run.summary.run_dir) / "checkpoints").iterdir()) / "component-01.safetensors")
+    assert not torch.equal(trained["f.first.weight"], trained["f.second.weight"])
 
 
 @pytest.mark.parametrize("pipeline", first_alone([[], ["pipeline.schedule=1f1b", "pipeline.micro_batches=2"]]))

@@ -16,6 +16,7 @@ from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
+from alray.models.weight_average import WeightAverage
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.workload import Workload
 
@@ -44,6 +45,16 @@ def averaging(tmp_path: Path) -> Workshop:
     workshop = Workshop(tmp_path)
     workshop.spec.write_text(SPEC)
     return workshop
+
+
+def test_a_weight_that_is_frozen_during_the_run_stays_in_the_average() -> None:
+    """A checkpoint has all weights that the average began with."""
+    module = nn.Linear(2, 2)
+    average = WeightAverage(module, 0.5)
+    average.update()
+    module.weight.requires_grad_(False)
+    average.update()
+    assert set(average.trained()) == {"weight", "bias"}
 
 
 def test_it_is_that_of_torch(averaging) -> None:

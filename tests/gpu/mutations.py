@@ -863,7 +863,7 @@ MUTATIONS = (
     Mutation(
         "nccl: averages begin after the backward pass where norms are summed within it",
         REDUCTION,
-        'spec.replicas.sync_batch_norm and spec.trains_own_code and group.name() == "nccl"',
+        'spec.replicas.sync_batch_norm and spec.trains_unknown_code and group.name() == "nccl"',
         "False",
         "gpu/test_processes.py::test_sums_of_norms_beside_gradients_that_one_replica_has",
     ),

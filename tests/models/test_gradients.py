@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 from alray.models.gradients import separate_gradients
 from alray.models.optimizers import Accumulation
+
+from ..conftest import OWN_BLOCKS
 
 
 def shifted() -> tuple[nn.Parameter, nn.Parameter, torch.Tensor]:
@@ -54,3 +57,38 @@ def test_mini_batches_of_one_sample_are_added_up_once() -> None:
         due = sums.gather()
     assert due and a.grad is not None and b.grad is not None
     assert a.grad.tolist() == b.grad.tolist() == [2.0] * 4
+
+
+SHIFTED = """
+import torch
+
+
+class Shifted(torch.nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.a, self.b = (torch.nn.Parameter(torch.ones(input.elements)) for _ in range(2))
+
+    def forward(self, s, mask=None):
+        return torch.tanh(s.flatten(1) + self.a.unsqueeze(0) + self.b.unsqueeze(0))
+"""
+
+
+@pytest.mark.parametrize("method", ["{kind: associated_learning, label_dim: 12}", "decoupled_greedy"])
+def test_local_losses_leave_gradients_of_their_own(make_network, method: str) -> None:
+    """Averages over replicas, and some optimizers, write on them."""
+    network = make_network(
+        f"method={method}",
+        f"model.components=[{{block: linear, width: 5}}, {{block: 'python:{OWN_BLOCKS[:-3]}.Shifted'}}]",
+        code=SHIFTED,
+    )
+    component = network.component(1, "cpu")
+    incoming = {"s": torch.randn(1, 5), "labels": torch.tensor([1])}
+    if "associated" in method:
+        incoming["t"] = torch.randn(1, 12)
+    component.encoder_step(incoming, 1)
+    component.label_step(incoming)
+    component.backward_step()
+    body = component.f.body
+    before = body.b.grad.clone()
+    body.a.grad.mul_(3.0)
+    assert before.any() and torch.equal(body.b.grad, before)

@@ -8,6 +8,8 @@ from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
 from alray.runtime.probe.measure import Surroundings, probe_costs
 
+from ..conftest import OWN_BLOCKS
+
 BUFFERS = """\
 import torch
 from torch import nn
@@ -259,3 +261,32 @@ def test_a_method_whose_component_has_a_state_that_is_no_tensor(make_network):
     network = make_network("method={kind: 'python:own_blocks.Counted'}", code=EXTRA + METHOD + COUNTED_METHOD)
     with pytest.raises(SpecError, match=r"component 0 has `counting._extra_state`, a dict and no tensor"):
         network.component(0, "cpu")
+
+
+COMPLEX = """
+import torch
+from torch import nn
+
+
+class Phase(nn.Module):
+    def __init__(self, input, buffer=False):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(input.elements))
+        turn = torch.full((input.elements,), 1.0 + 1.0j)
+        if buffer:
+            self.register_buffer("turn", turn, persistent=False)
+        else:
+            self.turn = nn.Parameter(turn)
+
+    def forward(self, s, mask=None):
+        return (s.flatten(1) * self.scale * self.turn).abs()
+"""
+
+
+@pytest.mark.parametrize("buffer", ["false", "true"])
+def test_complex_numbers_are_refused(make_network, buffer: str) -> None:
+    """The type of the run would leave their real parts."""
+    block = f"{{block: 'python:{OWN_BLOCKS[:-3]}.Phase', buffer: {buffer}}}"
+    with pytest.raises(SpecError, match=r"`turn` of block .* is complex") as caught:
+        make_network("method=backpropagation", f"model.components=[{block}]", code=COMPLEX)
+    assert caught.value.problems[0].key == "model.components[0]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,25 @@ class HookedAfterwards(nn.Module):
         return s
 
 
+class Tied(nn.Module):
+    """One weight in two layers, of which the one that runs first has a hook on its bias that came later."""
+
+    shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.hooked = False
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        s = self.second(torch.tanh(self.first(s)))
+        if not self.hooked:
+            self.first.bias.register_hook(lambda gradient: gradient * 2.0)
+            self.hooked = True
+        return s
+
+
 class Lowered(Convolutions):
     def forward(self, s: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):
@@ -117,7 +137,7 @@ def compared(made: type[nn.Module], shape: tuple[int, ...], dtype: torch.dtype) 
                 assert mine.grad.stride() == theirs.grad.stride(), name
 
 
-@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, HookedAfterwards, Lowered])
+@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, HookedAfterwards, Lowered, Tied])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype) -> None:
     compared(made, made.shape, dtype)  # type: ignore[attr-defined]
@@ -143,6 +163,24 @@ def test_large_weights_wait_for_the_second_part() -> None:
     assert all(parameter.grad is not None for parameter in network.parameters())
 
 
+@pytest.mark.parametrize("when", ["before I", "between I and G"])
+def test_a_weight_that_is_frozen_meanwhile(when: str) -> None:
+    """What autograd does where the backward is whole: it counts whether it learns when the pass comes to it."""
+    network, later = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), LaterWeights()
+    halves = SplitBackward([network])
+    with halves.noting():
+        total = network(torch.randn(2, 4, requires_grad=True)).sum()
+    frozen = network[1].weight
+    if when == "before I":
+        frozen.requires_grad_(False)
+    with halves.deferring(later, [total]):
+        total.backward()
+    frozen.requires_grad_(False)
+    later.compute()
+    assert (frozen.grad is None) == (when == "before I")
+    assert all(each.grad is not None for each in network.parameters() if each is not frozen)
+
+
 class Reusing(nn.Module):
     """Puts what its layer reads into the same memory in every forward pass."""
 
@@ -154,18 +192,42 @@ class Reusing(nn.Module):
         return self.layer(self.read.detach().copy_(s))
 
 
-def test_an_input_that_was_overwritten_gives_no_gradient() -> None:
-    """Autograd refuses it where the second forward pass comes before the backward pass."""
-    network, later = Reusing(), LaterWeights()
-    halves = SplitBackward([network])
-    s = torch.randn(2, 4, requires_grad=True)
-    with halves.noting():
-        total = network(s).sum()
-    with halves.deferring(later, [total]):
-        total.backward()
-    network(torch.randn(2, 4))
+class Buffered(torch.autograd.Function):
+    """Gives every gradient in the same memory."""
+
+    memory = torch.zeros(2, 4)
+
+    @staticmethod
+    def forward(ctx: Any, s: torch.Tensor) -> torch.Tensor:
+        return s.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return Buffered.memory.copy_(gradient)
+
+
+class ReusingGradients(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return Buffered.apply(self.layer(s))  # type: ignore[no-untyped-call, no-any-return]
+
+
+@pytest.mark.parametrize("made", [Reusing, ReusingGradients])
+def test_what_was_overwritten_gives_no_gradient(made: type[nn.Module]) -> None:
+    """The input of a layer, which autograd refuses where the second forward pass comes before the backward pass; and
+    the gradient of its output."""
+    network = made()
+    halves, first = SplitBackward([network]), LaterWeights()
+    for later in (first, LaterWeights()):
+        with halves.noting():
+            total = network(torch.randn(2, 4, requires_grad=True)).sum()
+        with halves.deferring(later, [total]):
+            total.backward()
     with pytest.raises(RuntimeError, match="overwritten in place"):
-        later.compute()
+        first.compute()
 
 
 class Inheriting(nn.Linear):

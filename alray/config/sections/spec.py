@@ -99,9 +99,10 @@ class Spec(Section):
         return self.pipeline.resolved_micro_batches(SCHEDULES[self.schedule], samples)
 
     @property
-    def trains_own_code(self) -> bool:
-        """Whether the user's code computes gradients: that of a block or of the method."""
-        return isinstance(self.method, OwnMethod) or self.model.is_own
+    def trains_unknown_code(self) -> bool:
+        """Whether code that is not alray's computes gradients, which may leave parameters without one: that of a block,
+        of an imported model or of the method."""
+        return isinstance(self.method, OwnMethod) or self.model.is_own or self.model.source is not None
 
     @property
     def num_components(self) -> int | None:

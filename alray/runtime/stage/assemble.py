@@ -261,7 +261,7 @@ def stage_of(
         averages_early=slowdown is None,
         cut=MicroBatching(
             plan.micro_batches,
-            split=set() if compiled else _split(listed),
+            split=set() if compiled else split_by(listed),
             most_elements=most_elements or {},
         ),
     )
@@ -269,8 +269,8 @@ def stage_of(
     return Stage(work, listed, micro_batches=micro_batches, slowdown=slowdown)
 
 
-def _split(actions: Sequence[Action]) -> set[tuple[int, int]]:
-    """As `MicroBatching.split`."""
+def split_by(actions: Sequence[Action]) -> set[tuple[int, int]]:
+    """The micro-batches whose backward a stage's list splits, as `MicroBatching.split`."""
     virtual = sorted({action.stage for action in actions})
     return {(virtual.index(action.stage), action.number) for action in actions if action.kind == "I"}
 

@@ -7,7 +7,7 @@ replicas of one stage. Operations that may have to wait are generators (see `alr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -56,7 +56,7 @@ class ReducedReplication(SeveralReplicas):
         # Sums of batch normalisation over NCCL wait for averages that have started. Where the user's code gives a
         # gradient on one replica only, the average would start before such a sum there, and after it elsewhere.
         self.averages_in_backward = not (
-            spec.replicas.sync_batch_norm and spec.trains_own_code and group.name() == "nccl"
+            spec.replicas.sync_batch_norm and spec.trains_unknown_code and group.name() == "nccl"
         )
         self._group = group
         self._parameters = {component.index: trained(component) for component in components}
@@ -83,7 +83,7 @@ class ReducedReplication(SeveralReplicas):
                 over=self._all_reduce(),
                 compression=make_compression(spec.replicas.compression, layout, seed=seed, load=load),
                 thread=self._thread,
-                may_lack=spec.trains_own_code,
+                may_lack=spec.trains_unknown_code,
             )
 
     def account(self) -> AmongReplicas:
@@ -158,7 +158,7 @@ class ReducedReplication(SeveralReplicas):
         differ = [index for index in self._parameters if self._apart.delay > 0 or not self._apart.is_due(index, step)]
         copies = {index: [each.clone() for each in self._weights(index)] for index in differ}
         yield from self._mean(copies)
-        return copies
+        return {index: dict(zip(self._parameters[index], means, strict=True)) for index, means in copies.items()}
 
     def _weights(self, index: int) -> list[torch.Tensor]:
         return [each.detach() for each in self._parameters[index]]
@@ -172,7 +172,7 @@ class ReducedReplication(SeveralReplicas):
             self._outer[index].waiting = [each for each in received if each is not None]
         self._exchanged -= set(missing)
 
-    def _mean(self, weights: MeanWeights) -> Waiting[None]:
+    def _mean(self, weights: Mapping[int, list[torch.Tensor]]) -> Waiting[None]:
         """Replace these tensors by their mean over the replicas."""
         begun = [self._reducers[index] for index in weights]
         for reducer, tensors in zip(begun, weights.values(), strict=True):

@@ -23,8 +23,9 @@ from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas
 
-MeanWeights = dict[int, list[torch.Tensor]]
-"""The parameters that training changes (`trained`), by component."""
+MeanWeights = dict[int, dict[nn.Parameter, torch.Tensor]]
+"""The parameters of each component that the replicas average, with their means. A block may freeze one of them during
+the run, or let another one learn, which no optimizer has."""
 
 LOOK_S = 2.0e-4
 """Seconds between two looks at the store, for replicas that take turns in one process."""
@@ -37,7 +38,7 @@ def holding(components: Sequence[Component], weights: MeanWeights) -> Iterator[N
         (parameter, parameter.data, value)
         for component in components
         if component.index in weights
-        for parameter, value in zip(trained(component), weights[component.index], strict=True)
+        for parameter, value in weights[component.index].items()
     ]
     try:
         for parameter, _, value in held:

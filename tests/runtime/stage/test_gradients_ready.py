@@ -9,7 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from alray.core.errors import StageError
 from alray.models.component import Component
-from alray.runtime.stage.assemble import work_of
+from alray.parts.schedules.dualpipe_v import ACTIONS
+from alray.runtime.stage.assemble import split_by, work_of
 from alray.runtime.stage.replication import Alone
 from alray.runtime.stage.work.backpropagation import GradientsReady, MicroBatching
 from alray.runtime.stage.work.work import MicroBatch
@@ -212,6 +213,20 @@ def test_in_lists_that_split_a_component_is_told_of_after_its_layers(make_networ
             assert not any(
                 each is not None and torch.equal(each, last) for each, last in zip(lowest, complete, strict=True)
             )
+
+
+def test_layers_leave_weights_for_later_only_where_the_list_splits(make_network) -> None:
+    """Four micro-batches of `dualpipe_v` on two stages: three backwards of eight are split, and two of eight."""
+    assert split_by(ACTIONS(0, 2, 0, 4, 2)) == {(1, 0), (0, 2), (0, 3)}
+    assert split_by(ACTIONS(1, 2, 0, 4, 2)) == {(0, 3), (1, 3)}
+    network = make_network("method=backpropagation", "model.components=[{block: linear, width: 5, repeat: 2}]")
+    work = work_of([network.component(1, "cpu")], cut=MicroBatching(count=2, split=[(0, 1)]))
+    kinds = []
+    for number in range(2):
+        batch = MicroBatch(1, {"s": torch.randn(4, 5), "labels": torch.arange(4)}, samples=8, number=number)
+        work.forward(batch)
+        kinds.append(work._graphs[0, number].later is not None)
+    assert kinds == [False, True]
 
 
 BOTH = ((0, 0), (0, 1))

@@ -99,7 +99,7 @@ class MicroBatching:
     Attributes:
         count: micro-batches of a mini-batch.
         split: the micro-batches whose backward has two parts, I and G, as (virtual stage of this stage, number). The
-            others pay nothing for it: layers that leave their weights for later cost some 30 us each.
+            layers of the others run as torch's own; those that leave their weights for later cost some 30 us more each.
         most_elements: how many numbers of a sample a component may pass on to another stage, by its index.
     """
 

@@ -19,7 +19,6 @@ from alray.core.randomness.seeds import derive_seed
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import backward_of
 from alray.models.encoder import Tensors
-from alray.models.gradients import separate_gradients
 from alray.runtime.channel.ddp_compression import make_ddp_compression
 from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.assignment import Assignment
@@ -47,7 +46,7 @@ class DataParallelReplication(SeveralReplicas):
                 hint=f"use a data.batch_size that {len(shares)} divides",
             )
         # A user's code may leave parameters without a gradient. DDP then looks for them in every mini-batch.
-        self.may_lack_gradients = spec.trains_own_code
+        self.may_lack_gradients = spec.trains_unknown_code
         self._compression = make_ddp_compression(spec.replicas.compression, seed=derive_seed(spec.seed, "compression"))
         self._parameters: list[nn.Parameter] = []
         self._steps = 0
@@ -81,7 +80,11 @@ class DataParallel(ChainWork):
         """Collective: all replicas call it, in processes whose default process group they form."""
         super().__init__(components, replication)
         self._network = DistributedDataParallel(
-            _WholeNetwork(components), find_unused_parameters=replication.may_lack_gradients
+            _WholeNetwork(components),
+            find_unused_parameters=replication.may_lack_gradients,
+            # Gradients lie in its buckets then. Elsewhere those of two parameters may lie in one memory, into which it
+            # would write both averages (`separate_gradients`).
+            gradient_as_bucket_view=True,
         )
         self._by_ddp = replication
         self._pending: Losses | None = None  # between F and B
@@ -102,7 +105,6 @@ class DataParallel(ChainWork):
         chain = self.chains[0]
         with backward_of(chain), _lost_replicas():
             total_of(chain, losses).backward()
-        separate_gradients(parameter for component in chain for parameter in component.parameters())
         self._by_ddp.sent()
         return {index: {chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
 
