@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 from pathlib import Path
 
@@ -324,27 +323,6 @@ def test_the_command_says_what_the_class_is(
         assert says in said and "alray.readout.2.* output of layer1" in said
     refused = execute(["export", str(folder / "run"), "--format", "state_dict", "--depth", "1"])
     assert refused == 2 and "the whole model" in capsys.readouterr().err
-
-
-@pytest.mark.full
-def test_the_python_of_the_page_loads_what_was_exported(
-    tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its last lines give the scores of depth 2."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    network = trained(pictures_in(tmp_path), OWN, "method=decoupled_greedy")
-    (tmp_path / "my_net.py").write_text(RESNET)
-    export_route(network, None, "state_dict", tmp_path / "route-3.pt")
-    export_route(network, None, "dcp", tmp_path / "route-3.dcp")
-    page = (Path(__file__).parents[2] / "docs" / "from_pytorch.md").read_text(encoding="utf-8")
-    page = page.split("## The weights in your own class")[1]
-    samples, _ = samples_of(network)
-    scope: dict[str, object] = {"samples": samples}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(block, scope)
-    with torch.no_grad():
-        torch.testing.assert_close(scope["scores"], network.route(2)(samples.clone()), rtol=0, atol=1e-5)
 
 
 ALL = [

@@ -309,7 +309,9 @@ class RayEngine(ClusterEngine):
         return self._spec.resources.stage_speed != "auto" or self._spec.pipeline.costs is not None
 
     def measures_devices(self) -> bool:
-        return not self._are_as_measured()
+        # Of processors it is the memory of their machines, also where their speed is given.
+        finds = not self._are_given() or self._spec.resources.resolved_device == "cpu"
+        return finds and not self._are_as_measured()
 
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]

@@ -23,6 +23,9 @@ def test_the_end_of_a_command_does_not_wait_for_ever_for_a_ray_that_does_not_sta
     assert not engine._connected.done()
 
 
+COSTS = "[&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]"
+
+
 @pytest.mark.parametrize(
     ("nodes", "overrides", "measures"),
     [
@@ -30,8 +33,9 @@ def test_the_end_of_a_command_does_not_wait_for_ever_for_a_ray_that_does_not_sta
         (2, (), True),
         (1, ("resources.per_stage=[{CPU: 1}, {CPU: 2}]",), True),
         (1, ("resources.per_stage={CPU: 1, GPU: 1}",), True),  # the command has no GPU
-        (2, ("resources.stage_speed=[1.0, 2.0]",), False),
-        (2, ("pipeline.costs=[&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]",), False),
+        (2, ("resources.stage_speed=[1.0, 2.0]",), True),  # the memory of their machines
+        (2, ("resources.stage_speed=[1.0, 2.0]", "resources.per_stage={CPU: 1, GPU: 1}"), False),
+        (2, (f"pipeline.costs={COSTS}", "resources.per_stage={CPU: 1, GPU: 1}"), False),
     ],
 )
 def test_which_devices_are_measured(
