@@ -68,7 +68,7 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
             for _ in range(_REPEATS):
                 # Not zeros: `top_k` finds the largest of them in half of the time.
                 gradients = [torch.randn(each.shape, generator=generator).to(each) for each in parameters]
-                together.wait(_TIMEOUT_S)
+                together.wait()
                 began = time.perf_counter()
                 with _naming_own_code(replicas):
                     reducer.start(gradients, 1.0 / ranks)
@@ -78,11 +78,18 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
 
     with ThreadPoolExecutor(max_workers=ranks) as threads:
         begun = [threads.submit(rank_times, rank) for rank in range(ranks)]
+        for each in begun:
+            each.add_done_callback(lambda ended: together.abort() if ended.exception() is not None else None)
     faults = [fault for each in begun if (fault := each.exception()) is not None]
     if faults:  # where one rank raises an error of its own, the others lose it
-        raise min(faults, key=lambda fault: not isinstance(fault, UserCodeError))
+        raise min(faults, key=_cause_first)
     seconds: float = median(max(times) for times in zip(*(each.result() for each in begun), strict=True))
     return seconds / replicas.average_interval(accumulate)
+
+
+def _cause_first(fault: BaseException) -> tuple[bool, bool]:
+    """A key for sorting: an error of user code first, that of a rank that waited in vain for another one last."""
+    return isinstance(fault, threading.BrokenBarrierError), not isinstance(fault, UserCodeError)
 
 
 def _naming_own_code(replicas: Replicas) -> AbstractContextManager[None]:
