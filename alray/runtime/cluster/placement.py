@@ -134,10 +134,9 @@ class Placement:
         Args:
             stages: of each replica.
         """
-        hosts = {node.id: node.host for node in living_nodes()}
-        names = {node: hosts.get(node, node) for node in self.nodes}
-        for node in nodes_without(partial(is_marked, run_dir, token), names):
-            raise not_shared(f"stage {self.nodes.index(node) % stages}", names[node], run_dir)
+        machines = self._machines()
+        for node in nodes_without(partial(is_marked, run_dir, token), machines):
+            raise not_shared(f"stage {self.nodes.index(node) % stages}", machines[node], run_dir)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -156,13 +155,17 @@ class Placement:
         Args:
             stages: of each replica.
         """
-        alive = {node.id: node.host for node in living_nodes()}
-        hosts = {node: alive.get(node, node) for node in self.nodes}
+        machines = self._machines()
         here = ray.get_runtime_context().get_node_id()
-        memory_bytes = {here: machine_memory_bytes(), **dict(answers(machine_memory_bytes, hosts))}
-        together = Counter(hosts[node] for node in self.nodes)  # one machine may have several nodes
-        parts = [memory_bytes[node] // together[hosts[node]] for node in self.nodes]
+        memory_bytes = {here: machine_memory_bytes(), **dict(answers(machine_memory_bytes, machines))}
+        stages_of = Counter(machines[node] for node in self.nodes)  # one machine may have several nodes
+        parts = [memory_bytes[node] // stages_of[machines[node]] for node in self.nodes]
         return tuple(min(parts[stage::stages]) for stage in range(stages))
+
+    def _machines(self) -> dict[str, str]:
+        """The host of each bundle's node; a node that has left counts as a machine of its own."""
+        alive = {node.id: node.host for node in living_nodes()}
+        return {node: alive.get(node, node) for node in self.nodes}
 
     def release(self) -> None:
         """Give the room back, unless the group was given.
