@@ -1,6 +1,7 @@
 """Run the studies of laptop size, keep their reports in docs/studies, and write docs/findings.md of them.
 
-python -m benchmarks.studies [--beside] [NAME ...]     without names: all of them, as long as they have no report
+    python -m benchmarks.studies [--beside] [NAME ...]     without names: all of them, as long as they have no report
+    python -m benchmarks.studies --into DIR NAME ...       the reports are kept there, for `benchmarks.again`
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ def run(name: str) -> float | None:
     return None if resumed else (time.monotonic() - begun_s) / 60
 
 
-def keep(name: str, minutes: float | None, *, beside: bool = False) -> None:
+def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path | None = None) -> None:
     """Copy what the pages of the docs show: each figure as one small picture, the tables of points and trials as CSV,
     and the verdicts. The study folder has the rest, and running the study makes it again.
 
     Args:
         minutes: as `run` returned them.
         beside: whether other programs ran at the same time. The report says so.
+        into: the folder of reports; None: docs/studies.
     """
-    folder, kept = FOLDERS / name, REPORTS / name
+    folder, kept = FOLDERS / name, (into or REPORTS) / name
     shutil.rmtree(kept, ignore_errors=True)
     for part in ("figures", "tables"):
         (kept / part).mkdir(parents=True)
@@ -90,17 +92,21 @@ def pictured(page: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies")
     parser.add_argument("--beside", action="store_true", help="other programs run at the same time")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="folder of the reports; no page follows from them")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a study; none: all that have no report")
     given = parser.parse_args()
+    if given.into is not None and not given.names:
+        parser.error("--into needs names")
     without = sorted(path.stem for path in SPECS.glob("*.yaml") if not (REPORTS / path.stem).exists())
     for name in given.names or without:
         minutes = run(name)
         status = json.loads((FOLDERS / name / "study.json").read_text(encoding="utf-8"))["status"]
         if status != "finished":
             raise SystemExit(f"the study {name} was {status}; the same command goes on with it")
-        keep(name, minutes, beside=given.beside)
-        findings_page.main()
-        predictions_page.main()
+        keep(name, minutes, beside=given.beside, into=given.into)
+        if given.into is None:
+            findings_page.main()
+            predictions_page.main()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ def test_a_report_has_the_minutes_of_the_whole_study_or_none(
     stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(studies, "FOLDERS", tmp_path / "studies")
-    monkeypatch.setattr(studies, "REPORTS", tmp_path / "docs")
     folder = tmp_path / "studies" / "made-up"
 
     def ended(command: list[str], *, check: bool) -> None:
@@ -29,6 +28,6 @@ def test_a_report_has_the_minutes_of_the_whole_study_or_none(
     monkeypatch.setattr("subprocess.run", ended)
     if stopped:
         folder.mkdir(parents=True)
-    studies.keep("made-up", studies.run("made-up"))
+    studies.keep("made-up", studies.run("made-up"), into=tmp_path / "docs")
     text = (tmp_path / "docs" / "made-up" / "README.md").read_text(encoding="utf-8")
     assert "made-up.yaml)" in text and (" minutes." in text) != stopped
