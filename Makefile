@@ -158,9 +158,11 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.searches
 	$(BIN)/python -m benchmarks.brute_force
 
-# Pipelines by alray's executor and by torch.distributed.pipelining, side by side. About a quarter of an hour.
+# Pipelines by alray's executor and by torch.distributed.pipelining, side by side; then beside a plain script. Twenty-five
+# minutes.
 engines: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.engines
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.plain_pipelines
 
 # Recomputation before the gradient arrives, and after it. About a quarter of an hour.
 recomputation: $(INSTALLED)

@@ -31,12 +31,12 @@ from alray.runtime.workload import Workload
 
 
 def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, TensorDataset]:
-    """The spec, and its network and training set as plain torch."""
+    """The spec, and its network, a module for each component, and training set as plain torch."""
     workload = Workload.open(load_spec(spec_file, overrides).spec, UserCode(spec_file.resolve().parent))
-    parts: list[nn.Module] = []
+    parts = []
     for index in range(len(workload.network)):
         component = workload.network.component(index, "cpu")
-        parts += [component.f.body, *([component.turn] if component.turn is not None else [])]
+        parts.append(nn.Sequential(component.f.body, *([component.turn] if component.turn is not None else [])))
     samples, labels = workload.data.train.take(range(len(workload.data.train)))
     return workload.spec, nn.Sequential(*parts), TensorDataset(samples, labels)
 

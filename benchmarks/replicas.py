@@ -8,31 +8,21 @@ and optimizer, gloo, one thread each.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.repeats import Runner, settings
-from benchmarks.runs import summary_of, write_results
+from benchmarks.runs import summary_of, torch_run, write_results
 
 SPEC = Path(__file__).with_name("replicas.yaml")
 REPLICAS = 2
 
 
 def plain_ddp(spec: Path, *overrides: str) -> float:
-    """Seconds of a mini-batch of `benchmarks.plain_ddp`, in separate processes; ends the program where it fails."""
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(REPLICAS)]
-    command = [sys.executable, *launch, "-m", "benchmarks.plain_ddp", str(spec), *overrides]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    return float(json.loads(done.stdout.splitlines()[-1])["step_time_s"])
+    """Seconds of a mini-batch of `benchmarks.plain_ddp`, in separate processes."""
+    return float(torch_run("benchmarks.plain_ddp", REPLICAS, spec, *overrides)["step_time_s"])
 
 
 def measure(

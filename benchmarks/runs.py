@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -52,12 +53,27 @@ def comparison_of(spec: Path, *overrides: str) -> list[dict[str, Any]]:
 
 def answer(*arguments: str) -> dict[str, Any]:
     """What a command of alray's answers with `--json`; ends the program where the command fails."""
-    command = [sys.executable, "-m", "alray", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    result: dict[str, Any] = json.loads(_output(["-m", "alray", *arguments, "--json"]))
+    return result
+
+
+def torch_run(module: str, processes: int, *arguments: str | Path) -> dict[str, Any]:
+    """The JSON that a script of torch alone prints last, started by torchrun in processes of one thread each; ends the
+    program where the script fails."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    one_thread = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    printed = _output([*launch, "-m", module, *map(str, arguments)], **one_thread)
+    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return result
+
+
+def _output(arguments: list[str], **variables: str) -> str:
+    """What Python prints with these arguments; ends the program where it fails."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return done.stdout
 
 
 def write_results(name: str, value: dict[str, Any]) -> None:

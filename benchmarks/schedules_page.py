@@ -238,6 +238,30 @@ def engines(result: dict[str, Any]) -> list[str]:
     ]
 
 
+def plain_pipelines(result: dict[str, Any]) -> list[str]:
+    """alray as users run it, beside a plain script."""
+    lines = [
+        "## alray beside a plain script with torch.distributed.pipelining",
+        "",
+        "Also by `make engines`: `alray run`, and a script of torch alone over gloo (`benchmarks/plain_pipeline.py`), "
+        "train the same network, with mini-batches of the same size and the same optimizer, on two stages with 8 "
+        f"micro-batches, one after another; {len(next(iter(result.values()))['repeats'])} pairs. Milliseconds of a "
+        "mini-batch, medians after warm-up. A ratio below 1: alray is faster. One reason is that its messages go "
+        "through shared memory.",
+        "",
+        "| network, schedule | alray, ms | plain script, ms | ratio, median | smallest | largest |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, case in result.items():
+        alray, plain = ([entry[key] for entry in case["repeats"]] for key in ("alray_s", "plain_s"))
+        ratios = [ours / theirs for ours, theirs in zip(alray, plain, strict=True)]
+        lines.append(
+            f"| {name} | {1e3 * median(alray):.1f} | {1e3 * median(plain):.1f} | **{median(ratios):.2f}** "
+            f"| {min(ratios):.2f} | {max(ratios):.2f} |"
+        )
+    return [*lines, ""]
+
+
 def split_backward(result: dict[str, Any]) -> list[str]:
     """The lists of zero_bubble beside those of 1f1b."""
     return [
@@ -288,6 +312,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "schedules": schedules,
     "predictions": predictions,
     "engines": engines,
+    "plain_pipelines": plain_pipelines,
     "split_backward": split_backward,
     "recomputation": recomputation,
     "laws": laws,

@@ -1,7 +1,7 @@
 """Run the studies of laptop size, keep their reports in docs/studies, and write docs/findings.md of them.
 
-    python -m benchmarks.studies [--beside] [NAME ...]     without names: all of them, as long as they have no report
-    python -m benchmarks.studies --into DIR NAME ...       the reports are kept there, for `benchmarks.again`
+python -m benchmarks.studies [--beside] [NAME ...]     without names: all of them, as long as they have no report
+python -m benchmarks.studies --into DIR NAME ...       the reports are kept there, for `benchmarks.again`
 """
 
 from __future__ import annotations

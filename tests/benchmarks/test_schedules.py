@@ -15,7 +15,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.run_folder.records import StageRecord
 from alray.planning.schedules.table import SCHEDULES
-from benchmarks import laws, runs, schedules, schedules_page, uneven
+from benchmarks import laws, plain_pipelines, runs, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded
 
 Run = Callable[..., dict[str, Any]]
@@ -176,3 +176,16 @@ def test_every_cut_and_schedule_is_measured_and_the_choice_judged() -> None:
     assert (result["chosen"], result["best"]) == (["streamed [1, 3]"] * 2, "overlapped [1, 3]")
     assert result["over_best"] == pytest.approx([1.01] * 2)
     assert result["over_uniform"] == pytest.approx([0.150 / 0.101] * 2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("schedule", plain_pipelines.CLASSES)
+def test_a_plain_script_trains_a_pipeline(schedule: str) -> None:
+    chosen = (*plain_pipelines.PIPELINE, f"pipeline.schedule={schedule}")
+    assert plain_pipelines.plain_pipeline(plain_pipelines.SPECS[0], *chosen, *TINY) > 0.0
+
+
+def test_a_page_has_the_ratios_of_pairs() -> None:
+    entries = [{"alray_s": alray_s, "plain_s": 0.010} for alray_s in (0.004, 0.006, 0.02)]
+    text = "\n".join(schedules_page.plain_pipelines({"eight, 1f1b": {"repeats": entries}}))
+    assert "3 pairs" in text and "| eight, 1f1b | 6.0 | 10.0 | **0.60** | 0.40 | 2.00 |" in text

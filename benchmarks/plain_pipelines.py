@@ -1,0 +1,52 @@
+"""Pipelines of backpropagation on two stages: by alray as users run it, and by a plain script with torch's pipelining.
+
+    python -m benchmarks.plain_pipelines
+
+Each repeat runs both one after another, so that a ratio compares neighbours in time: the same network, mini-batch and
+optimizer, one thread each. `benchmarks.engines` compares the executors alone, over edges of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.plain_pipeline import CLASSES
+from benchmarks.repeats import Runner, settings
+from benchmarks.runs import summary_of, torch_run, write_results
+
+HERE = Path(__file__).parent
+SPECS = (HERE / "eight.yaml", HERE.parent / "specs" / "laptop" / "equal_components.yaml")
+STAGES = 2
+PIPELINE = ("method={kind: backpropagation}", f"pipeline.stages={STAGES}", "pipeline.micro_batches=8")
+
+
+def plain_pipeline(spec: Path, *overrides: str) -> float:
+    """Seconds of a mini-batch of `benchmarks.plain_pipeline`, in separate processes."""
+    return float(torch_run("benchmarks.plain_pipeline", STAGES, spec, *overrides)["step_time_s"])
+
+
+def measure(
+    *overrides: str, repeats: int, run: Runner = summary_of, plain: Callable[..., float] = plain_pipeline
+) -> dict[str, Any]:
+    """For each network and schedule: seconds of a mini-batch of both, `repeats` times."""
+    found: dict[str, Any] = {}
+    for spec in SPECS:
+        for schedule in CLASSES:
+            chosen = (*PIPELINE, f"pipeline.schedule={schedule}", *overrides)
+            entries = []
+            for _ in range(repeats):
+                entries.append({"alray_s": run(spec, *chosen)["step_time_s"], "plain_s": plain(spec, *chosen)})
+                print(spec.stem, schedule, entries[-1], flush=True)  # noqa: T201
+            found[f"{spec.stem}, {schedule}"] = {"repeats": entries}
+    return found
+
+
+def main() -> None:
+    given = settings(__doc__, repeats=5)
+    write_results("plain_pipelines", measure(*given.overrides, repeats=given.repeats))
+
+
+if __name__ == "__main__":
+    main()
