@@ -342,17 +342,20 @@ def named(what: str, doing: str, *, key: str) -> Iterator[None]:
         raise named_error(fault, what, doing, key=key) from fault
 
 
-def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
+def named_error(fault: Exception, what: str, doing: str, *, key: str, hint: str | None = None) -> UserCodeError:
     """The error that names a user's code: file and line where it raised `fault`, and the part of the traceback in that
     code.
 
     Where it has no part in the traceback, the whole of it is kept. The hint says whether memory, file descriptors,
     threads or room on the disk ran out.
+
+    Args:
+        hint: where none of these ran out.
     """
     text = str(fault).strip() or "no message"
     message = f"{what} raised {type(fault).__name__} in {doing}: {text}"
     system = ran_out(fault)
-    hint = None if system is None else str(system)
+    hint = hint if system is None else str(system)
     problem = own_problem(fault, message, key=key, hint=hint)
     if problem is None:
         problem = Problem(message, hint, key=key, traceback="".join(traceback.format_exception(fault)))

@@ -227,6 +227,12 @@ PRIVATE: dict[str, Private] = {
         used_in=("models/split_backward.py",),
         why="whether a backward pass is the one that is split, or another one within it",
     ),
+    "sequence_number": Private(
+        "torch.autograd",
+        "_get_sequence_nr",
+        used_in=("models/split_backward.py",),
+        why="whether a forward pass had as many operations as an earlier one",
+    ),
     "will_engine_execute_node": Private(
         "torch._C",
         "_will_engine_execute_node",

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from alray.config.user_code import named, named_error
-from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError
+from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, StageError
 from alray.core.randomness.generators import seed_all
 from alray.core.randomness.seeds import derive_seed
 from alray.models.boundary import Boundary, Passing
@@ -38,6 +38,10 @@ __all__ = [
 
 _LOSSES = "the losses"
 _UPDATE = "the update"
+_OVERWRITTEN = (
+    "if it is a buffer, the forward of a later micro-batch has written to it: let `forward` compute with a copy "
+    "(`self.scale.clone()`)"
+)
 
 
 class Component(nn.Module, ABC):
@@ -70,6 +74,7 @@ class Component(nn.Module, ABC):
         self.index = index
         self.f = f
         self._optimizers: dict[str, ComponentOptimizer] = {}
+        self._without_optimizer: set[nn.Parameter] = set()
         self.below: Boundary | None = None
         """Where what comes in is unpacked, and gradients that go down are packed; None: nothing is compressed."""
         self.above: Boundary | None = None
@@ -101,6 +106,7 @@ class Component(nn.Module, ABC):
         for name, group in parts.items():
             parameters = [parameter for part in group for parameter in part.parameters()]
             self._optimizers[name] = ComponentOptimizer(parameters, optimizer, roles)
+        self._without_optimizer = {each for each in self.parameters() if not each.requires_grad}
         if optimizer.section.ema_decay is not None:
             self.weight_average = WeightAverage(self, optimizer.section.ema_decay)
 
@@ -109,7 +115,18 @@ class Component(nn.Module, ABC):
         return self._optimizers
 
     def step_optimizers(self, lr: float, label_lr: float) -> None:
-        """One step of every optimizer, at these rates, and of the average of the weights where that updates."""
+        """One step of every optimizer, at these rates, and of the average of the weights where that updates.
+
+        Raises StageError if a parameter has a gradient and no optimizer.
+        """
+        learns = next((each for each in self._without_optimizer if each.grad is not None), None)
+        if learns is not None:
+            name = next(name for name, each in self.named_parameters() if each is learns)
+            raise StageError(
+                f"`{name_in_checkpoint(name)}` of component {self.index} begins to learn during the run, and has no "
+                "optimizer",
+                hint="let it require a gradient when the block is made, and freeze it in `forward` for as long",
+            )
         optimizers = self.optimizers().items()
         updated = [optimizer.step(label_lr if name == "label" else lr) for name, optimizer in optimizers]
         if self.weight_average is not None and any(updated):
@@ -224,7 +241,8 @@ def backward_of(components: Sequence[Component]) -> Iterator[None]:
         at = begun[0]
         what = at.f.title if at.f.in_backward or at.own_losses is None else "{} `{}`".format(*at.own_losses)
         doing = f"the backward pass of component {at.index}"
-        raise named_error(fault, what, doing, key=f"model.components[{at.index}]") from fault
+        hint = _OVERWRITTEN if "modified by an inplace operation" in str(fault) else None
+        raise named_error(fault, what, doing, key=f"model.components[{at.index}]", hint=hint) from fault
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ momentum, that acts in addition to d.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -61,6 +62,12 @@ class DelayedWeights:
     def _points(self) -> Values:
         """P(t), which is W(t) without a look-ahead."""
         return self._newest if self._ahead is None else self._ahead
+
+    @cached_property
+    def memories(self) -> set[int]:
+        """torch's numbers of the memories in which all versions lie."""
+        versions = (self._newest, self._before, self._ahead or [])
+        return {value.untyped_storage()._cdata for values in versions for value in values}
 
     def use(self, step: int) -> None:
         """Put the version in place with which mini-batch `step` is computed. The first call is for the first one."""
@@ -116,7 +123,25 @@ class DelayedWeights:
         return {"before": self._before} | ({} if self._ahead is None else {"points": self._ahead})
 
 
-def keeping_versions() -> AbstractContextManager[object]:
-    """Around a forward pass whose weights are updated before its backward pass: the graph keeps the tensors as they lie
-    now. Without it autograd would read parameters again, and refuse because an update has changed them in place."""
-    return saved_tensors_hooks(lambda value: value, lambda value: value)
+def keeping_versions(weights: Iterable[DelayedWeights]) -> AbstractContextManager[object]:
+    """Around a forward pass whose weights are updated before its backward pass: the graph keeps the weights as they lie
+    now. Without it autograd would read parameters again, and refuse because an update has changed them in place.
+
+    All other tensors are checked as autograd does: the backward pass raises RuntimeError where one has been changed.
+    """
+    of_weights = {memory for each in weights for memory in each.memories}
+
+    def kept(value: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+        in_weights = value.layout == torch.strided and value.untyped_storage()._cdata in of_weights
+        return value, None if in_weights else value._version
+
+    def checked(found: tuple[torch.Tensor, int | None]) -> torch.Tensor:
+        value, version = found
+        if version is not None and value._version != version:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(value.shape)} that a backward pass needs has been modified by an inplace "
+                "operation since its forward pass"
+            )
+        return value
+
+    return saved_tensors_hooks(kept, checked)

@@ -48,7 +48,8 @@ def _parts(module: nn.Module) -> list[tuple[str, object]]:
 
 def require_tensors(module: nn.Module, what: str, key: str) -> None:
     """Raise SpecError if the state of a module has anything besides tensors, as `get_extra_state` may give it, a tensor
-    without a shape, as lazy layers have until they are called, or a complex one, as it was made.
+    without a shape, as lazy layers have until they are called, or a complex one, as it was made; or if an embedding in
+    it has sparse gradients.
 
     Args:
         what: the module, as the message names it.
@@ -74,6 +75,14 @@ def require_tensors(module: nn.Module, what: str, key: str) -> None:
                 f"`{name.removeprefix('f.body.')}` of {what} is complex, and a run has real numbers of one type",
                 key=key,
                 hint="keep its real and imaginary parts (`torch.view_as_real`), and join them in `forward`",
+            )
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
+            raise SpecError(
+                f"the embedding `{name.removeprefix('f.body.')}` of {what} has sparse gradients, and alray adds, sends "
+                "and averages dense ones",
+                key=key,
+                hint="leave `sparse` out",
             )
 
 

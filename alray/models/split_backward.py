@@ -16,10 +16,12 @@ So each of these layers stays an operation of autograd that saves its input and 
 It leaves weights for later only in the pass that is split: not in one within a forward, nor in one within that pass.
 A weight that has hooks, or that something else uses too, has its gradient in the first part. In mixed precision the
 gradient of one that something else uses too may differ in its last bit: its parts are added in float32, not in bf16.
+A hook on the node of autograd that adds up a weight's gradient cannot be seen: it gets None for a gradient that waits.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +31,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn import functional
 
-from alray.core.compat import are_functorch_transforms_active, current_graph_task_id, will_engine_execute_node
+from alray.core.compat import (
+    are_functorch_transforms_active,
+    current_graph_task_id,
+    sequence_number,
+    will_engine_execute_node,
+)
 
 Gradients = list[tuple[nn.Parameter, torch.Tensor]]
 Learning = tuple[nn.Parameter | None, nn.Parameter | None]
@@ -45,24 +53,35 @@ class SplitBackward:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         every = dict.fromkeys(layer for module in modules for layer in module.modules())
         self._forwards = {
-            layer: partial(self._forward, layer) for layer in every if isinstance(layer, _TYPES) and _is_plain(layer)
+            layer: _Forward(self._forward, layer) for layer in every if isinstance(layer, _TYPES) and _is_plain(layer)
         }
         self._watched: set[nn.Parameter] = set()
         self._used_elsewhere: set[nn.Parameter] = set()  # parameters that not only these layers use
-        self._looked = False  # whether a first pass has shown them
+        self._looked_at: set[int] = set()  # numbers of operations of the forward passes that have shown them
         self._deferring: LaterWeights | None = None
         self._pass: int | None = None  # autograd's number of the pass that is split
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Around a forward pass whose backward pass is to be split."""
+    def noting(self, later: LaterWeights | None = None) -> Iterator[None]:
+        """Around a forward pass whose backward pass is to be split.
+
+        Args:
+            later: of the same micro-batch; None: the pass is computed again within the backward pass.
+        """
         for layer, forward in self._forwards.items():
             layer.__dict__["forward"] = forward  # modules look for it here first
+        begun = sequence_number()
         try:
             yield
         finally:
-            for layer in self._forwards:
-                del layer.__dict__["forward"]
+            if later is not None:
+                later.operations = sequence_number() - begun
+            for layer, forward in list(self._forwards.items()):
+                found = layer.__dict__.get("forward")
+                if found is forward:
+                    del layer.__dict__["forward"]
+                elif found is not None:  # a block has wrapped it for good
+                    del self._forwards[layer]
 
     def _forward(self, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The layer's forward pass, by `_Apart` where its weights can wait."""
@@ -72,6 +91,8 @@ class SplitBackward:
         weight, bias = layer.weight, layer.bias
         (s,) = (*given, *named.values())
         if not _can_wait(weight, bias) or type(s) is not torch.Tensor or s.is_nested or not s.requires_grad:
+            return plain(layer, s)
+        if any(unpack_dual(each).tangent is not None for each in (s, weight, bias) if each is not None):
             return plain(layer, s)
         if not (weight.is_contiguous() and s.ndim > 1 if isinstance(layer, nn.Linear) else s.ndim == weight.ndim):
             return plain(layer, s)
@@ -107,10 +128,9 @@ class SplitBackward:
         A forward that is computed again in it saves the same tensors as the first one.
         """
         nodes = [root.node if isinstance(root, GradientEdge) else get_gradient_edge(root).node for root in roots]
-        del roots  # the pass frees them
-        if not self._looked:
-            self._looked = True
-            self._used_elsewhere = _used_elsewhere(nodes)
+        if later.operations not in self._looked_at:  # it may compute something else than those before
+            self._looked_at.add(later.operations)
+            self._used_elsewhere |= _used_elsewhere(nodes)
         hooks = [node.register_prehook(self._begin) for node in nodes]
         del nodes
         self._deferring = later
@@ -160,6 +180,23 @@ def splits(module: nn.Module) -> bool:
     )
 
 
+class _Forward:
+    """The forward of a layer within a pass that is noted. A copy of the layer that a block makes has torch's."""
+
+    def __init__(self, forward: Callable[..., torch.Tensor], layer: _Torchs) -> None:
+        self._forward = forward
+        self._layer = layer
+
+    def __call__(self, *given: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
+        return self._forward(self._layer, *given, **named)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., torch.Tensor]:
+        found = memo.get(id(self._layer))
+        layer = copy.deepcopy(self._layer, memo) if found is None else found
+        plain: Callable[..., torch.Tensor] = type(self._layer).forward
+        return partial(plain, layer)
+
+
 class _Watch(partial[torch.Tensor | None]):
     """The hook of a weight of these layers."""
 
@@ -192,6 +229,8 @@ class LaterWeights:
     """The gradients of weights that one micro-batch leaves for later."""
 
     def __init__(self) -> None:
+        self.operations = 0
+        """Of autograd in its forward pass."""
         self._arrived: list[_Noted | tuple[nn.Parameter, torch.Tensor | None]] = []
 
     def note(self, noted: _Noted) -> None:
@@ -384,7 +423,8 @@ class _Noted:
         if (self.s._version, self.gradient._version) != self.versions:
             raise RuntimeError(
                 "the input of a layer, or the gradient of its output, was overwritten in place before the gradient of "
-                "its weights was computed, perhaps by a pass of a later micro-batch"
+                "its weights was computed, perhaps by a pass of a later micro-batch; let the block give the layer a "
+                "tensor that nothing overwrites, or choose a schedule that does not split backward passes"
             )
         found = self.call.gradients(self.gradient, self.s, self.call.weight.to(self.s.dtype), self.learning)
         pairs = zip(self.learning, found, strict=True)

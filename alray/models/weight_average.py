@@ -6,7 +6,9 @@ With w(t) the weights after update t and d the decay,
 
 as `torch.optim.swa_utils.AveragedModel` computes it with `get_ema_multi_avg_fn(d)`. Buffers of floating point, such as
 the running statistics of batch normalisation, are averaged alike: as mini-batch t left them, though a pipeline without
-a flush makes update t after forwards of the next mini-batch. The average is of one component, so it does not depend on
+a flush makes update t after forwards of the next mini-batch. A parameter that does not learn is not averaged, which
+saves the memory of an average of frozen weights: a codebook that `forward` changes stays as it is, unless it is a
+buffer. The average is of one component, so it does not depend on
 the partition; training never reads it.
 """
 
@@ -49,15 +51,17 @@ class WeightAverage:
     @torch.no_grad()
     def update(self) -> None:
         """Take the weights after an update into the average."""
-        held, means = self._averaged() | self._kept, self._means
+        held = self._averaged() | self._kept
         self._kept = {}
-        if not means:
-            self._means = _copies(held)
-            return
-        weights = [name for name, tensor in held.items() if isinstance(tensor, nn.Parameter)]
+        # A buffer may come, grow or go during the run: its average begins with the shape that it has.
+        old = {name: mean for name, mean in self._means.items() if name in held and mean.shape == held[name].shape}
+        new = _copies({name: value for name, value in held.items() if name not in old})
+        self._means = means = {name: old[name] if name in old else new[name] for name in held}
+        weights = [name for name in old if isinstance(held[name], nn.Parameter)]
         share = 1.0 - self._decay
-        foreach_lerp_([means[name] for name in weights], [held[name] for name in weights], share)
-        for name in held.keys() - set(weights):
+        if weights:
+            foreach_lerp_([means[name] for name in weights], [held[name] for name in weights], share)
+        for name in old.keys() - set(weights):
             mean, value = means[name], held[name]
             # A mask has minus infinity, whose difference from itself is not a number.
             mean.copy_(torch.where(mean == value, value, torch.lerp(mean, value, share)))
@@ -65,7 +69,7 @@ class WeightAverage:
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Within it, the module has the average in place of its weights."""
-        held = self._averaged() if self._means else {}
+        held = {name: tensor for name, tensor in self._averaged().items() if name in self._means}
         own = {name: tensor.data for name, tensor in held.items()}
         try:
             for name, tensor in held.items():

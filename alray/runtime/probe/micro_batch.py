@@ -90,7 +90,7 @@ class HalvedBackward:
 
     def _noting(self) -> AbstractContextManager[Any]:
         self._later = LaterWeights()
-        return self._split.noting()
+        return self._split.noting(self._later)
 
     def input_gradient(self) -> None:
         """The gradient for the component below, and those of small weights."""

@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
@@ -25,14 +27,17 @@ from alray.models.delayed_weights import DelayedWeights, keeping_versions
 from alray.models.encoder import Tensors, in_default_strides, row_major
 from alray.models.gradients import separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
+from alray.models.weight_average import name_in_checkpoint
 from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 
 Losses = dict[int, torch.Tensor]
 """The losses of the components that have one, by their index: scalars."""
-Buffers = list[tuple[torch.Tensor, torch.Tensor]]
-"""Buffers with values that they had."""
+Place = tuple[nn.Module, str]
+"""A module, and a name in it."""
+State = dict[Place, torch.Tensor | None]
+"""Buffers, and parameters that do not learn, by where they are."""
 
 
 class ChainWork(Work):
@@ -131,7 +136,7 @@ class BackpropagationWork(ChainWork):
         self._splits = [SplitBackward(chain) for chain in self.chains] if cut.split else []
         self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
-        self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
+        self._state: dict[tuple[int, int], State] = {}  # before a forward that is computed again, by the same
         self._losses: dict[int, Losses] = {}  # by micro-batch
         self._backwards = 0  # of micro-batches through the loss
         self._left = [cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
@@ -140,6 +145,7 @@ class BackpropagationWork(ChainWork):
             [each for component in chain for each in component.parameters() if each.requires_grad]
             for chain in self.chains
         ]
+        self._learning = {parameter for own in self._trainable for parameter in own}
         self._samples = 0  # of the mini-batch that a virtual stage completes
         self._starts_sums = False  # whether they begin as its components are complete
 
@@ -161,7 +167,7 @@ class BackpropagationWork(ChainWork):
         versions = [version for component in self.chains[batch.own] for version in _versions(component)]
         for each in versions:
             each.use(batch.step)
-        with keeping_versions() if kept and versions else nullcontext():
+        with keeping_versions(versions) if kept and versions else nullcontext():
             yield
 
     def forward(self, batch: MicroBatch) -> None:
@@ -192,7 +198,7 @@ class BackpropagationWork(ChainWork):
         if (batch.own, batch.number) in self._split and leaves:
             graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-        noting = self._splits[batch.own].noting() if graph.later is not None else nullcontext()
+        noting = self._splits[batch.own].noting(graph.later) if graph.later is not None else nullcontext()
         with self._weights(batch, kept=True), noting:
             outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
@@ -207,24 +213,62 @@ class BackpropagationWork(ChainWork):
         return {name: value.detach() for name, value in outgoing.items()}
 
     def forward_alone(self, batch: MicroBatch) -> None:
-        """F before C: of its graph nothing is kept but the input, and the values of the buffers that this forward
-        changes.
+        """F before C: of its graph nothing is kept but the input, and of the state what this forward changes.
 
         It is not run under `no_grad`: a compiled block, and some operations of torch, would then choose other kernels,
         whose bits may differ. The second forward needs the same memory in any case.
+
+        Raises StageError if it changes a weight that learns: the second forward would do so again.
         """
-        key = batch.own, batch.number
-        buffers = [buffer for component in self.chains[batch.own] for buffer in component.buffers()]
-        before = [(buffer, buffer._version, buffer.clone()) for buffer in buffers]
+        before = self._state_of(batch)
+        copied = {value: _Copy.of(value) for value in before.values() if value is not None}  # one may have two places
+        copies = {at: copied[value] for at, value in before.items() if value is not None}
+        versions = [(parameter, parameter._version) for parameter in self._trainable[batch.own]]
         self.forward(batch)
-        del self._graphs[key]
-        self._buffers[key] = [(buffer, value) for buffer, version, value in before if buffer._version != version]
+        for parameter, version in versions:
+            if parameter._version != version:
+                raise self._changes(parameter, batch.own)
+        del self._graphs[batch.own, batch.number]
+        changed: State = {at: copies[at].value for at in _changed(copies, before, self._state_of(batch))}
+        for waiting in self._state.values():  # their forwards had it as it was before this one
+            waiting.update({at: value for at, value in changed.items() if waiting.get(at) is before[at]})
+        self._state[batch.own, batch.number] = before | changed
 
     def recompute(self, batch: MicroBatch) -> None:
-        """C: the second forward draws what the first one drew, because random numbers are drawn from the purpose."""
-        before = self._buffers.pop((batch.own, batch.number))
-        with _once_more(before, self.chains[batch.own], batch.incoming["s"].device):
-            self._forward(batch)
+        """C: the second forward draws what the first one drew, because random numbers are drawn from the purpose. It
+        has copies of the state that the first one changed, so that it changes nothing that others read."""
+        now = self._state_of(batch)
+        with put_back(batch.incoming["s"].device):
+            _put_state(self._state.pop((batch.own, batch.number)), in_place_of=now)
+            try:
+                self._forward(batch)
+            finally:
+                _put_state(now, in_place_of=self._state_of(batch))
+
+    def _state_of(self, batch: MicroBatch) -> State:
+        """What a forward of this virtual stage may change, besides weights."""
+        found: State = {}
+        for module in (part for component in self.chains[batch.own] for part in component.modules()):
+            found |= {(module, name): value for name, value in module._buffers.items()}
+            found |= {
+                (module, name): value
+                for name, value in module._parameters.items()
+                if value is not None and value not in self._learning
+            }
+        return found
+
+    def _changes(self, parameter: nn.Parameter, own: int) -> StageError:
+        index, name = next(
+            (component.index, name_in_checkpoint(name))
+            for component in self.chains[own]
+            for name, value in component.named_parameters()
+            if value is parameter
+        )
+        return StageError(
+            f"the forward of component {index} changes the weight `{name}`, and is computed twice with "
+            "activation_checkpointing",
+            hint="leave pipeline.activation_checkpointing out, or let only the optimizer change the weight",
+        )
 
     def _check(self, index: int, s: torch.Tensor) -> None:
         """The edge to the next virtual stage has room for what the block gave on the meta device."""
@@ -276,6 +320,7 @@ class BackpropagationWork(ChainWork):
         batch.to_below = {
             name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in graph.leaves.items()
         }
+        graph.leaves = {}  # until G
         # The next pass may add to the parameters' before a message has left, or G has read what is left to it.
         separate_gradients(new, [*batch.to_below.values(), *(graph.later.gradients() if graph.later else ())])
         if below is not None:
@@ -306,7 +351,8 @@ class BackpropagationWork(ChainWork):
         """What a backward pass has left to G, in the order of that pass."""
         completes = self._completes(batch)
         for component in reversed(self.chains[batch.own]):
-            later.compute(component.parameters())
+            with backward_of([component]):
+                later.compute(component.parameters())
             if completes:
                 self._complete(component)
 
@@ -464,18 +510,43 @@ def _floating(tensors: Tensors) -> Tensors:
     return {name: value for name, value in tensors.items() if name != "labels" and value.is_floating_point()}
 
 
-@contextmanager
-def _once_more(before: Buffers, chain: Sequence[Component], device: torch.device) -> Iterator[None]:
-    """Around a second forward: buffers begin as they were before the first one. They and generators end as they are."""
-    now = [(buffer, buffer.clone()) for component in chain for buffer in component.buffers()]
-    for buffer, value in before:
-        buffer.data.copy_(value)
-    with put_back(device):
-        yield
-    changed = {id(buffer) for buffer, _ in before}
-    for buffer, value in now:
-        # Autograd is told of those whose values a graph may want. Of batch normalisation it needs none.
-        (buffer if id(buffer) in changed else buffer.data).copy_(value)
+@dataclass(frozen=True)
+class _Copy:
+    """A copy of a tensor of the state, and the tensor's version when it was made."""
+
+    value: torch.Tensor
+    version: int
+
+    @classmethod
+    def of(cls, value: torch.Tensor) -> _Copy:
+        copied = value.detach().clone()
+        is_parameter = isinstance(value, nn.Parameter)
+        return cls(nn.Parameter(copied, requires_grad=False) if is_parameter else copied, value._version)
+
+
+def _changed(copies: Mapping[Place, _Copy], before: State, after: State) -> set[Place]:
+    """Where a forward has put another tensor, or has written to one: by `.data` also, where torch counts no write."""
+    found, unsure = set(), {}
+    for at, copied in copies.items():
+        value = before[at]
+        assert value is not None
+        if after.get(at) is not value or value._version != copied.version or value.shape != copied.value.shape:
+            found.add(at)
+        elif value.layout == torch.strided:
+            unsure[at] = torch.ne(value, copied.value).any()
+    if unsure:  # an accelerator answers once for all
+        differ = torch.stack(list(unsure.values())).tolist()
+        found |= {at for at, differs in zip(unsure, differ, strict=True) if differs}
+    return found
+
+
+def _put_state(state: State, *, in_place_of: State) -> None:
+    """Put tensors in their places, and take away those that have no place in this state."""
+    for module, name in in_place_of.keys() - state.keys():
+        (module._buffers if name in module._buffers else module._parameters).pop(name)
+    for (module, name), value in state.items():
+        held: dict[str, Any] = module._parameters if isinstance(value, nn.Parameter) else module._buffers
+        held[name] = value
 
 
 def losses_of(
