@@ -106,7 +106,7 @@ def compare_spec(
             cores=planned.cores,
             stage_speed=None if spec.resources.stage_speed == "auto" else spec.resources.stage_speed,
             links_of=lambda stages: stage_links(spec, stages, StageDevices()),
-            place=planner.placed,
+            place=planner.placed_here,
             besides=None if planned.schedule in SCHEDULES else planned.schedule,
             recomputes=planned.recomputes,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -141,13 +142,11 @@ def crossover_report(
     from alray.runtime.planner.crossover import Asked, crossover_spec
     from alray.studies.known_ways import known_ways
 
-    told = known_ways(folders)
     found = crossover_spec(
         spec,
         with_machines(spec, overrides, on=on, link=links[0] if on and links else None, within=within),
-        Asked.of(links=links, known=told.steps, **asked),
-        runs=told.specs,
-        measured=told.measured,
+        Asked.of(links=links, **asked),
+        known=partial(known_ways, folders),
         probe=probe,
         options=Options(allow_code=allow_code, objects=objects),
         teller=teller,

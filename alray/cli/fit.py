@@ -79,7 +79,8 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     if found.machines is None:
         notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
     notes.append(BETTER)
-    notes.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
+    needs = "the data need" if found.machines else "libraries and the data need"
+    notes.append(f"left: of what each stage may hold, besides its tensors; {needs} some of it")
     if found.best is None:
         notes.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
     else:

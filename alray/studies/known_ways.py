@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from alray.config.loading.inputs import load_own_spec
 from alray.config.sections.spec import Spec
+from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
-from alray.planning.prediction.crossover import MeasuredStep, Steps, StepsOf, Way
+from alray.planning.prediction.crossover import Known, MeasuredStep, Steps, Way
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.folder import read_run
 from alray.studies.folder import TRIALS, StudyFolder
@@ -17,24 +17,11 @@ from alray.studies.outcome import first_reached
 from alray.studies.table import PointRow, rows_of
 
 
-@dataclass(frozen=True)
-class KnownWays:
-    """What folders tell.
+def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
+    """What these run folders and study folders tell of this network.
 
-    Attributes:
-        specs: of these runs, by the folder that was named.
-        measured: steps of runs.
-        steps: to the target of a study, or to the bound of a run (`run.stop_at`).
+    Raises CheckpointError if one is neither, and RequestError if one has only other networks.
     """
-
-    specs: dict[str, Spec]
-    measured: tuple[MeasuredStep, ...]
-    steps: StepsOf
-
-
-def known_ways(folders: Sequence[str | Location]) -> KnownWays:
-    """What these run folders and study folders tell. Raises CheckpointError if one is neither."""
-    specs: dict[str, Spec] = {}
     measured: list[MeasuredStep] = []
     steps: dict[tuple[str, str | None, int | None], Steps] = {}
     for named in folders:
@@ -42,17 +29,24 @@ def known_ways(folders: Sequence[str | Location]) -> KnownWays:
         if isinstance(folder, Path) and (folder / TRIALS).is_file():
             study = StudyFolder.open(folder)
             rows = [row for row in rows_of(study.records(), target=True) if row.reached]
-            for row in rows:
-                spec = load_own_spec(study.trial_dir(row.best[0].number)).spec
-                specs.setdefault(str(named), spec)
+            own = [(row, load_own_spec(study.trial_dir(row.best[0].number)).spec) for row in rows]
+            of_network = [(row, spec) for row, spec in own if spec.model == network.model]
+            if own and not of_network:
+                raise _of_another(named)
+            for row, spec in of_network:
                 _keep(steps, spec, _steps_of_point(row, study.begun.study))
         else:
             spec = load_own_spec(folder).spec
-            specs[str(named)] = spec
+            if spec.model != network.model:
+                raise _of_another(named)
             measured += _measured(folder, spec)
             if (reached := _reached(folder, spec)) is not None:
                 _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))
-    return KnownWays(specs, tuple(measured), steps)
+    return Known(tuple(measured), steps)
+
+
+def _of_another(folder: str | Location) -> RequestError:
+    return RequestError("this trained another network", file=str(folder), hint="give runs of the same model")
 
 
 def _keep(steps: dict[tuple[str, str | None, int | None], Steps], spec: Spec, found: Steps) -> None:

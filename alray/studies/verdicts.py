@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -51,7 +52,7 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     which one decided claim in twenty is expected to be decided in the wrong direction. "In one session" means that the
     study ran once. Another session may measure other times, so such an interval is that of this session alone and
     decides nothing. An estimate contains or excludes a published value if its interval does. What would decide an open
-    claim is what shows an effect of this size with a probability of 80 %."""
+    claim is what shows an effect of this size with a probability of 80 %, if it is the only claim and has one point."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
@@ -115,7 +116,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         doubts += [f"{place}: {reason}" if place else reason for figure in figures for reason in figure.reasons]
         if figures and all(figure.confidence is not None for figure in figures):
             compared.append(_at_a_place(verdict, place, figures, bound, results.metric))
-    known = [figure for _, figures in places for figure in figures if figure.confidence is not None]
+    known = [[figure for figure in figures if figure.confidence is not None] for _, figures in places]
     complete = bool(compared) and len(compared) == len(places)
     answer = Answer(
         claim=verdict.claim,
@@ -127,13 +128,13 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         doubts=list(dict.fromkeys([*doubts, *results.study.doubts])),
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
-        units=known[0].units if known else "",
+        units=next((figure.units for figures in known for figure in figures), ""),
         one_session=verdict.figure in TIMES and results.study.sessions == 1,
         published=verdict.published,
     )
     if bound is None or not complete:
         return answer
-    return answer.model_copy(update={"needed": _needed(answer, verdict, known, bound)})
+    return answer.model_copy(update={"needed": _needed(answer, verdict, known, bound, results)})
 
 
 def _at_a_place(
@@ -171,21 +172,54 @@ def _smallest_is_best(verdict: Verdict, metric: Metric) -> bool:
     return verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
 
 
-def _needed(answer: Answer, verdict: Verdict, known: Sequence[Doubted], bound: float) -> str | None:
-    """How many seeds or sessions would decide a claim, in words; None where its intervals come from a search."""
+def _needed(
+    answer: Answer, verdict: Verdict, places: Sequence[Sequence[Doubted]], bound: float, results: Results
+) -> str | None:
+    """How many seeds or sessions would decide a claim, in words; None where its intervals come from a search.
+
+    Args:
+        places: the figures of the claim at each of its points, all with an interval.
+    """
     if answer.one_session:
-        return "several sessions"
-    means = [(each.confidence, each.scaled(bound)) for each in known if isinstance(each.confidence, Student | Sampled)]
+        return "several sessions" if results.study.target is None else "a study of times alone"
+    known = [each for figures in places for each in figures]
+    means = [each for each in known if isinstance(each.confidence, Student | Sampled)]
     if len(means) < len(known) or verdict.is_of_series:
         return None
-    against = [(found, at) for found, at in means if (found.mean < at) is (verdict.above is not None)]
-    counts = [seeds_needed(found, at) for found, at in against or means]
+    counts = _decisive([[_count_of(verdict, each, bound) for each in figures] for figures in places], verdict, results)
     unit = answer.units.partition(" ")[2].rstrip("s")
-    enough = [count for count in counts if count is not None]
-    if (not enough) if against else (len(enough) < len(counts)):
-        of_set = any(isinstance(found, Sampled) and found.hides(at) for found, at in means)
-        return "a larger test set" if of_set else f"more than {MOST_NEEDED:,} {unit}s"
-    return counted(min(enough) if against else max(enough), unit)
+    if counts is not None:
+        return counted(counts, unit)
+    of_set = any(isinstance(each.confidence, Sampled) and each.confidence.hides(each.scaled(bound)) for each in means)
+    return "a larger test set" if of_set else f"more than {MOST_NEEDED:,} {unit}s"
+
+
+def _count_of(verdict: Verdict, figure: Doubted, bound: float) -> tuple[bool, float]:
+    """Whether a figure lies on the side that a claim names, and how many seeds would show on which side it lies."""
+    found, at = figure.confidence, figure.scaled(bound)
+    assert isinstance(found, Student | Sampled)
+    count = seeds_needed(found, at)
+    return (found.mean > at) is (verdict.above is not None), math.inf if count is None else count
+
+
+def _decisive(places: Sequence[Sequence[tuple[bool, float]]], verdict: Verdict, results: Results) -> int | None:
+    """How many seeds would decide a claim that needs each of its places; None: more than are looked at.
+
+    At a place beside the best of several others, it holds if all comparisons show it, or if one does
+    (`_at_a_place`); it fails by one, or by all.
+    """
+    by_all = _smallest_is_best(verdict, results.metric) is (verdict.below is not None)
+    holds: list[float] = []
+    fails: list[float] = []
+    for figures in places:
+        agree = [count for on_side, count in figures if on_side]
+        against = [count for on_side, count in figures if not on_side]
+        if by_all:
+            (fails if against else holds).append(min(against) if against else max(agree))
+        else:
+            (holds if agree else fails).append(min(agree) if agree else max(against))
+    count = min(fails) if fails else max(holds)
+    return int(count) if count < math.inf else None
 
 
 def _decided_by(verdict: Verdict) -> str:

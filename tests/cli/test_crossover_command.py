@@ -73,6 +73,7 @@ def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ende
     ("arguments", "message"),
     [
         (["pipeline.stages=2"], "pipeline.stages: a crossover goes over this; leave it out"),
+        (["replicas={count: 4}"], "replicas.count: a crossover goes over this; leave it out"),
         (["--devices", "0,2"], "--devices: `0,2` is not a list of whole numbers"),
         (["resources.per_stage=[{CPU: 1}, {CPU: 2}]"], "resources.per_stage: this is a list for one number of stages"),
         (["--link", "fast"], "--link: `fast` is not a link; write"),

@@ -29,6 +29,20 @@ def test_what_fits_first_by_predicted_step(alray: Callable[..., Any], spec: Path
     assert steps == sorted(steps)
 
 
+def test_what_a_whole_section_gives_is_not_searched(alray: Callable[..., Any], spec: Path) -> None:
+    rows = alray("fit", spec, "--devices", "3x1GB", "pipeline={stages: 2, costs: null}", "--json").json["rows"]
+    assert {row["stages"] for row in rows} == {2} and len(rows) > 1
+    cut = alray("fit", spec, "--devices", "3x1GB", "pipeline={stages: 2, partition: [1, 2], costs: null}")
+    assert cut.code == 2 and "pipeline.partition: the best cut is searched" in cut.errors
+
+
+def test_a_stage_gets_no_more_than_the_spec_gives_it(alray: Callable[..., Any], spec: Path) -> None:
+    given = ("resources.memory_bytes=1000", "resources.per_stage={CPU: 1, memory: 1000}")
+    for key in given:
+        answer = alray("fit", spec, COUNTED, "--devices", "3x1GB", key, "--json")
+        assert answer.code == 1 and not answer.json["fits"]
+
+
 def test_it_is_what_the_plan_predicts(alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
     rows = alray("fit", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]

@@ -121,6 +121,17 @@ def test_schedules_and_stages_are_compared(
     assert all(0.0 <= row["gain"] < 1.0 for row in rows) and " better " in said.out
 
 
+def test_a_row_has_the_memory_of_its_stages(alray: Callable[..., Any], spec: Path) -> None:
+    """A way that needs more than a stage has is refused, as `alray plan` refuses it."""
+    rows = alray("plan", spec, COUNTED, "--compare", "--json").json["comparisons"]
+    needs = {(row["schedule"], row["stages"]): max(row["peak_memory_bytes"]) for row in rows}
+    most = sorted(needs.values())[len(needs) // 2]
+    limited = alray("plan", spec, COUNTED, f"resources.memory_bytes={most}", "--compare", "--json").json["comparisons"]
+    refused = {(row["schedule"], row["stages"]) for row in limited if row["refused"]}
+    assert refused and all(needs[way] > most for way in refused)
+    assert all(max(row["peak_memory_bytes"]) <= most for row in limited if not row["refused"])
+
+
 def test_no_row_promises_that_a_cut_is_best_where_stages_share_processors(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,7 @@ def test_a_buffer_that_comes_during_the_run(workshop_of) -> None:
         ),
         (
             blocks_that_change.Reusing,
-            ("pipeline.schedule=zero_bubble"),
+            ("pipeline.schedule=zero_bubble",),
             "choose a schedule that does not split",
         ),
     ],

@@ -277,6 +277,29 @@ def test_times_of_several_sessions_are_compared_session_by_session() -> None:
     assert alone.compared == [] and alone.doubts == ["2 runs show no spread"]
 
 
+def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:
+    """Above the best of two costs, it holds where one of them shows it: that the other lies below decides nothing."""
+    steps_s = {"al": (1.0, 1.0, 1.0), "near": (0.9, 0.8, 1.1), "far": (2.0, 2.1, 1.9)}
+    cells = [(session, name) for session in range(3) for name in steps_s]
+    trials = [
+        trial(number, {"variant": name}, session=session, step_time_s=steps_s[name][session])
+        for number, (session, name) in enumerate(cells)
+    ]
+    claim = {"claim": "slow", "figure": "step_time_s", "of": {"variant": "al"}, "above": 1.0}
+    alone, both = (
+        answers_of(
+            results(
+                trials,
+                verdicts=[{**claim, "over": [{"variant": name} for name in names]}],
+                sessions=3,
+                measures="times",
+            )
+        )[0].needed
+        for names in (["near"], ["near", "far"])
+    )
+    assert alone == both and alone is not None and alone.endswith(" sessions")
+
+
 def test_claims_of_a_page_are_decided_together() -> None:
     """By Benjamini & Hochberg at 0.1: of five claims the smallest p-value has to be at most 0.02, of two 0.05."""
     names = {"claim": "c", "figure": "test", "bound": "above 0", "answer": "not decided by this study", "doubts": []}

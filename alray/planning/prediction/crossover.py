@@ -130,6 +130,19 @@ class MeasuredStep:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What runs and studies tell of the ways to train a network.
+
+    Attributes:
+        measured: steps of runs.
+        steps: to the target of a study, or to the bound of a run (`run.stop_at`).
+    """
+
+    measured: tuple[MeasuredStep, ...] = ()
+    steps: StepsOf = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Row:
     """A way over one link.
 

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from alray.core.counting import counted
 from alray.core.errors import PlanError
@@ -30,14 +29,19 @@ _PER_UPDATE = ("update_s", "reduce_s")
 """Those that do not depend on them."""
 _WITH_FIXED = {"forward_s": "forward_fixed_s", "backward_s": "backward_fixed_s"}
 """Those of which a part does not depend on them. That part may be below 0: see `ComponentCosts`."""
-_LEAST = {"contention": 1.0} | dict.fromkeys(
-    (
-        *("data_s", "edge_latency_s", "edge_s_per_byte", "action_overhead_s", "jitter_s"),
-        *("processor_share", "split_backward", "input_gradient_share"),
+_LONGEST_S = 1e9
+"""More than thirty years."""
+_BOUNDS = {
+    **dict.fromkeys(
+        ("data_s", "edge_latency_s", "edge_s_per_byte", "action_overhead_s", "jitter_s"), (0.0, _LONGEST_S)
     ),
-    0.0,
-)
-"""The least that each figure of all components may be."""
+    **dict.fromkeys(("processor_share", "input_gradient_share"), (0.0, 1.0)),
+    "split_backward": (0.0, 1e3),
+    "contention": (1.0, 1e3),
+    "batch_size": (1, 1e12),
+    "threads": (1, 1e6),
+}
+"""Between which numbers each figure of all components lies."""
 
 
 def probed(costs: Costs) -> Costs:
@@ -74,14 +78,24 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
     for index, component in enumerate(costs.components):
         for name in (*_PER_SAMPLE, *_PER_UPDATE, *_WITH_FIXED, *_WITH_FIXED.values()):
             value = getattr(component, name)
-            if not isfinite(value) or (value < 0 and name not in _WITH_FIXED.values()):
+            least = -_LONGEST_S if name in _WITH_FIXED.values() else 0.0
+            if not least <= value <= _LONGEST_S:  # nor where it is no number
                 raise PlanError(
                     f"`{name}` of component {index} is not a time: it is {value}", file=str(file), hint=_HINT
                 )
-    for name, least in _LEAST.items():
+    for name, (low, high) in _BOUNDS.items():
         value = getattr(costs, name)
-        if not (isfinite(value) and value >= least):
-            raise PlanError(f"`{name}` is at least {least:.0f}, and here it is {value}", file=str(file), hint=_HINT)
+        if not low <= value <= high:
+            raise PlanError(
+                f"`{name}` lies between {low:g} and {high:g}, and here it is {value}", file=str(file), hint=_HINT
+            )
+    low, high = costs.spread
+    if not 0.0 < low <= high < _LONGEST_S:
+        raise PlanError(
+            f"`spread` is the least and the most over these times, and here it is {costs.spread}",
+            file=str(file),
+            hint=_HINT,
+        )
     costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
     if costs.chain:
         return costs
@@ -176,8 +190,8 @@ class _Row(BaseModel):
     name: str
     forward_s: float
     backward_s: float
-    output_bytes: int
-    parameter_bytes: int
+    output_bytes: int = Field(ge=0)
+    parameter_bytes: int = Field(ge=0)
 
 
 def _read_chain(file: Path, network: Costs) -> Costs:

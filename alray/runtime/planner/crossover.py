@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from alray.planning.prediction.crossover import (
     Axes,
     Contender,
     Crossover,
-    MeasuredStep,
+    Known,
     Steps,
     StepsOf,
     Way,
@@ -32,7 +32,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import parse_devices, require_stages_alike
+from alray.runtime.planner.fitting import keys_given, parse_devices, require_stages_alike
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -91,9 +91,8 @@ class Asked:
         memory: str,
         batch_sizes: str,
         steps: Sequence[str],
-        known: StepsOf,
     ) -> Asked:
-        """As the command line takes them, and steps that are known besides.
+        """As the command line takes them.
 
         Raises RequestError where one of them cannot be read.
         """
@@ -104,7 +103,7 @@ class Asked:
             parse_devices(memory, key="--memory") if memory else (),
             _parts(methods),
             _numbers(batch_sizes, "--batch-sizes") if batch_sizes else (),
-            {**known, **dict(map(_given_steps, steps))},
+            dict(map(_given_steps, steps)),
         )
 
 
@@ -113,8 +112,7 @@ def crossover_spec(
     overrides: Sequence[str],
     asked: Asked,
     *,
-    runs: Mapping[str, Spec],
-    measured: tuple[MeasuredStep, ...],
+    known: Callable[[Spec], Known],
     probe: bool,
     options: Options,
     teller: Teller,
@@ -122,14 +120,13 @@ def crossover_spec(
     """Predict every way to train the network of a spec, here or on its `machines`.
 
     Args:
-        runs: the specs of the runs that steps are known from, by their folders.
-        measured: as of a `Crossover`.
+        known: says what is known of the network of a spec, besides what is asked.
         probe: measure the components on this machine instead of estimating their costs.
     """
-    for text in overrides:
-        if (key := text.partition("=")[0].strip()) in _ALONE:
-            raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    require_stages_alike(read_spec(source), overrides)
+    composed = read_spec(source)
+    for key in sorted(keys_given(composed, overrides) & _ALONE.keys()):
+        raise RequestError("a crossover goes over this", key=key, hint="leave it out")
+    require_stages_alike(composed, overrides)
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
     own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)
@@ -139,9 +136,8 @@ def crossover_spec(
             key="pipeline.costs",
             hint="add pipeline.costs=null",
         )
-    for folder, other in runs.items():
-        if other.model != spec.model:
-            raise RequestError("this trained another network", file=folder, hint="give runs of the same model")
+    told = known(spec)
+    asked = replace(asked, steps={**told.steps, **asked.steps})
     for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
         if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
             raise RequestError(
@@ -171,7 +167,7 @@ def crossover_spec(
     machines = None if spec.machines is None else spec.machines.described()
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
-        Crossover(spec.name, basis, axes, contenders, asked.steps, usual, measured), doing=teller.doing
+        Crossover(spec.name, basis, axes, contenders, asked.steps, usual, told.measured), doing=teller.doing
     )
 
 
@@ -241,9 +237,10 @@ class _Opened:
         self._require = cache(self._require_spec)
 
     def memory_limit(self, devices: int) -> int | None:
-        """Bytes that the smallest of the first devices of the machines has; None if nothing is known of one."""
+        """Bytes that a stage may hold: what the spec gives it, or what the smallest of the first devices of the
+        machines has; None if nothing is known of one."""
         if self._spec.machines is None:
-            return None
+            return self._spec.resources.memory_bytes
         limits = stage_memory_limits(self._spec, devices, 1, self._planner.workload.device)
         return min(limits, default=None)
 

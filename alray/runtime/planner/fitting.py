@@ -139,13 +139,13 @@ def fit_spec(
         overrides: what they say of the schedule, the stages or the micro-batches is not searched.
         probe: measure the components on this machine instead of estimating their costs.
     """
-    given = {text.partition("=")[0].strip() for text in overrides}
+    composed = read_spec(source)
+    given = keys_given(composed, overrides)
     if "pipeline.partition" in given:
         raise RequestError(
             "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
         )
     free = frozenset(_FREE) - given
-    composed = read_spec(source)
     if "pipeline.stages" in free:
         require_stages_alike(composed.copy(), overrides)
     loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
@@ -178,6 +178,14 @@ def fit_spec(
         machines=None if machines is None else str(machines),
         basis=basis_of(placed, machines, replicas=spec.replicas.count if rows else 1),
     )
+
+
+def keys_given(composed: Composed, overrides: Sequence[str]) -> set[str]:
+    """The keys of sections that overrides give, by themselves (`pipeline.stages=2`) or with their section
+    (`pipeline={stages: 2}`)."""
+    document: dict[str, Any] = {}
+    apply_overrides(document, overrides, composed.copy().locations)
+    return {f"{name}.{key}" for name, section in document.items() if isinstance(section, dict) for key in section}
 
 
 def require_stages_alike(composed: Composed, overrides: Sequence[str]) -> None:
@@ -271,17 +279,26 @@ class _LayoutSearch:
             if wanted > room:
                 raise RequestError(
                     f"{counted(wanted * spec.replicas.count, 'stage')} need as many devices",
-                    key="--devices" if self.planner.workload.spec.machines is None else "--on",
+                    key="--devices" if spec.machines is None else "--on",
                     hint="name more devices, or lower pipeline.stages",
                 )
             return [wanted]
         if room == 0:
             raise RequestError(
                 f"{counted(len(self.devices), 'device')} cannot hold {counted(spec.replicas.count, 'replica')}",
-                key="--devices",
+                key="--devices" if spec.machines is None else "--on",
                 hint="name a device for each replica, or lower replicas.count",
             )
         return range(1, min(room, len(self.costs.components)) + 1)
+
+    def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
+        """What each stage may hold: of its devices, one in each replica, the smallest decides; and no more than the
+        spec gives it."""
+        asked = [spec.resources.memory_bytes or bundle.get("memory") for bundle in spec.resources.bundles(stages)]
+        devices = [min(self.devices[stage : stages * spec.replicas.count : stages]) for stage in range(stages)]
+        return tuple(
+            device if own is None else min(device, int(own)) for device, own in zip(devices, asked, strict=True)
+        )
 
     def _schedules(self, stages: int) -> Sequence[Schedule]:
         spec = self.planner.workload.spec
@@ -329,8 +346,7 @@ class _LayoutSearch:
             in_flight=spec.pipeline.in_flight,
             micro_batches=spec.micro_batches,
             virtual_stages=spec.virtual_stages,
-            # A stage has a device in each replica; the smallest of them decides.
-            memory_limits=tuple(min(self.devices[stage : stages * replicas : stages]) for stage in range(stages)),
+            memory_limits=self._limits(spec, stages),
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
             stage_speed=stage_speeds(spec, stages, StageDevices()),

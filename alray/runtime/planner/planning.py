@@ -413,6 +413,17 @@ class Planner:
             memories=stage_memories(spec, stages, replicas),
         )
 
+    def placed_here(self, setting: StepSetting) -> StepSetting:
+        """As `placed`; without machines, with the memory that its stages have on this machine."""
+        if self._machines is not None:
+            return self.placed(setting)
+        spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
+        return replace(
+            setting,
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+            memories=stage_memories(spec, stages, replicas),
+        )
+
     def _speed_test(self) -> SpeedTest:
         """Measures the components on another device, with the mini-batch that they were measured with here."""
         workload = self.workload
