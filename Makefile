@@ -62,9 +62,10 @@ TESTS ?= tests
 unit: $(INSTALLED)
 	$(PYTEST) --junitxml=build/tests/unit.xml $(TESTS)
 
-# With the tests marked `full`: whole grids, of which `unit` takes a part.
+# With the tests marked `full`: whole grids, of which `unit` takes a part. Those of clusters compare times over links, and
+# have the machine for themselves in `make cluster-test`.
 unit-all: $(INSTALLED)
-	$(PYTEST) -m ""
+	$(PYTEST) -m "" --ignore=tests/cluster
 
 # What the pages say: their commands and examples run, their figures are the results', their links lead somewhere.
 docs-test: $(INSTALLED)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -22,7 +21,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.nn import functional
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import TensorDataset
 
 from alray.config.sections.spec import Spec
 from alray.parts.optimizers.adam.keys import Adam
@@ -49,16 +48,16 @@ def train(spec: Spec, network: nn.Sequential, data: TensorDataset) -> list[float
     optimizer_of = spec.optimizer
     assert isinstance(optimizer_of, Adam)
     optimizer = torch.optim.Adam(mine.parameters(), lr=optimizer_of.lr)
-    # Each process draws the same mini-batches, and uses the samples or the labels of them.
-    sampler = RandomSampler(data, generator=torch.Generator().manual_seed(spec.seed))
-    loader = DataLoader(data, spec.data.batch_size, sampler=sampler, drop_last=True)
+    samples, labels = data.tensors
+    generator = torch.Generator().manual_seed(spec.seed)  # each process draws the same mini-batches
     times: list[float] = []
     began = time.perf_counter()
-    for _ in count():
-        for samples, labels in loader:
+    while True:
+        order = torch.randperm(len(data), generator=generator)
+        for rows in order.split(spec.data.batch_size)[: len(data) // spec.data.batch_size]:
             optimizer.zero_grad()
-            arguments = [samples] if rank == 0 else []
-            target = labels if rank == processes - 1 else None
+            arguments = [samples[rows]] if rank == 0 else []
+            target = labels[rows] if rank == processes - 1 else None
             schedule.step(*arguments, target=target, return_outputs=False)
             optimizer.step()
             ended = time.perf_counter()
@@ -66,7 +65,6 @@ def train(spec: Spec, network: nn.Sequential, data: TensorDataset) -> list[float
             began = ended
             if len(times) == spec.run.steps:
                 return times
-    raise AssertionError("epochs do not end")
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def keeping_versions(weights: Iterable[DelayedWeights]) -> AbstractContextManage
 
     def kept(value: torch.Tensor) -> tuple[torch.Tensor, int | None]:
         in_weights = value.layout == torch.strided and value.untyped_storage()._cdata in of_weights
-        return value, None if in_weights else value._version
+        return value.detach(), None if in_weights else value._version  # with its graph it would be held for ever
 
     def checked(found: tuple[torch.Tensor, int | None]) -> torch.Tensor:
         value, version = found

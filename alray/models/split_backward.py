@@ -68,6 +68,8 @@ class SplitBackward:
         Args:
             later: of the same micro-batch; None: the pass is computed again within the backward pass.
         """
+        for layer in [each for each in self._forwards if "forward" in each.__dict__]:
+            del self._forwards[layer]  # a block has wrapped it in a pass that was not noted
         for layer, forward in self._forwards.items():
             layer.__dict__["forward"] = forward  # modules look for it here first
         begun = sequence_number()

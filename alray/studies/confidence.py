@@ -161,10 +161,13 @@ def difference(left: Confidence, right: Confidence) -> Quantiles:
     return Quantiles(tuple(np.quantile(np.subtract.outer(of_left, of_right), _QUANTILES).tolist()))
 
 
-def seeds_needed(found: Student | Sampled, bound: float) -> int | None:
+def seeds_needed(found: Student | Sampled, bound: float, *, among: int = 1) -> int | None:
     """How many seeds or sessions would show on which side of a bound a mean lies, with the probability `POWER`, if its
     distance from the bound and the spread are those that were found: more than there are, which did not show it. None
     if `MOST_NEEDED` do not.
+
+    Args:
+        among: of so many comparisons, any of which shows it; their levels are those of Bonferroni.
 
     Their t-statistic then has the noncentral t distribution. With a sampling error, which more seeds leave as it is,
     the power is that of the mean's normal distribution.
@@ -179,7 +182,7 @@ def seeds_needed(found: Student | Sampled, bound: float) -> int | None:
     if spread == 0.0 and variance == 0.0:
         return fewest
     counts = np.arange(fewest, MOST_NEEDED + 1)
-    level, errors = (1.0 + LEVEL) / 2.0, spread / np.sqrt(counts)
+    level, errors = 1.0 - (1.0 - LEVEL) / 2.0 / among, spread / np.sqrt(counts)
     if variance == 0.0:
         power = nct.sf(stdtrit(counts - 1, level), counts - 1, distance / errors)
     else:

@@ -186,7 +186,10 @@ def _needed(
     means = [each for each in known if isinstance(each.confidence, Student | Sampled)]
     if len(means) < len(known) or verdict.is_of_series:
         return None
-    counts = _decisive([[_count_of(verdict, each, bound) for each in figures] for figures in places], verdict, results)
+    by_all = _smallest_is_best(verdict, results.metric) is (verdict.below is not None)
+    counts = _decisive(
+        [[_count_of(verdict, each, bound, by_all, len(place)) for each in place] for place in places], by_all
+    )
     unit = answer.units.partition(" ")[2].rstrip("s")
     if counts is not None:
         return counted(counts, unit)
@@ -194,21 +197,26 @@ def _needed(
     return "a larger test set" if of_set else f"more than {MOST_NEEDED:,} {unit}s"
 
 
-def _count_of(verdict: Verdict, figure: Doubted, bound: float) -> tuple[bool, float]:
-    """Whether a figure lies on the side that a claim names, and how many seeds would show on which side it lies."""
+def _count_of(verdict: Verdict, figure: Doubted, bound: float, by_all: bool, others: int) -> tuple[bool, float]:
+    """Whether a figure lies on the side that a claim names, and how many seeds would show on which side it lies.
+
+    Args:
+        by_all: whether the claim needs all comparisons at a point, and fails by one; or the other way round.
+        others: comparisons at the point.
+    """
     found, at = figure.confidence, figure.scaled(bound)
     assert isinstance(found, Student | Sampled)
-    count = seeds_needed(found, at)
-    return (found.mean > at) is (verdict.above is not None), math.inf if count is None else count
+    agrees = (found.mean > at) is (verdict.above is not None)
+    count = seeds_needed(found, at, among=1 if agrees is by_all else others)
+    return agrees, math.inf if count is None else count
 
 
-def _decisive(places: Sequence[Sequence[tuple[bool, float]]], verdict: Verdict, results: Results) -> int | None:
+def _decisive(places: Sequence[Sequence[tuple[bool, float]]], by_all: bool) -> int | None:
     """How many seeds would decide a claim that needs each of its places; None: more than are looked at.
 
     At a place beside the best of several others, it holds if all comparisons show it, or if one does
     (`_at_a_place`); it fails by one, or by all.
     """
-    by_all = _smallest_is_best(verdict, results.metric) is (verdict.below is not None)
     holds: list[float] = []
     fails: list[float] = []
     for figures in places:

@@ -132,6 +132,13 @@ def test_a_row_has_the_memory_of_its_stages(alray: Callable[..., Any], spec: Pat
     assert all(max(row["peak_memory_bytes"]) <= most for row in limited if not row["refused"])
 
 
+def test_a_list_for_each_stage_is_for_one_number_of_them(alray: Callable[..., Any], spec: Path) -> None:
+    asked = "resources.per_stage=[{CPU: 1}, {CPU: 2}]"
+    rows = alray("plan", spec, COUNTED, asked, "pipeline.stages=2", "--compare", "--json").json["comparisons"]
+    assert {row["stages"] for row in rows if not row["refused"]} == {2}
+    assert {row["refused"] for row in rows if row["stages"] == 3} == {"resources.per_stage is a list for 2 stages"}
+
+
 def test_no_row_promises_that_a_cut_is_best_where_stages_share_processors(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

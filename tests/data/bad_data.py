@@ -116,7 +116,7 @@ BAD_DATA = (
     csv("train.csv:2", "good,a\nbda,b\n", keys=", header: false, classes: [good, bad]"),
     csv("test.csv:3", "text,label\na,good\nb,bad\n", test="text,label\na,good\nb,worse\n"),
     csv(
-        "test.csv:1 data.label_column",
+        "test.csv:1 data.test",
         "text,label\na,good\nb,bad\n",
         test="text,class\na,good\n",
         keys=", label_column: label",
@@ -143,7 +143,7 @@ BAD_DATA = (
     table("train.csv:2", "1,0\nx,1\n", keys=", label_column: 1"),
     table("train.csv:3", "x,label\n1,0\n2,2\n"),
     table("train.csv:2", "x,label\n1,a\n2,b\n", keys=", classes: [b, c]"),
-    table("test.csv:1 data.columns", "x,y,label\n1,1,0\n2,3,1\n", test="x,z,label\n1,1,0\n"),
+    table("test.csv:1 data.test", "x,y,label\n1,1,0\n2,3,1\n", test="x,z,label\n1,1,0\n"),
     table("test.csv:2", "x,label\n1,0\n2,1\n", test="x,label\n1,2\n"),
     # Folders with one subfolder for each class.
     BadData("train data.train", FOLDER),

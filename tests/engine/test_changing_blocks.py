@@ -82,10 +82,13 @@ def test_a_buffer_that_comes_during_the_run(workshop_of) -> None:
             ("pipeline.schedule=2bw", "pipeline.partition=[2,1]"),
             "let `forward` compute with a copy",
         ),
-        (
-            blocks_that_change.Normalising,
-            ("pipeline.schedule=1f1b", "pipeline.partition=[2,1]", AGAIN),
-            "changes the weight `f.l.weight`",
+        *(
+            (block, ("pipeline.schedule=1f1b", "pipeline.partition=[2,1]", AGAIN), f"changes the parameter `f.{name}`")
+            for block, name in (
+                (blocks_that_change.Normalising, "l.weight"),
+                (blocks_that_change.NormalisingByData, "l.weight"),
+                (blocks_that_change.Codebook, "code"),
+            )
         ),
         (
             blocks_that_change.Reusing,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +18,7 @@ from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
 from alray.core.run_folder.records import StepRecord, read
 from alray.data.batches import TrainBatches
-from alray.models.delayed_weights import DelayedWeights
+from alray.models.delayed_weights import DelayedWeights, keeping_versions
 from alray.orchestrate import Finished
 from alray.runtime.stage.work import backpropagation
 from alray.runtime.workload import Workload
@@ -311,3 +312,12 @@ def test_what_does_not_go_together_is_refused(late: Workshop, overrides: tuple[s
     with pytest.raises(SpecError) as caught:
         load_spec(late.spec, (*on(2), *overrides))
     assert key in {problem.key for problem in caught.value.problems}
+
+
+def test_what_no_backward_pass_needs_is_not_kept() -> None:
+    """A forward that is computed again leaves no graph."""
+    with keeping_versions([]):
+        result = torch.tanh(torch.ones(3, requires_grad=True))
+    kept = weakref.ref(result)
+    del result
+    assert kept() is None

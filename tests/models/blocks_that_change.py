@@ -56,20 +56,6 @@ class SometimesWriting(Rebinding):
         return torch.tanh(y - self.mean.clone())
 
 
-class Codebook(Block):
-    """A parameter that does not learn by gradients."""
-
-    def __init__(self, input, width):
-        super().__init__(input, width)
-        self.code = nn.Parameter(torch.zeros(width), requires_grad=False)
-
-    def forward(self, s, mask=None):
-        y = self.l(s)
-        if self.training:
-            self.code.data.mul_(0.9).add_(0.1 * y.detach().mean(0))
-        return torch.tanh(y - self.code.clone())
-
-
 class Coming(Block):
     """A buffer that comes with the fifth forward."""
 
@@ -144,7 +130,6 @@ BLOCKS = (
     Rebinding,
     WritingByData,
     SometimesWriting,
-    Codebook,
     Wrapping,
     Unwrapping,
     Copying,
@@ -189,6 +174,29 @@ class Normalising(Block):
             with torch.no_grad():
                 self.l.weight.div_(self.l.weight.norm())
         return torch.tanh(self.l(s))
+
+
+class NormalisingByData(Block):
+    """So that torch does not see it."""
+
+    def forward(self, s, mask=None):
+        if self.training:
+            self.l.weight.data.div_(self.l.weight.data.norm())
+        return torch.tanh(self.l(s))
+
+
+class Codebook(Block):
+    """A parameter that does not learn by gradients."""
+
+    def __init__(self, input, width):
+        super().__init__(input, width)
+        self.code = nn.Parameter(torch.zeros(width), requires_grad=False)
+
+    def forward(self, s, mask=None):
+        y = self.l(s)
+        if self.training:
+            self.code.data.mul_(0.9).add_(0.1 * y.detach().mean(0))
+        return torch.tanh(y - self.code.clone())
 
 
 class Reusing(Block):

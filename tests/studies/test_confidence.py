@@ -123,6 +123,7 @@ def test_so_many_seeds_decide_with_a_power_of_four_fifths() -> None:
     """An effect of one standard deviation takes eight seeds, in any table of the power of a one-sided t-test."""
     assert seeds_needed(Student(1.0, 1.0 / 3**0.5, 2), 0.0) == 8
     assert seeds_needed(Student(1.0, 1.0, 2), 1.0) is None
+    assert seeds_needed(Student(1.0, 1.0 / 3**0.5, 2), 0.0, among=2) == 10
 
 
 def test_seeds_do_not_decide_what_the_test_set_leaves_open() -> None:

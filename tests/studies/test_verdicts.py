@@ -297,7 +297,8 @@ def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:
         )[0].needed
         for names in (["near"], ["near", "far"])
     )
-    assert alone == both and alone is not None and alone.endswith(" sessions")
+    assert alone is not None and both is not None
+    assert int(alone.split()[0]) < int(both.split()[0]) < 2 * int(alone.split()[0])
 
 
 def test_claims_of_a_page_are_decided_together() -> None:

@@ -239,8 +239,10 @@ class _Opened:
     def memory_limit(self, devices: int) -> int | None:
         """Bytes that a stage may hold: what the spec gives it, or what the smallest of the first devices of the
         machines has; None if nothing is known of one."""
+        resources = self._spec.resources
         if self._spec.machines is None:
-            return self._spec.resources.memory_bytes
+            asked = resources.memory_bytes or resources.bundles(1)[0].get("memory")  # alike for all stages
+            return None if asked is None else int(asked)
         limits = stage_memory_limits(self._spec, devices, 1, self._planner.workload.device)
         return min(limits, default=None)
 

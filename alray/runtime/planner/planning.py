@@ -17,6 +17,7 @@ from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core import accelerator
+from alray.core.counting import counted
 from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.opening import check_pictures
@@ -414,10 +415,15 @@ class Planner:
         )
 
     def placed_here(self, setting: StepSetting) -> StepSetting:
-        """As `placed`; without machines, with the memory that its stages have on this machine."""
+        """As `placed`; without machines, with the memory that its stages have on this machine.
+
+        Raises PlanError where the spec lists what another number of stages asks Ray for.
+        """
         if self._machines is not None:
             return self.placed(setting)
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
+        if len(listed := spec.resources.bundles(stages)) != stages:
+            raise PlanError(f"resources.per_stage is a list for {counted(len(listed), 'stage')}")
         return replace(
             setting,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),

@@ -7,11 +7,11 @@ schedule's list, and divided by their number once, at the end.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
@@ -34,10 +34,8 @@ from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 
 Losses = dict[int, torch.Tensor]
 """The losses of the components that have one, by their index: scalars."""
-Place = tuple[nn.Module, str]
-"""A module, and a name in it."""
-State = dict[Place, torch.Tensor | None]
-"""Buffers, and parameters that do not learn, by where they are."""
+Buffers = dict[tuple[nn.Module, str], torch.Tensor | None]
+"""Buffers by their module and their name in it."""
 
 
 class ChainWork(Work):
@@ -136,7 +134,7 @@ class BackpropagationWork(ChainWork):
         self._splits = [SplitBackward(chain) for chain in self.chains] if cut.split else []
         self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
-        self._state: dict[tuple[int, int], State] = {}  # before a forward that is computed again, by the same
+        self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
         self._losses: dict[int, Losses] = {}  # by micro-batch
         self._backwards = 0  # of micro-batches through the loss
         self._left = [cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
@@ -145,7 +143,7 @@ class BackpropagationWork(ChainWork):
             [each for component in chain for each in component.parameters() if each.requires_grad]
             for chain in self.chains
         ]
-        self._learning = {parameter for own in self._trainable for parameter in own}
+        self._summed: set[int] = set()  # virtual stages whose parameters were summed up around a forward
         self._samples = 0  # of the mini-batch that a virtual stage completes
         self._starts_sums = False  # whether they begin as its components are complete
 
@@ -171,6 +169,12 @@ class BackpropagationWork(ChainWork):
             yield
 
     def forward(self, batch: MicroBatch) -> None:
+        if self._buffers:  # others wait, and are computed again with the buffers from before this one
+            self._buffers_kept(batch)
+        else:
+            self._send_forward(batch)
+
+    def _send_forward(self, batch: MicroBatch) -> None:
         outgoing = self._forward(batch)
         if batch.number == self._micro_batches - 1:
             for component in self.chains[batch.own]:
@@ -213,62 +217,74 @@ class BackpropagationWork(ChainWork):
         return {name: value.detach() for name, value in outgoing.items()}
 
     def forward_alone(self, batch: MicroBatch) -> None:
-        """F before C: of its graph nothing is kept but the input, and of the state what this forward changes.
+        """F before C: of its graph nothing is kept but the input, and the buffers that this forward changes.
 
         It is not run under `no_grad`: a compiled block, and some operations of torch, would then choose other kernels,
         whose bits may differ. The second forward needs the same memory in any case.
 
-        Raises StageError if it changes a weight that learns: the second forward would do so again.
+        Raises StageError if it changes a parameter: the second forward would do so again.
         """
-        before = self._state_of(batch)
-        copied = {value: _Copy.of(value) for value in before.values() if value is not None}  # one may have two places
-        copies = {at: copied[value] for at, value in before.items() if value is not None}
-        versions = [(parameter, parameter._version) for parameter in self._trainable[batch.own]]
-        self.forward(batch)
-        for parameter, version in versions:
+        key = batch.own, batch.number
+        parameters = self._parameters_of(batch.own)
+        with self._weights(batch):
+            sums = None if batch.own in self._summed else [each.detach().double().sum() for each in parameters.values()]
+        versions = [each._version for each in parameters.values()]
+        self._buffers[key] = self._buffers_kept(batch)
+        del self._graphs[key]
+        for (index, name), parameter, version in zip(parameters, parameters.values(), versions, strict=True):
             if parameter._version != version:
-                raise self._changes(parameter, batch.own)
-        del self._graphs[batch.own, batch.number]
-        changed: State = {at: copies[at].value for at in _changed(copies, before, self._state_of(batch))}
-        for waiting in self._state.values():  # their forwards had it as it was before this one
-            waiting.update({at: value for at, value in changed.items() if waiting.get(at) is before[at]})
-        self._state[batch.own, batch.number] = before | changed
+                raise _changes(index, name)
+        if sums is not None:  # torch counts no write by `.data`, and reading all weights each time takes too long
+            self._summed.add(batch.own)
+            for (index, name), parameter, before in zip(parameters, parameters.values(), sums, strict=True):
+                if not torch.equal(parameter.detach().double().sum(), before) and not before.isnan():
+                    raise _changes(index, name)
 
     def recompute(self, batch: MicroBatch) -> None:
         """C: the second forward draws what the first one drew, because random numbers are drawn from the purpose. It
-        has copies of the state that the first one changed, so that it changes nothing that others read."""
-        now = self._state_of(batch)
+        has copies of the buffers that the first one changed, so that it changes nothing that others read."""
+        now = self._buffers_of(batch.own)
         with put_back(batch.incoming["s"].device):
-            _put_state(self._state.pop((batch.own, batch.number)), in_place_of=now)
+            _put_buffers(self._buffers.pop((batch.own, batch.number)), in_place_of=now)
             try:
                 self._forward(batch)
             finally:
-                _put_state(now, in_place_of=self._state_of(batch))
+                _put_buffers(now, in_place_of=self._buffers_of(batch.own))
 
-    def _state_of(self, batch: MicroBatch) -> State:
-        """What a forward of this virtual stage may change, besides weights."""
-        found: State = {}
-        for module in (part for component in self.chains[batch.own] for part in component.modules()):
-            found |= {(module, name): value for name, value in module._buffers.items()}
-            found |= {
-                (module, name): value
-                for name, value in module._parameters.items()
-                if value is not None and value not in self._learning
-            }
-        return found
+    def _buffers_kept(self, batch: MicroBatch) -> Buffers:
+        """Run F. Returns the buffers from before it, in place of those that it changes copies. Micro-batches that wait
+        have copies of these, too."""
+        before = self._buffers_of(batch.own)
+        copied = {each: _Copy(each.detach().clone(), each._version) for each in before.values() if each is not None}
+        self._send_forward(batch)
+        after = self._buffers_of(batch.own)
+        written = _written(copied)
+        changed = {
+            at: copied[value].value
+            for at, value in before.items()
+            if value is not None and (after.get(at) is not value or value in written)
+        }
+        for waiting in self._buffers.values():
+            for at, value in changed.items():
+                if waiting.get(at) is before[at]:
+                    waiting[at] = value.clone()
+        return before | changed
 
-    def _changes(self, parameter: nn.Parameter, own: int) -> StageError:
-        index, name = next(
-            (component.index, name_in_checkpoint(name))
+    def _buffers_of(self, own: int) -> Buffers:
+        modules = (part for component in self.chains[own] for part in component.modules())
+        return {(module, name): value for module in modules for name, value in module._buffers.items()}
+
+    def _parameters_of(self, own: int) -> dict[tuple[int, str], nn.Parameter]:
+        """The parameters that a forward must not change, by the component's number and their name in a checkpoint.
+        Embeddings with a largest norm are not among them: a second forward finds them within it."""
+        return {
+            (component.index, name_in_checkpoint(f"{path}.{name}")): value
             for component in self.chains[own]
-            for name, value in component.named_parameters()
-            if value is parameter
-        )
-        return StageError(
-            f"the forward of component {index} changes the weight `{name}`, and is computed twice with "
-            "activation_checkpointing",
-            hint="leave pipeline.activation_checkpointing out, or let only the optimizer change the weight",
-        )
+            for path, module in component.named_modules()
+            if not (isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None)
+            for name, value in module._parameters.items()
+            if value is not None
+        }
 
     def _check(self, index: int, s: torch.Tensor) -> None:
         """The edge to the next virtual stage has room for what the block gave on the meta device."""
@@ -510,43 +526,43 @@ def _floating(tensors: Tensors) -> Tensors:
     return {name: value for name, value in tensors.items() if name != "labels" and value.is_floating_point()}
 
 
+def _changes(index: int, name: str) -> StageError:
+    return StageError(
+        f"the forward of component {index} changes the parameter `{name}`, and is computed twice with "
+        "activation_checkpointing",
+        hint="leave pipeline.activation_checkpointing out, let only the optimizer change it, or make it a buffer",
+    )
+
+
 @dataclass(frozen=True)
 class _Copy:
-    """A copy of a tensor of the state, and the tensor's version when it was made."""
+    """A copy of a buffer, and the buffer's version when it was made."""
 
     value: torch.Tensor
     version: int
 
-    @classmethod
-    def of(cls, value: torch.Tensor) -> _Copy:
-        copied = value.detach().clone()
-        is_parameter = isinstance(value, nn.Parameter)
-        return cls(nn.Parameter(copied, requires_grad=False) if is_parameter else copied, value._version)
 
-
-def _changed(copies: Mapping[Place, _Copy], before: State, after: State) -> set[Place]:
-    """Where a forward has put another tensor, or has written to one: by `.data` also, where torch counts no write."""
-    found, unsure = set(), {}
-    for at, copied in copies.items():
-        value = before[at]
-        assert value is not None
-        if after.get(at) is not value or value._version != copied.version or value.shape != copied.value.shape:
-            found.add(at)
-        elif value.layout == torch.strided:
-            unsure[at] = torch.ne(value, copied.value).any()
-    if unsure:  # an accelerator answers once for all
-        differ = torch.stack(list(unsure.values())).tolist()
-        found |= {at for at, differs in zip(unsure, differ, strict=True) if differs}
+def _written(copied: Mapping[torch.Tensor, _Copy]) -> set[torch.Tensor]:
+    """The buffers that have other values than their copies: torch counts no write by `.data`."""
+    found, unsure = set(), defaultdict(list)
+    for buffer, copy in copied.items():
+        is_plain = type(buffer) is torch.Tensor and buffer.layout == torch.strided
+        if buffer._version != copy.version or not is_plain or buffer.shape != copy.value.shape:
+            found.add(buffer)
+        else:
+            unsure[buffer.device].append((buffer, torch.ne(buffer, copy.value).any()))
+    for pairs in unsure.values():  # an accelerator answers once for all
+        differ = torch.stack([differs for _, differs in pairs]).tolist()
+        found |= {buffer for (buffer, _), differs in zip(pairs, differ, strict=True) if differs}
     return found
 
 
-def _put_state(state: State, *, in_place_of: State) -> None:
-    """Put tensors in their places, and take away those that have no place in this state."""
-    for module, name in in_place_of.keys() - state.keys():
-        (module._buffers if name in module._buffers else module._parameters).pop(name)
-    for (module, name), value in state.items():
-        held: dict[str, Any] = module._parameters if isinstance(value, nn.Parameter) else module._buffers
-        held[name] = value
+def _put_buffers(buffers: Buffers, *, in_place_of: Buffers) -> None:
+    """Put buffers in their places, and take away those that have no place among them."""
+    for module, name in in_place_of.keys() - buffers.keys():
+        del module._buffers[name]
+    for (module, name), value in buffers.items():
+        module._buffers[name] = value
 
 
 def losses_of(
