@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -67,7 +68,7 @@ def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path |
     answers = findings_page.kept(read_study_file(folder / "study.yaml"), summary)
     (kept / findings_page.KEPT).write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
     title, rest = pictured((folder / "report.md").read_text(encoding="utf-8")).split("\n", 1)
-    spec = f"../../../specs/studies/laptop/{name}.yaml"
+    spec = Path(os.path.relpath(SPECS / f"{name}.yaml", kept)).as_posix()
     how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec})"
     how += "" if minutes is None else f" in {minutes:.1f} minutes"
     how += f", {findings_page.BESIDE}." if beside else "."
