@@ -346,20 +346,18 @@ class Sometimes(torch.nn.Module):
 
 
 class Freezing(torch.nn.Module):
-    """Trains its first layer, then its second one in place of it, which no optimizer has."""
+    """Trains its first layer, then its second one in place of it."""
 
     def __init__(self, input):
         super().__init__()
         self.first, self.second = (torch.nn.Linear(input.elements, input.elements, bias=False) for _ in range(2))
-        self.second.weight.requires_grad_(False)
         self.forwards = 0
 
     def forward(self, s, mask=None):
         if self.training and s.device.type != "meta":
             self.forwards += 1
-            if self.forwards == 3:
-                self.first.weight.requires_grad_(False)
-                self.second.weight.requires_grad_(True)
+            self.first.weight.requires_grad_(self.forwards < 3)
+            self.second.weight.requires_grad_(self.forwards >= 3)
         return torch.tanh(self.second(self.first(s)))
 '''
 SHARING = [
