@@ -29,8 +29,8 @@ def plain_pipeline(spec: Path, *overrides: str) -> float:
 
 def measure(
     *overrides: str, repeats: int, run: Runner = summary_of, plain: Callable[..., float] = plain_pipeline
-) -> dict[str, Any]:
-    """For each network and schedule: seconds of a mini-batch of both, `repeats` times."""
+) -> None:
+    """For each network and schedule: seconds of a mini-batch of both, `repeats` times; written after each of them."""
     found: dict[str, Any] = {}
     for spec in SPECS:
         for schedule in CLASSES:
@@ -40,12 +40,12 @@ def measure(
                 entries.append({"alray_s": run(spec, *chosen)["step_time_s"], "plain_s": plain(spec, *chosen)})
                 print(spec.stem, schedule, entries[-1], flush=True)  # noqa: T201
             found[f"{spec.stem}, {schedule}"] = {"repeats": entries}
-    return found
+            write_results("plain_pipelines", found)
 
 
 def main() -> None:
     given = settings(__doc__, repeats=5)
-    write_results("plain_pipelines", measure(*given.overrides, repeats=given.repeats))
+    measure(*given.overrides, repeats=given.repeats)
 
 
 if __name__ == "__main__":
