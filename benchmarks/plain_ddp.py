@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -41,7 +42,7 @@ def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, Te
     return workload.spec, nn.Sequential(*parts), TensorDataset(samples, labels)
 
 
-def train(spec: Spec, network: nn.Module, data: TensorDataset) -> list[float]:
+def train(spec: Spec, network: nn.Sequential, data: TensorDataset) -> list[float]:
     """Seconds of each mini-batch of this process, from one update to the next."""
     optimizer_of = spec.optimizer
     assert isinstance(optimizer_of, Sgd)
@@ -65,7 +66,8 @@ def train(spec: Spec, network: nn.Module, data: TensorDataset) -> list[float]:
     raise AssertionError("epochs do not end")
 
 
-def main() -> None:
+def run(train: Callable[[Spec, nn.Sequential, TensorDataset], list[float]]) -> None:
+    """Train the spec of the command line in this process of torchrun, and print the median of all processes."""
     dist.init_process_group("gloo")
     spec, network, data = load(Path(sys.argv[1]), sys.argv[2:])
     torch.set_num_threads(spec.resources.threads)
@@ -77,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(train)

@@ -10,11 +10,7 @@ ones left out.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from pathlib import Path
-from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -25,8 +21,7 @@ from torch.utils.data import TensorDataset
 
 from alray.config.sections.spec import Spec
 from alray.parts.optimizers.adam.keys import Adam
-from alray.runtime.stage.clock import WARM_UP_STEPS
-from benchmarks.plain_ddp import load
+from benchmarks.plain_ddp import run
 
 CLASSES = {
     "gpipe": schedules.ScheduleGPipe,
@@ -67,16 +62,5 @@ def train(spec: Spec, network: nn.Sequential, data: TensorDataset) -> list[float
                 return times
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
-    spec, network, data = load(Path(sys.argv[1]), sys.argv[2:])
-    torch.set_num_threads(spec.resources.threads)
-    every: list[list[float]] = [[]] * dist.get_world_size()
-    dist.all_gather_object(every, train(spec, network, data))
-    if dist.get_rank() == 0:
-        print(json.dumps({"step_time_s": median(one for times in every for one in times[WARM_UP_STEPS:])}))  # noqa: T201
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    run(train)

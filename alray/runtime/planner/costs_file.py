@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,10 @@ _PER_UPDATE = ("update_s", "reduce_s")
 """Those that do not depend on them."""
 _WITH_FIXED = {"forward_s": "forward_fixed_s", "backward_s": "backward_fixed_s"}
 """Those of which a part does not depend on them. That part may be below 0: see `ComponentCosts`."""
+_SIZES = tuple(
+    each.name for each in fields(ComponentCosts) if each.name.endswith("_bytes") or each.name.endswith("parameters")
+)
+"""Bytes and numbers of parameters."""
 _LONGEST_S = 1e9
 """More than thirty years."""
 _BOUNDS = {
@@ -40,6 +44,7 @@ _BOUNDS = {
     "contention": (1.0, 1e3),
     "batch_size": (1, 1e12),
     "threads": (1, 1e6),
+    **dict.fromkeys(("batch_bytes", "copy_bytes"), (0, 1e18)),
 }
 """Between which numbers each figure of all components lies."""
 
@@ -83,6 +88,10 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
                 raise PlanError(
                     f"`{name}` of component {index} is not a time: it is {value}", file=str(file), hint=_HINT
                 )
+        for name in _SIZES:
+            size = getattr(component, name)
+            if size is not None and size < 0:
+                raise PlanError(f"`{name}` of component {index} is below 0: it is {size}", file=str(file), hint=_HINT)
     for name, (low, high) in _BOUNDS.items():
         value = getattr(costs, name)
         if not low <= value <= high:

@@ -158,6 +158,11 @@ def test_costs_of_a_file_are_those_that_were_measured(
         write_json(file, damaged)
         with pytest.raises(PlanError, match=re.escape(f"`{name}` of component 1 is not a time: it is {value}")):
             planned(f"pipeline.costs={file}")
+    damaged = measured.as_json()
+    damaged["components"][1]["activation_bytes"] = -1
+    write_json(file, damaged)
+    with pytest.raises(PlanError, match="`activation_bytes` of component 1 is below 0: it is -1"):
+        planned(f"pipeline.costs={file}")
     beyond: list[tuple[str, Any]] = [("jitter_s", -1.0), ("jitter_s", float("inf")), ("contention", 0.2)]
     beyond += [("batch_size", 0), ("processor_share", 9.0), ("input_gradient_share", float("nan")), ("threads", 0)]
     for name, value in beyond:
