@@ -22,5 +22,6 @@ def test_a_chain_of_each_schedule() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # three minutes alone
 def test_five_hundred_chains() -> None:
     require_bounds([chain(number) for number in range(CHAINS)])
