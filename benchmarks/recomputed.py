@@ -71,7 +71,7 @@ class Estimate:
         if self.of_set > 0.0:
             return float(np.interp(bound, [self.at(share) for share in SHARES], SHARES))
         if self.error == 0.0:
-            return 0.5 if self.mean == bound else float(self.mean < bound)
+            return 0.5 if math.isclose(self.mean, bound, rel_tol=1e-9, abs_tol=1e-9) else float(self.mean < bound)
         return t_below((bound - self.mean) / self.error, self.freedom)
 
     def at(self, share: float) -> float:
@@ -276,7 +276,7 @@ def of_searches(tables: StudyTables, name: str, points: list[tuple[str, ...]]) -
         rest = logs - logs.mean(axis=1, keepdims=True) - of_seeds
         noise = math.sqrt((rest**2).sum() / ((len(logs) - 1) * (seeds - 1)) / seeds)
         means = logs.mean(axis=1)
-        if name == "steps_to_target":
+        if name in ("steps_to_target", "samples_to_target"):
             firsts = [int(float(rows[0][name])) for rows in reached]
             grain = math.gcd(*firsts)
             means = spread(means, math.log1p(grain / max(math.exp(means.min()), grain)))
@@ -434,13 +434,17 @@ def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, flo
             continue
         holds = max(each[0] for each in found) if len(found) == len(places) else 1.0
         whole.append((holds, min(1.0, len(found) * min(each[1] for each in found))))
-    p_values = sorted(min(1.0, 2 * min(pair)) for pair in whole if pair is not None)
+    # what chance does not move is decided, and no part of the family
+    certain = [bool(found) and all(low == high for _, _, low, high in found) for found in details]
+    p_values = sorted(
+        min(1.0, 2 * min(pair)) for pair, sure in zip(whole, certain, strict=True) if pair is not None and not sure
+    )
     limit = max((p for rank, p in enumerate(p_values, 1) if p <= 0.1 * rank / len(p_values)), default=-1.0)
     answers = []
-    for pair, without_bound, found in zip(whole, estimated, details, strict=True):
+    for pair, without_bound, found, sure in zip(whole, estimated, details, certain, strict=True):
         if without_bound and found:
             answers.append("estimated")
-        elif pair is None or min(1.0, 2 * min(pair)) > limit:
+        elif pair is None or min(1.0, 2 * min(pair)) > (0.1 if sure else limit):
             answers.append(OPEN)
         else:
             answers.append("holds" if pair[0] < pair[1] else "does not hold")

@@ -31,6 +31,7 @@ POWER = 0.8
 """`seeds_needed` are so many that a study of them decides with this probability."""
 MOST_NEEDED = 1_000
 _LEAST_IN_TAIL = 3
+_ROUNDING = 1e-9
 _SURE = 1e-9
 """A share of no account."""
 _QUANTILES = (np.arange(1_000) + 0.5) / 1_000
@@ -145,12 +146,14 @@ class Quantiles(Confidence):
 
 
 def _certain(known: float, value: float) -> float:
-    return 0.5 if known == value else float(known < value)
+    """As `below` of a figure without spread. What is equal but for rounding, as of logarithms, lies on neither side."""
+    return 0.5 if math.isclose(known, value, rel_tol=_ROUNDING, abs_tol=_ROUNDING) else float(known < value)
 
 
 def of_mean(values: Sequence[float]) -> Student | None:
-    """Where the mean over all seeds lies, by Student's t; None for fewer than `LEAST_FOR_SPREAD` values."""
-    if len(values) < LEAST_FOR_SPREAD:
+    """Where the mean over all seeds lies, by Student's t; None for fewer than `LEAST_FOR_SPREAD` values, and for values
+    that are not finite."""
+    if len(values) < LEAST_FOR_SPREAD or not all(map(math.isfinite, values)):
         return None
     return Student(fmean(values), stdev(values) / math.sqrt(len(values)), len(values) - 1)
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.config.study.points import label_of
+from alray.config.study.section import BATCH_SIZE
 from alray.core.counting import counted
 from alray.report.spread import LEAST_FOR_SPREAD
 from alray.studies.batch_size import not_bracketed
@@ -34,12 +35,14 @@ from alray.studies.confidence import (
     spread_out,
 )
 from alray.studies.records import TrialRecord
-from alray.studies.results import BATCH_SIZE, Results
+from alray.studies.results import Results
 from alray.studies.series import BatchSizeSeries, critical_batch_size, growth
 from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
+_OF_EVALUATIONS = ("steps_to_target", "samples_to_target")
+"""Figures that are known to one interval between two evaluations."""
 NO_FIGURE = "there is no such figure"
 """The doubt about a figure that no trial has."""
 _SIGNS = (1, -1, -1, 1)
@@ -208,9 +211,14 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
         confidence, reason, seeds = _of_searches(results, name, rows, by_factors=by_factors)
         return Doubted(confidence, by_factors, (*reasons, *([reason] if reason else [])), counted(seeds, "seed"))
     for row in rows:
-        if to_target and 0 < row.reached < row.tried:
+        if to_target and row.reached < row.tried:
             reasons.append(f"{row.reached} of {counted(row.tried, 'seed')} reached the target")
             return Doubted(None, by_factors, tuple(reasons))
+    figures = [value for row in rows for record in row.best if (value := value_of(record, name)) is not None]
+    if by_factors and not all(value > 0.0 for value in figures):
+        if way == "ratio":
+            return Doubted(None, by_factors, (*reasons, "a ratio needs figures above 0"))
+        by_factors = False
     of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
     shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
@@ -218,8 +226,12 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     unit = "seed"
     if name in TIMES:
         unit = "session" if results.study.sessions > 1 else "run"
-    if confidence is None:
-        reasons.append(_few(len(values), unit) if values else NO_FIGURE)
+    if not values:
+        reasons.append(NO_FIGURE)
+    elif not all(map(math.isfinite, values)):
+        reasons.append("not all of its values are finite")
+    elif confidence is None:
+        reasons.append(_few(len(values), unit))
     units = counted(len(values), unit)
     return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)
 
@@ -245,7 +257,7 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
     found: dict[int, list[float]] = {}
     for record in row.best:
         value = value_of(record, name)
-        if value is not None and (value > 0.0 or not by_factors):
+        if value is not None:
             scaled = math.log(value) if by_factors else value
             found.setdefault(record.session if of_session else record.seed, []).append(scaled)
     return {unit: fmean(values) for unit, values in found.items()}
@@ -279,8 +291,8 @@ def _of_searches(
             return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target", seeds
         of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
         means = of_each.mean(axis=1).tolist()
-        if name == "steps_to_target":
-            means = _ungrained([each[0].reached.step for each in reached if each[0].reached is not None], means)
+        if name in _OF_EVALUATIONS:
+            means = _ungrained([round(value_of(each[0], name) or 0.0) for each in reached], means)
         noise, shared = seed_effects(of_each)
         bests.append(of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)))
         effects.append(shared)
@@ -290,8 +302,9 @@ def _of_searches(
     return difference(best, of_seeds), "", seeds
 
 
-def _ungrained(steps: Sequence[int], logs: Sequence[float]) -> list[float]:
-    """Logarithms of steps, of which those that are equal are spread over the interval between two evaluations."""
-    grain = reduce(math.gcd, steps)
+def _ungrained(counts: Sequence[int], logs: Sequence[float]) -> list[float]:
+    """Logarithms of steps or samples, of which those that are equal are spread over the interval between two
+    evaluations."""
+    grain = reduce(math.gcd, counts)
     typical = math.exp(min(logs))
     return spread_out(logs, math.log1p(grain / max(typical, grain)))

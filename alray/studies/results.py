@@ -11,15 +11,13 @@ from typing import Any
 
 from alray.config.loading.load import read_document
 from alray.config.study.points import label_of, series_label
-from alray.config.study.section import Study
+from alray.config.study.section import BATCH_SIZE, Study
 from alray.core.metric import Metric
 from alray.core.run_folder.records import Record, effective, read, read_environment
 from alray.report.environments import OF_TIMES, differing
 from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains
 from alray.studies.table import PointRow, by_settings, rows_of
-
-BATCH_SIZE = "data.batch_size"
 
 
 @dataclass(frozen=True)

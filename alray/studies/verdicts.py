@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, same_value
-from alray.config.study.section import Verdict
+from alray.config.study.section import BATCH_SIZE, Verdict
 from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.report.figure import Exhibit
@@ -16,7 +16,7 @@ from alray.report.table import CellValue, Column, Numbers
 from alray.studies.confidence import LEVEL, MOST_NEEDED, Sampled, Student, discoveries, seeds_needed
 from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
-from alray.studies.results import BATCH_SIZE, Results
+from alray.studies.results import Results
 from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
 
 
@@ -28,9 +28,12 @@ def answers_of(results: Results) -> list[Answer]:
 def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
     (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of one session,
-    whose p-values say nothing of another session, are none of them."""
-    asked = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_session]
-    flags = dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
+    whose p-values say nothing of another session, are none of them. Nor are figures that no chance moves, such as a
+    number of parameters: they are decided, and would only allow others a larger p-value."""
+    bounded = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_session]
+    asked = [at for at in bounded if any(each.low < each.high for each in answers[at].compared)]
+    flags = {at: answers[at].p < 1.0 - LEVEL for at in bounded}
+    flags |= dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
     return [
         each
         if each.answer == ESTIMATED

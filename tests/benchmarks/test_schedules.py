@@ -179,7 +179,7 @@ def test_every_cut_and_schedule_is_measured_and_the_choice_judged() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("schedule", plain_pipelines.CLASSES)
+@pytest.mark.parametrize("schedule", plain_pipelines.SCHEDULES)
 def test_a_plain_script_trains_a_pipeline(schedule: str) -> None:
     chosen = (*plain_pipelines.PIPELINE, f"pipeline.schedule={schedule}")
     assert plain_pipelines.plain_pipeline(plain_pipelines.SPECS[0], *chosen, *TINY) > 0.0

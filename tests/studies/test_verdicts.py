@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,59 @@ def test_points_are_compared_seed_by_seed() -> None:
     assert (found.answer, found.units, found.says) == ("holds", "4 seeds", "holds")
 
 
+@pytest.mark.parametrize("figure", ["steps_to_target", "samples_to_target"])
+def test_equal_steps_of_a_search_are_known_to_an_evaluation_alone(figure: str) -> None:
+    """Six of eight settings reach the target at one evaluation: that their best are equal is no certainty."""
+    trials = [
+        trial(
+            number,
+            {"variant": variant},
+            index=index,
+            seed=seed,
+            values={"optimizer.lr": 0.01 * (index + 1)},
+            steps=20 if index < 6 else 30,
+        )
+        for number, (variant, index, seed) in enumerate(product(("al", "bp"), range(8), range(3)))
+    ]
+    claim = {"claim": "alike", "figure": figure, "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1.2}
+    (found,) = answers_of(search_study(*trials, verdicts=[claim]))
+    (compared,) = found.compared
+    assert compared.low < 0.95 and compared.high > 1.05
+
+
+def test_figures_that_have_no_ratio() -> None:
+    def answer(values: tuple[float, ...], **claim: Any) -> Answer:
+        cells = [("al", seed, each) for seed, each in enumerate(values)] + [("bp", seed, 0.8) for seed in range(4)]
+        trials = [trial(n, {"variant": v}, seed=s, validation=score) for n, (v, s, score) in enumerate(cells)]
+        whole = {"claim": "c", "figure": "validation", "of": {"variant": "al"}, "above": 0.5, **claim}
+        return answers_of(results(trials, verdicts=[whole]))[0]
+
+    beside: dict[str, Any] = {"over": [{"variant": "bp"}]}
+    assert answer((0.8, 0.8, 0.8, 0.8), **beside).answer == "holds"
+    with_none = answer((0.8, 0.8, 0.8, 0.0), **beside)
+    assert not with_none.compared and "a ratio needs figures above 0" in with_none.doubts
+    lost = answer((0.8, 0.8, 0.8, math.nan))
+    assert not lost.compared and any("not all of its values are finite" in doubt for doubt in lost.doubts)
+
+
+def test_a_figure_that_is_zero_lies_below_a_bound() -> None:
+    trials = [trial(number, {"pipeline.stages": 1}, seed=number, ran={"bytes_sent": {}}) for number in range(3)]
+    claim = {"claim": "nothing is sent", "figure": "bytes_sent", "below": 10}
+    assert answers_of(results(trials, verdicts=[claim]))[0].answer == "holds"
+
+
+def test_a_target_that_one_side_never_reached_is_told() -> None:
+    cells = [(name, seed) for name in ("al", "bp") for seed in range(3)]
+    trials = [
+        trial(n, {"variant": name}, seed=seed, steps=20 + seed if name == "al" else None)
+        for n, (name, seed) in enumerate(cells)
+    ]
+    claim = {"claim": "fewer", "figure": "steps_to_target", "of": {"variant": "al"}, "over": [{"variant": "bp"}]}
+    target = {"metric": "validation_error", "below": 0.1}
+    (found,) = answers_of(results(trials, verdicts=[{**claim, "below": 1}], target=target))
+    assert not found.compared and "0 of 3 seeds reached the target" in found.doubts
+
+
 def test_samples_say_nothing_of_a_metric_that_counts_none() -> None:
     ran = {"metric": "nats_per_token"}
     trials = [trial(number, {}, seed=number, validation=2.7 + 0.001 * number, ran=ran) for number in range(3)]
@@ -312,6 +367,15 @@ def test_claims_of_a_page_are_decided_together() -> None:
     assert [each.answer for each in decided([without, *claims[:2]])][1:] == ["holds", "not decided by this study"]
     estimates = [Answer(**{**names, "bound": ""}, compared=[compared])] * 5  # each lacks a point
     assert decided([*estimates, *claims[:2]])[5].answer == "holds"
+
+
+def test_a_figure_without_chance_is_no_discovery() -> None:
+    """Two certain claims would let the second smallest p-value of three, 0.06, be at most 0.08 in place of 0.067."""
+    names = {"claim": "c", "figure": "test", "bound": "above 0", "answer": "not decided by this study", "doubts": []}
+    compared = {"point": "", "value": 1.0, "low": 0.0, "high": 2.0, "p_holds": 0.0, "p_fails": 1.0}
+    certain = [Answer(**names, compared=[{**compared, "low": 1.0, "high": 1.0}], p_holds=0.0, p_fails=1.0)] * 2
+    claims = [Answer(**names, compared=[compared], p_holds=p, p_fails=1.0 - p) for p in (0.035, 0.3, 0.3)]
+    assert [each.answer for each in decided([*certain, *claims])][:3] == ["holds", "holds", "not decided by this study"]
 
 
 def test_one_session_decides_nothing_about_times_and_weighs_in_no_other_claim() -> None:

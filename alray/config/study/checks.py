@@ -13,7 +13,7 @@ from alray.config.sections.section import describe, listed
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
 from alray.config.study.points import same_value, value_text
-from alray.config.study.section import VARIANT, Search, Study
+from alray.config.study.section import BATCH_SIZE, VARIANT, Search, Study, Verdict
 
 StudyCheck = Callable[[Study], Iterator[Finding]]
 
@@ -155,10 +155,36 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
         if study.target is None and (verdict.is_of_series or verdict.figure.endswith("_to_target")):
             message = f"`{verdict.figure}` is about the way to a target, and there is none"
             yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
-        searched = study.search.space if study.search is not None else {}
-        if verdict.figure == "growth_of_best_rate" and _RATE not in searched:
-            message = "`growth_of_best_rate` is about the best rate of a search, and none is searched"
-            yield ("verdicts", number, "figure"), message, f"search `{_RATE}`, or decide by another figure"
+        yield from ((("verdicts", number, *path), message, hint) for path, message, hint in _empty(verdict, study))
+
+
+def _empty(verdict: Verdict, study: Study) -> Iterator[Finding]:
+    """Why a claim can never be decided, or compares a point with itself."""
+    searched = [key for _, key in _searched(study.search)] if study.search is not None else []
+    if verdict.figure == "growth_of_best_rate" and _RATE not in searched:
+        message = "`growth_of_best_rate` is about the best rate of a search, and none is searched"
+        yield ("figure",), message, f"search `{_RATE}`, or decide by another figure"
+    if verdict.is_of_series and BATCH_SIZE not in study.axes:
+        message = f"`{verdict.figure}` is about several batch sizes, and `{BATCH_SIZE}` is no axis"
+        yield ("figure",), message, "add the axis, or decide by another figure"
+    if verdict.is_of_series and BATCH_SIZE in verdict.of:
+        yield ("of", BATCH_SIZE), f"`{verdict.figure}` is about all batch sizes together", "remove it"
+    if verdict.figure.endswith("_to_target") and verdict.minus and study.search is not None:
+        yield ("minus",), "searches are compared by ratios, not by differences", "write `over`"
+    if verdict.figure == "exit_time" and study.early_exit is None:
+        yield ("figure",), "`exit_time` is that of early exits, and none are measured", "add `early_exit`"
+    for section, others in (("over", verdict.over), ("minus", verdict.minus)):
+        for index, other in enumerate(others):
+            if _has(verdict.of, other):
+                message = "this point is the one that `of` names, so it would be compared with itself"
+                yield (section, index), message, "name another value of an axis"
+    if verdict.than and all(_has(each, verdict.than) for each in (verdict.of, *verdict.minus)):
+        message = "these are the values of `of` and `minus`, so the difference would be subtracted from itself"
+        yield ("than",), message, "name another value of an axis"
+
+
+def _has(point: dict[str, Any], values: dict[str, Any]) -> bool:
+    return all(axis in point and same_value(point[axis], value) for axis, value in values.items())
 
 
 def _written(value: object) -> str:

@@ -18,6 +18,8 @@ from alray.core.run_folder.metrics import METRICS
 
 VARIANT = "variant"
 """The axis whose values are named groups of settings."""
+BATCH_SIZE = "data.batch_size"
+"""The axis of studies that ask how many mini-batches of each size a target takes."""
 
 FLAT = (("set",), ("axes",), ("follow",), ("search", "space"))
 """Sections whose keys are keys of the base spec: there `run.epochs` is one key."""

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from alray.config.study.points import in_words, value_text
+from alray.config.study.section import BATCH_SIZE
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.same_weights import merged
 from alray.report.text import number, score, seconds, share
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
-from alray.studies.results import BATCH_SIZE, Results
+from alray.studies.results import Results
 from alray.studies.scaling import DEVICE_AXES
 from alray.studies.table import SCORES, PointRow, weights_along
 

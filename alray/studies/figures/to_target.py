@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from alray.config.study.points import in_words, label_of, value_text
+from alray.config.study.section import BATCH_SIZE
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
 from alray.report.same_weights import merged
@@ -18,7 +19,7 @@ from alray.studies.batch_size import Regimes, not_bracketed, perfect_steps, regi
 from alray.studies.doubt import Doubted, interval_of_point, of_series
 from alray.studies.figures.trouble import doubts_of
 from alray.studies.records import TrialRecord
-from alray.studies.results import BATCH_SIZE, Results
+from alray.studies.results import Results
 from alray.studies.table import PointRow, settings_text, weights_along
 
 _REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
