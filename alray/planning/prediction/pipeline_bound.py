@@ -68,16 +68,25 @@ class PipelineBound:
     def _with_run_of(self, length: int) -> float:
         """Seconds that no step is below where a stage holds a run of so many components or more.
 
-        One micro-batch passes all stages, and this one does its work on all others. With few micro-batches such cuts
-        cannot be left out, and there are too many runs to look at all of them.
+        Before the stage has its first micro-batch, and after its last gradient, a micro-batch passes the components
+        below. While the micro-batch that comes back first passes those above, the stage does forwards alone; and
+        backwards alone while the one does that leaves last. What this takes longer than all others of that kind, the
+        stage waits. With few micro-batches such cuts cannot be left out, and there are too many runs to look at all of
+        them.
         """
         setting = self._setting
-        until = np.concatenate([[0.0], np.cumsum(least_seconds(setting))])
-        own = float((until[length:] - until[:-length]).min())
+        forward, backward = (
+            np.concatenate([[0.0], np.cumsum(each)]) for each in zip(*least_seconds(setting), strict=True)
+        )
+        until = forward + backward
+        own, own_forward, own_backward = (each[length:] - each[:-length] for each in (until, forward, backward))
         if setting.scheduled.gradient_delay or setting.scheduled.splits(setting.stages):
-            return own  # no micro-batch passes all stages in a step; G is not on its way
-        on_way = (float(until[-1]) - own) / setting.micro_batches
-        return own + on_way + 2 * (setting.stages - 1) * setting.costs.edge_latency_s
+            return float(own.min())  # no micro-batch passes all stages in a step; G is not on its way
+        below, above = until[:-length], until[-1] - until[length:]
+        count = setting.micro_batches
+        meanwhile = np.minimum(own_forward, own_backward) * (count - 1) / count
+        waited = np.maximum(0.0, above / count - meanwhile)
+        return float((own + below / count + waited).min())
 
     def _longest_way(self, runs: Runs, step_s: float) -> tuple[list[Cut], float]:
         """The length of the longest way of the cut where it is shortest; and cuts whose longest way is little longer,

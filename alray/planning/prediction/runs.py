@@ -104,12 +104,12 @@ class Runs:
 
 def longest_run(setting: StepSetting, step_s: float) -> int:
     """The most components that a stage can have done in a step of so many seconds."""
-    until = np.concatenate([[0.0], np.cumsum(least_seconds(setting))])
+    until = np.concatenate([[0.0], np.cumsum([sum(each) for each in least_seconds(setting)])])
     most = np.searchsorted(until, until[:-1] + step_s, side="right") - 1 - np.arange(len(until) - 1)
     return max(1, min(int(most.max()), len(most) - setting.num_parts + 1))
 
 
-def least_seconds(setting: StepSetting) -> list[float]:
+def least_seconds(setting: StepSetting) -> list[tuple[float, float]]:
     """Seconds of each component's forward and backward for a mini-batch, at least, wherever it is."""
     costs = setting.costs
     # Micro-batches may be faster than their share of the mini-batch.
@@ -118,4 +118,4 @@ def least_seconds(setting: StepSetting) -> list[float]:
     if setting.scheduled.splits(setting.stages):
         backward *= min(1.0, costs.split_backward)
     speed = max(setting.stage_speed or (1.0,))
-    return [(forward * each.forward_s + backward * each.backward_s) / speed for each in costs.components]
+    return [(forward * each.forward_s / speed, backward * each.backward_s / speed) for each in costs.components]

@@ -115,6 +115,24 @@ def test_a_search_ends_where_it_meets_the_bound(make_costs: Make) -> None:
         assert (best.cut, best.is_best) == ((25,) * 8, True), schedule
 
 
+@pytest.mark.parametrize("forward_s", [1 / 3, 2 / 3])
+def test_a_stage_with_many_small_components_computes_while_others_do(make_costs: Make, forward_s: float) -> None:
+    """Twenty small components and four large ones: stage 0 does forwards or backwards of others while a micro-batch is
+    above it. The bound once had it wait for all of that."""
+    first = make_costs().components[0]
+    components = [
+        replace(
+            first, forward_s=whole_s * forward_s, backward_s=whole_s * (1 - forward_s), update_s=0.0, output_bytes=0
+        )
+        for whole_s in [1.5 / 20] * 20 + [1.0] * 4
+    ]
+    costs = replace(make_costs(), components=tuple(components), batch_size=20)
+    setting = StepSetting("1f1b", costs, 5, 2, micro_batches=5)
+    cut = (17, 4, 1, 1, 1)
+    _, least_s = least_step(setting, cut, step_of(setting, cut))
+    assert least_s <= step_of(setting, (20, 1, 1, 1, 1)) * (1 + 1e-9) < step_of(setting, cut)
+
+
 def test_sequential_saves_a_dear_message(make_costs: Make) -> None:
     """The cut that suits `streamed` sends a large output; [3, 1, 1, 1] sends small ones only."""
     first = make_costs().components[0]
