@@ -148,6 +148,7 @@ KINDS: dict[str, tuple[Callable[[np.random.Generator], tuple[Interval, float]], 
     "one_session": (one_session, STUDIES),
     "searches": (searches, 160),
     "even_searches": (lambda generator: searches(generator, evenly=True), 160),
+    "six_settings": (lambda generator: searches(generator, 6, evenly=True), 160),
     "noisy_quadratic": (noisy_quadratic, 60),
     "one_critical_batch_size": (one_critical_batch_size, 100),
 }

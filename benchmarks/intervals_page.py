@@ -33,6 +33,7 @@ _KINDS = {
     "one_session": "ratio of times, one session of three turns, as the truth over all sessions",
     "searches": "ratio of the best settings of two searches, 16 independent settings each, three seeds",
     "even_searches": "the same, settings that cover the space evenly, as studies draw them",
+    "six_settings": "the same, six settings of each search",
     "noisy_quadratic": "ratio of two critical batch sizes, trained, 12 rates at each of seven batch sizes, three seeds",
     "one_critical_batch_size": "one critical batch size, the same",
 }

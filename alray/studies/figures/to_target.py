@@ -38,9 +38,10 @@ def steps_to_target(results: Results) -> Exhibit | None:
     """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
     validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
     batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
-    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
-    fewer. Between the two, returns diminish. The critical batch size B_c, with its 90 % interval (docs/studies.md), is
-    that of the curve S_min (1 + B_c / B) through the fewest steps of every seed: the steps at B_c are twice the fewest.
+    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size reached the
+    target too. Between the two, returns diminish. The critical batch size B_c, with its 90 % interval
+    (docs/studies.md), is that of the curve S_min (1 + B_c / B) through the fewest steps of every seed: the steps at B_c
+    are twice the fewest.
     An open triangle stands at the budget of a batch size whose trials never reached the target. Where only some
     seeds reached it, the mean is over these, and its mark says so. A bar is the 90 % interval of what the best settings
     there are need, which may be less than the best ones tried needed; without a search, of the mean over seeds. The
