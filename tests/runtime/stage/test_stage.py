@@ -12,7 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from alray.core.errors import NonFiniteLoss
 from alray.runtime.stage.assemble import work_of
+from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.losses import all_finite, finite_values
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.stage import MiniBatch, Stage
 from alray.runtime.stage.work.backpropagation import BackpropagationWork
 from alray.runtime.stage.work.local_losses import LocalLosses
 
@@ -76,6 +79,14 @@ def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
     _, (scores,) = stage.infer_up({"s": batch(9)[0]}, 5, 0)
     with torch.no_grad():
         assert torch.equal(scores, model(batch(9)[0]))
+
+
+def test_micro_batches_of_other_sizes_are_refused(make_network):
+    """Each of them counts as the same part of the gradient."""
+    stage = Stage(work_of([make_network(BP).component(0, "cpu")]), micro_batches=4)
+    uneven = MiniBatch(1, lr=0.01, label_lr=0.01, samples=11, incoming={"s": torch.zeros(11, 2, 8, 8)})
+    with pytest.raises(AssertionError, match="4 micro-batches do not divide 11 samples"):
+        next(stage.mini_batch(uneven, Ports(), Clock(started_wall_s=0.0, start_step=0)))
 
 
 def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
