@@ -42,7 +42,7 @@ from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
-from alray.runtime.planner.costs_file import on_their_devices, probed, read_costs
+from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
 from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -255,8 +255,11 @@ class Planner:
         replicas gets new shares and rounds the gradients' sums differently.
 
         Args:
+            costs: as `costs` gives them; those of other shares are taken in proportion.
             to_measure: the devices are still to be found: the memory here is not that of theirs.
         """
+        if (samples := max(self._shares(replicas))) != costs.batch_size:
+            costs = in_proportion(costs, self._estimate(samples))
         return self._plan(costs, stages, replicas, found=found, to_measure=to_measure)
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
@@ -352,10 +355,14 @@ class Planner:
             times.append(time.perf_counter() - started)
         return 0.0 if self.workload.spec.data.workers else median(times)
 
-    def _estimate(self) -> Costs:
+    def _estimate(self, samples: int | None = None) -> Costs:
+        """
+        Args:
+            samples: of a mini-batch on one replica; None: those of the spec.
+        """
         return estimate_costs(
             self.workload.network,
-            batch_size=max(self._shares(self.workload.spec.replicas.count)),
+            batch_size=samples or max(self._shares(self.workload.spec.replicas.count)),
             device=self.workload.device,
             threads=self.workload.spec.resources.threads,
         )

@@ -164,6 +164,16 @@ def test_fewer_replicas_share_the_mini_batch(planned: Callable[..., Any], synchr
     assert len(mean) == (synchronise != "every_step")
 
 
+def test_larger_shares_take_longer_and_more_memory(planned: Callable[..., Any]) -> None:
+    """The costs were measured with those of all replicas."""
+    planner, costs, plan = planned("pipeline.stages=1", "replicas.count=4")
+    fewer = planner.replanned(plan, costs, Engine(replicas=1), print)
+    _, _, of_one = planned("pipeline.stages=1", "replicas.count=1")
+    assert fewer.stage_plans[0].memory == of_one.stage_plans[0].memory
+    computed = sum(4 * (each.forward_s + each.backward_s) for each in costs.components)
+    assert fewer.predicted_step_time_s > computed > plan.predicted_step_time_s
+
+
 def test_without_a_node_there_is_no_plan(planned: Callable[..., Any]) -> None:
     planner, costs, plan = planned()
     with pytest.raises(NodesLost, match="no node is left that can hold a stage"):
