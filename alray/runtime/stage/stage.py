@@ -132,7 +132,7 @@ class Stage:
                         losses |= finite_values(work.backward(under_way[key]), step, samples)
                 case "I":
                     with clock.measure("B", text, step):
-                        losses |= finite_values(work.input_gradient(under_way[key]), step)
+                        losses |= finite_values(work.input_gradient(under_way[key]), step, samples)
                 case "G":
                     with clock.measure("B", text, step):
                         work.weight_gradients(under_way[key])
