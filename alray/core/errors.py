@@ -171,7 +171,7 @@ class ProcessLost(StageError):
 
 
 class NodesLost(StageError):
-    """No node is left that can hold a stage."""
+    """No node is left that can hold a stage, or none for as many as a run can go on with."""
 
 
 class SystemFault(RunError):

@@ -209,12 +209,12 @@ class _Across(torch.autograd.Function):
     def forward(
         ctx: Any, value: torch.Tensor, name: str, mask: Tensors, up: Passing, down: Passing, purpose: Purpose | None
     ) -> torch.Tensor:
-        ctx.name, ctx.down, ctx.purpose = name, down, purpose
+        ctx.passes, ctx.down, ctx.purpose = name, down, purpose  # `ctx.name` is torch's, the name of the operation
         return up.rounded({name: value, **mask}, purpose)[name].view_as(value)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return ctx.down.rounded({ctx.name: gradient}, ctx.purpose)[ctx.name], None, None, None, None, None
+        return ctx.down.rounded({ctx.passes: gradient}, ctx.purpose)[ctx.passes], None, None, None, None, None
 
 
 class Rounding(nn.Module):

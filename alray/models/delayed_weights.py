@@ -49,7 +49,7 @@ class DelayedWeights:
         Args:
             look_ahead: c: at least 0, below 1; 0: no look-ahead, points are the weights.
         """
-        self._parameters = list(parameters)
+        self.parameters = list(parameters)
         self._look_ahead = look_ahead
         # Each list has tensors of its own. An update exchanges the lists and writes on the one that is used no more.
         self._newest = [parameter.data for parameter in parameters]  # W(t)
@@ -101,7 +101,7 @@ class DelayedWeights:
 
     def _place(self, values: Values) -> None:
         if values is not self._placed:
-            for parameter, value in zip(self._parameters, values, strict=True):
+            for parameter, value in zip(self.parameters, values, strict=True):
                 parameter.data = value
             self._placed = values
 

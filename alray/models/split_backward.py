@@ -216,15 +216,20 @@ def _used_elsewhere(nodes: Iterable[Node]) -> set[nn.Parameter]:
         for below, _ in node.next_functions:
             if below is None:
                 continue
-            if below.name() == "torch::autograd::AccumulateGrad":
+            if _name(below) == "torch::autograd::AccumulateGrad":
                 leaf = below.variable  # type: ignore[attr-defined]
                 # A leaf that is no parameter is an input, whose memory would be kept.
-                if node.name() != "_ApartBackward" and isinstance(leaf, nn.Parameter):
+                if _name(node) != "_ApartBackward" and isinstance(leaf, nn.Parameter):
                     found.add(leaf)
             elif below not in seen:
                 seen.add(below)
                 left.append(below)
     return found
+
+
+def _name(node: Node) -> str:
+    """The name of an operation. A user's `torch.autograd.Function` may have an attribute `name` in front of it."""
+    return type(node).name(node)
 
 
 class LaterWeights:

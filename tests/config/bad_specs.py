@@ -311,6 +311,12 @@ BAD_SPECS = (
     ),
     bad(
         "9 pipeline.partition",
+        method="{kind: backpropagation}",
+        pipeline="{schedule: zb_v, stages: 2, partition: cyclic, micro_batch_norm: accept}",
+        second="{block: linear, width: 4, repeat: 3}",
+    ),
+    bad(
+        "9 pipeline.partition",
         pipeline="{stages: 2, partition: cyclic}",
         second="{block: linear, width: 4, repeat: 2}",
     ),

@@ -28,6 +28,7 @@ from alray.runtime.graph.answers import Answers
 from alray.runtime.graph.graph import Graph
 from alray.runtime.graph.ray_graph import RayGraph
 from alray.runtime.options import Options
+from alray.runtime.planner.stage_devices import Layout
 from alray.runtime.runner import engines
 from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Assignment
@@ -153,8 +154,8 @@ class ProcessEngine(Engine):
     def graph(self, plan: Plan) -> Graph:
         return ProcessGraph(self._server, self._nodes, self._gpus, self._kept)
 
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        return stages, replicas
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
+        return layouts[0]
 
 
 @contextmanager

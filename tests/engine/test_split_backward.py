@@ -21,6 +21,7 @@ pipeline: {stages: 2, virtual_stages: 2, micro_batches: 4, costs: [COSTS]}
 run: {steps: 2}
 """
 COST = "{forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}"
+LINEAR = "{block: linear, width: 7, repeat: 6}"
 LISTED = """0F0,0F1,3F0,3I0,0F2,3F1,3B1,0B0,3W0,0F3,3F2,3B2,0B1,3F3,3I3,0B2,0B3,3W3
 1F0,2F0,1F1,2F1,1F2,2F2,2B0,1I0,1W0,2I1,2W1,1B1,1F3,2F3,2I2,1B2,2W2,2I3,1I3,1W3,2W3
 """
@@ -40,8 +41,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return workshop
 
 
-def trained(workshop: Workshop, schedule: str, *overrides: str) -> str:
-    run = workshop.run(f"pipeline.schedule={schedule}", *overrides, name=schedule.replace(".", "_"))
+def trained(workshop: Workshop, schedule: str, *overrides: str, name: str | None = None) -> str:
+    run = workshop.run(f"pipeline.schedule={schedule}", *overrides, name=name or schedule.replace(".", "_"))
     assert run.error is None, run.error
     assert run.summary.weights_sha256 is not None
     return run.summary.weights_sha256
@@ -56,3 +57,12 @@ def unsplit(workshop: Workshop) -> str:
 @pytest.mark.parametrize("schedule", ["zero_bubble", "zb_v", "dualpipe_v", "mine.csv"])
 def test_blocks_that_take_part_in_the_backward_pass(workshop: Workshop, unsplit: str, schedule: str) -> None:
     assert trained(workshop, schedule) == unsplit
+
+
+@pytest.mark.parametrize("schedule", ["zero_bubble", "dualpipe_v"])
+def test_compressed_messages(workshop: Workshop, schedule: str) -> None:
+    """Between components of one virtual stage, too, where an operation of autograd rounds them."""
+    messages = "pipeline.messages={compression: {kind: int8, rounding: random}}"
+    keys = (messages, f"model.components=[{LINEAR}]", f"pipeline.costs=[{', '.join([COST] * 6)}]")
+    whole = trained(workshop, "1f1b", "pipeline.virtual_stages=1", *keys, name=f"whole_{schedule}")
+    assert trained(workshop, schedule, *keys, name=f"compressed_{schedule}") == whole

@@ -185,6 +185,17 @@ class NormalisingByData(Block):
         return torch.tanh(self.l(s))
 
 
+class Limited(Block):
+    """An embedding whose vectors have a largest norm: torch shortens them as they are used."""
+
+    def __init__(self, input, width):
+        super().__init__(input, width)
+        self.e = nn.Embedding(2, width, max_norm=0.5)
+
+    def forward(self, s, mask=None):
+        return torch.tanh(self.l(s)) + self.e((s[:, 0] > 0).long())
+
+
 class Codebook(Block):
     """A parameter that does not learn by gradients."""
 

@@ -149,6 +149,24 @@ class ByFunction(Block):
         return result
 
 
+class Scaled(torch.autograd.Function):
+    """Keeps a name of its own, where torch has the name of the operation."""
+
+    @staticmethod
+    def forward(ctx: Any, s: torch.Tensor, name: str) -> torch.Tensor:
+        ctx.name = name
+        return s * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        return gradient * 2, None
+
+
+class Named(Block):
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.tanh(self.second(Scaled.apply(self.first(s), "mine")))
+
+
 class InPlace(Block):
     """What layers give is changed in place."""
 
@@ -275,5 +293,5 @@ class Looked(Block):
 
 BLOCKS = [
     *(Checkpointed, Nested, Moved, Masked, Clamped, Energy, Stepped, Equilibrium, ByFunction, InPlace, Hooked),
-    *(Unreached, Tied, Lowered, Mapped, Normed, Frozen, Turned, Asked, Looked),
+    *(Unreached, Tied, Lowered, Mapped, Normed, Frozen, Turned, Asked, Looked, Named),
 ]

@@ -66,9 +66,9 @@ def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any
 
     monkeypatch.setattr("alray.runtime.cluster.placement.Placement.of_trial", placement)
     engine = TrialEngine(load_small("pipeline.stages=2").spec, print, Path("studies/mine"))
-    assert engine.room(2, 1) == (2, 1)
+    assert engine.room([(2, 1), (1, 1)]) == (2, 1)
     whole = False  # a node was lost
-    assert engine.room(2, 1) == (0, 0)
+    assert engine.room([(2, 1), (1, 1)]) is None
     assert given == [2, 2]
 
 

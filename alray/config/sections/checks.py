@@ -17,6 +17,7 @@ from alray.config.sections.task import DEFAULT as DEFAULT_TASK
 from alray.core.counting import counted
 from alray.planning.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
 from alray.planning.schedules.partition_rules import partition_faults, stage_faults
+from alray.planning.schedules.placement import round_robin
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
 Check = Callable[[Spec], Iterator[Finding]]
@@ -76,6 +77,12 @@ def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
         )
     elif spec.schedule_suits and (fault := SCHEDULES[spec.schedule].virtual_stages_fault(each)) is not None:
         yield ("pipeline", "partition"), f"cyclic placement: {fault[0]}", "choose a schedule with virtual stages"
+    elif spec.schedule_suits and SCHEDULES[spec.schedule].place is not round_robin:
+        yield (
+            ("pipeline", "partition"),
+            f"cyclic placement lays components in turns, and `{spec.schedule_name}` lays them in the shape of a V",
+            "set it to uniform, or choose a schedule that lays them in turns",
+        )
 
 
 def schedule_suits_method(spec: Spec) -> Iterator[Finding]:

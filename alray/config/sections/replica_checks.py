@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alray.config.sections.checks import Check
+from alray.config.sections.checks import Check, micro_batches_suit_schedule
 from alray.config.sections.compression import COMPRESSIONS
 from alray.config.sections.kind import Finding
 from alray.config.sections.own_code import OwnCode
@@ -248,6 +248,29 @@ def disturbed_replicas_exist(spec: Spec) -> Iterator[Finding]:
                 f"they are counted from 0: name at most {count - 1}",
             )
             return
+
+
+def layout_faults(spec: Spec, stages: int, replicas: int) -> Iterator[Finding]:
+    """Why a run cannot go on with another number of stages or replicas, by the rules for those that it began with.
+
+    Args:
+        spec: of the run, with a number for `auto` micro-batches. How it cuts mini-batches stays as it is.
+    """
+    pipeline = {
+        "stages": stages,
+        "schedule": spec.schedule,
+        "virtual_stages": spec.virtual_stages,
+        "micro_batches": spec.micro_batches,
+        "partition": "auto",
+    }
+    changed = spec.model_copy(
+        update={
+            "pipeline": spec.pipeline.model_copy(update=pipeline),
+            "replicas": spec.replicas.model_copy(update={"count": replicas, "shares": None}),
+        }
+    )
+    for check in (unequal_shares_suit_the_rest, micro_batches_divide_each_share, micro_batches_suit_schedule):
+        yield from check(changed)
 
 
 def _equal_shares(spec: Spec) -> bool:

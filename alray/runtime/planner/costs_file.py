@@ -106,24 +106,32 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
             hint=_HINT,
         )
     costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
-    if costs.chain:
-        return costs
-    for fault in _differences(costs, network):
+    for fault in () if costs.chain else _differences(costs, network):
         raise PlanError(
             f"`{file.name}` is of another {fault}", key="pipeline.costs", hint="measure this spec with `alray probe`"
         )
+    if network.batch_size != costs.batch_size:
+        origin = f"{costs.origin}, with {costs.batch_size} samples, and taken in proportion"
+        costs = replace(costs, origin=origin)
+    return in_proportion(costs, network)
+
+
+def in_proportion(costs: Costs, network: Costs) -> Costs:
+    """The costs of the same network for mini-batches of another size. Those of a chain stay, whose mini-batches are as
+    large as it says.
+
+    Args:
+        network: its counted costs, with the samples of such a mini-batch.
+    """
+    if costs.chain:
+        return replace(costs, batch_size=network.batch_size)
     share = network.batch_size / costs.batch_size
-    components = tuple(
-        replace(own, **_times(read, share)) for read, own in zip(costs.components, network.components, strict=True)
-    )
-    origin = costs.origin
-    if share != 1:
-        origin += f", with {costs.batch_size} samples, and taken in proportion"
     return replace(
         costs,
-        components=components,
+        components=tuple(
+            replace(own, **_times(read, share)) for read, own in zip(costs.components, network.components, strict=True)
+        ),
         data_s=share * costs.data_s,
-        origin=origin,
         batch_size=network.batch_size,
         batch_bytes=network.batch_bytes,
         copy_bytes=network.copy_bytes,

@@ -13,6 +13,7 @@ from statistics import median
 import torch
 
 from alray.config.sections.own_code import OBJECT, OwnCode
+from alray.config.sections.replica_checks import layout_faults
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
@@ -41,11 +42,11 @@ from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
-from alray.runtime.planner.costs_file import on_their_devices, probed, read_costs
+from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
 from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
-from alray.runtime.planner.stage_devices import FindsDevices, stage_links, stage_speeds, with_their_resources
+from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, stage_speeds, with_their_resources
 from alray.runtime.planner.updates import require_an_update, rest_note
 from alray.runtime.probe.device_speed import SpeedTest, train_seconds
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
@@ -254,8 +255,11 @@ class Planner:
         replicas gets new shares and rounds the gradients' sums differently.
 
         Args:
+            costs: as `costs` gives them; those of other shares are taken in proportion.
             to_measure: the devices are still to be found: the memory here is not that of theirs.
         """
+        if (samples := max(self._shares(replicas))) != costs.batch_size:
+            costs = in_proportion(costs, self._estimate(samples))
         return self._plan(costs, stages, replicas, found=found, to_measure=to_measure)
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
@@ -267,12 +271,20 @@ class Planner:
         return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
-        """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if all are."""
-        stages, replicas = engine.room(before.stages, before.replicas)
-        if stages == 0:
+        """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if the others
+        have no room for any number of them that the spec can run with."""
+        fewer = self._fewer(before)
+        possible = [each for each in fewer if next(layout_faults(self.workload.spec, *each), None) is None]
+        room = engine.room([(before.stages, before.replicas), *possible])
+        if room is None:
             raise NodesLost(
-                "no node is left that can hold a stage", hint="bring nodes back, then `alray resume` the run"
+                "no node is left that can hold a stage"
+                if possible == fewer
+                else "the nodes that are left have no room for a number of stages and replicas that "
+                f"`{self.workload.spec.schedule_name}` can run with",
+                hint="bring nodes back, then `alray resume` the run",
             )
+        stages, replicas = room
         going_on, plan = replace(self, begun=before.partition), before
         if (stages, replicas) != (before.stages, before.replicas):
             plan = going_on.plan_for(costs, stages, replicas, to_measure=engine.measures_devices())
@@ -292,6 +304,14 @@ class Planner:
                     "stage ends"
                 )
         return plan
+
+    def _fewer(self, before: Plan) -> list[Layout]:
+        """Numbers of stages and replicas that need less room than those of a plan, the largest first. Replicas are
+        given up before stages, because a network may need all its stages."""
+        fewer = [(before.stages, count) for count in range(before.replicas - 1, 0, -1)]
+        if isinstance(self.workload.spec.resources.per_stage, dict):
+            fewer += [(count, 1) for count in range(before.stages - 1, 0, -1)]
+        return fewer
 
     def surroundings(self, *, one_process: bool) -> Surroundings:
         """The load of this machine while a component computes, so that the probe can imitate it."""
@@ -335,10 +355,14 @@ class Planner:
             times.append(time.perf_counter() - started)
         return 0.0 if self.workload.spec.data.workers else median(times)
 
-    def _estimate(self) -> Costs:
+    def _estimate(self, samples: int | None = None) -> Costs:
+        """
+        Args:
+            samples: of a mini-batch on one replica; None: those of the spec.
+        """
         return estimate_costs(
             self.workload.network,
-            batch_size=max(self._shares(self.workload.spec.replicas.count)),
+            batch_size=samples or max(self._shares(self.workload.spec.replicas.count)),
             device=self.workload.device,
             threads=self.workload.spec.resources.threads,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from alray.config.sections.spec import Spec
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from alray.planning.prediction.plan import Plan
     from alray.runtime.probe.device_speed import SpeedTest
 
+Layout = tuple[int, int]
+"""Stages and replicas."""
 ALIKE = 0.1
 """Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
 
@@ -84,8 +86,9 @@ class FindsDevices(Protocol):
             note: is called with a line about each device that could not be measured.
         """
 
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        """The largest (stages, replicas), up to those given, that the nodes alive now could hold if they were empty.
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
+        """The first of these that the nodes alive now could hold if they were empty; None if they hold none.
 
-        Replicas are given up before stages, because a network may need all its stages. (0, 0) if nothing fits.
+        Args:
+            layouts: the one until now, then those that the run may go on with.
         """

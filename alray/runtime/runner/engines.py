@@ -6,7 +6,7 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,7 +31,7 @@ from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import is_lost
 from alray.runtime.options import Options, require_launched_once
-from alray.runtime.planner.stage_devices import FindsDevices, rounded_speeds
+from alray.runtime.planner.stage_devices import FindsDevices, Layout, rounded_speeds
 
 if TYPE_CHECKING:
     from alray.runtime.cluster.placement import Placement
@@ -84,7 +84,7 @@ class Engine(FindsDevices, ABC):
         return None
 
     @abstractmethod
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
         """See `FindsDevices`."""
 
 
@@ -98,8 +98,8 @@ class InlineEngine(Engine):
 
         return InlineGraph()
 
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        return stages, replicas
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
+        return layouts[0]
 
 
 _STARTING_S = 120.0
@@ -191,6 +191,11 @@ class ClusterEngine(Engine):
         self._cluster.close()
         self._connected = self._thread.submit(self._connect)
         self._connected.result()
+
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
+        self._connect_again()
+        spec = self._spec
+        return next((each for each in layouts if has_room(stage_bundles(spec, *each), spec.resources.labels)), None)
 
     def _begin_on_cluster(self) -> None:
         """Called in the background as soon as a cluster that alray starts is up."""
@@ -352,16 +357,10 @@ class RayEngine(ClusterEngine):
     def _free_devices(self) -> None:
         """Called before the devices of the placement are measured: nothing else may compute there."""
 
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        self._connect_again()
-        spec = self._spec
-        fewer = [(stages, count) for count in range(replicas, 0, -1)]
-        none = (0, 0)
-        if isinstance(spec.resources.per_stage, dict):
-            fewer += [(count, 1) for count in range(stages - 1, 0, -1)]
-        else:  # each stage requests separate resources, so fewer stages would be another request: wait for all of them
-            none = (stages, replicas)
-        return next((each for each in fewer if has_room(stage_bundles(spec, *each), spec.resources.labels)), none)
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
+        # Each stage of a list requests separate resources: fewer stages would be another request. So wait for all.
+        otherwise = None if isinstance(self._spec.resources.per_stage, dict) else layouts[0]
+        return super().room(layouts) or otherwise
 
 
 class TrialEngine(RayEngine):
@@ -396,14 +395,15 @@ class TrialEngine(RayEngine):
     def _free_devices(self) -> None:
         self._idle.end()
 
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
         """The group stays as it is, and asks for the same room again if a node is lost."""
+        stages, replicas = layouts[0]
         whole = self._placement(stage_bundles(self._spec, stages, replicas), stages).is_whole
-        return (stages, replicas) if whole else (0, 0)
+        return layouts[0] if whole else None
 
 
 class TrainEngine(ClusterEngine):
-    """Runs the replicas of one stage as Ray Train's workers on a connected cluster. DDP wants equal shares."""
+    """Runs the replicas of one stage as Ray Train's workers on a connected cluster."""
 
     name = "ray_train"
 
@@ -416,15 +416,6 @@ class TrainEngine(ClusterEngine):
             run_token=self.run_token,
             labels=self._spec.resources.labels,
         )
-
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        self._connect_again()
-        spec = self._spec
-        for count in range(replicas, 0, -1):
-            bundles = stage_bundles(spec, stages, count)
-            if spec.data.batch_size % count == 0 and has_room(bundles, spec.resources.labels):
-                return stages, count
-        return 0, 0
 
 
 def stage_bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:

@@ -505,7 +505,7 @@ def _changes_of_pipeline(before: Spec, after: Spec, was: _Ends, now: _Ends) -> l
         changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
     own, others = SCHEDULES[before.schedule], SCHEDULES[after.schedule]
     change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
-    if own is not others and not (own.in_order and others.in_order):
+    if _lists(before) != _lists(after) and not (own.in_order and others.in_order):
         changes.append(f"{change} (micro-batches, or the sums of their gradients, have another order)")
     if own.gradient_delay != others.gradient_delay:
         changes.append(f"{change} (the gradients of one of them are an update late)")
@@ -522,6 +522,8 @@ def _how_to_keep(before: Spec, after: Spec, was: _Ends) -> str:
     """What a user can do so that `_changes_of_pipeline` finds none, in words for a hint."""
     pipeline, stages = before.pipeline, len(was.held)
     if not (pipeline.rounds_where_stages_end or after.pipeline.messages != pipeline.messages):
+        if not SCHEDULES[before.schedule].in_order:
+            return f"leave schedule and stages as they were (only `{before.schedule_name}` has its order)"
         return f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
     kept = "leave stages, partition, schedule, micro-batches and messages as they were"
     of_checkpoint = not isinstance(pipeline.partition, str) and pipeline.partition != was.partition
@@ -544,6 +546,11 @@ def _overrides_that_keep(before: Spec, after: Spec) -> str:
     if not SCHEDULES[before.schedule].is_pipeline and _has_text(after):
         return f"{_SCHEDULE}=single pipeline.stages=1"
     return f"{_SCHEDULE}=naive {_MICRO_BATCHES}=null"
+
+
+def _lists(spec: Spec) -> str:
+    """What the schedule of a spec is: of a file what it lists, whatever its name."""
+    return spec.schedule.partition("\n")[2] or spec.schedule
 
 
 def _has_text(spec: Spec) -> bool:

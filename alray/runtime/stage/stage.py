@@ -132,7 +132,7 @@ class Stage:
                         losses |= finite_values(work.backward(under_way[key]), step, samples)
                 case "I":
                     with clock.measure("B", text, step):
-                        losses |= finite_values(work.input_gradient(under_way[key]), step)
+                        losses |= finite_values(work.input_gradient(under_way[key]), step, samples)
                 case "G":
                     with clock.measure("B", text, step):
                         work.weight_gradients(under_way[key])
@@ -161,6 +161,8 @@ class Stage:
         count = self._micro_batches or 1
         if count == 1:
             return [incoming]
+        for name, value in incoming.items():  # parts of other sizes would count as much as the others
+            assert len(value) % count == 0, f"{count} micro-batches do not divide {len(value)} samples of `{name}`"
         parts = {name: value.chunk(count) for name, value in incoming.items()}
         return [{name: values[number] for name, values in parts.items()} for number in range(count)]
 

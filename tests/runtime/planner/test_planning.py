@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device import devices
 from alray.runtime.planner.planning import Planner
-from alray.runtime.planner.stage_devices import stage_links
+from alray.runtime.planner.stage_devices import Layout, stage_links
 
 COST = "{forward_s: 1.0e-3, backward_s: 2.0e-3, update_s: 1.0e-3}"
 SIX = f"""\
@@ -44,8 +45,8 @@ class Engine:
     def find_devices(self, *asked: Any) -> StageDevices | None:
         return self.devices
 
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        return min(stages, self.stages), min(replicas, self.replicas)
+    def room(self, layouts: Sequence[Layout]) -> Layout | None:
+        return next((each for each in layouts if each[0] <= self.stages and each[1] <= self.replicas), None)
 
 
 @pytest.fixture
@@ -163,10 +164,71 @@ def test_fewer_replicas_share_the_mini_batch(planned: Callable[..., Any], synchr
     assert len(mean) == (synchronise != "every_step")
 
 
+def test_larger_shares_take_longer_and_more_memory(planned: Callable[..., Any]) -> None:
+    """The costs were measured with those of all replicas."""
+    planner, costs, plan = planned("pipeline.stages=1", "replicas.count=4")
+    fewer = planner.replanned(plan, costs, Engine(replicas=1), print)
+    _, _, of_one = planned("pipeline.stages=1", "replicas.count=1")
+    assert fewer.stage_plans[0].memory == of_one.stage_plans[0].memory
+    computed = sum(4 * (each.forward_s + each.backward_s) for each in costs.components)
+    assert fewer.predicted_step_time_s > computed > plan.predicted_step_time_s
+
+
 def test_without_a_node_there_is_no_plan(planned: Callable[..., Any]) -> None:
     planner, costs, plan = planned()
     with pytest.raises(NodesLost, match="no node is left that can hold a stage"):
         planner.replanned(plan, costs, Engine(stages=0), print)
+
+
+BACKPROPAGATION = "method={kind: backpropagation}"
+LISTED = """\
+0F0,0F1,0F2,0B0,0B1,0B2
+1F0,1B0,1F1,1B1,1F2,1B2
+"""
+
+
+@pytest.mark.parametrize(
+    ("samples", "micro_batches", "replicas"),
+    [(32, 4, 2), (24, 6, 2), (24, 2, 3)],  # three replicas: 11, 11 and 10 samples; 8 of each, in 6 parts; 8, in 2
+)
+def test_replicas_of_a_pipeline_keep_shares_that_micro_batches_divide(
+    planned: Callable[..., Any], samples: int, micro_batches: int, replicas: int
+) -> None:
+    pipeline = f"pipeline={{stages: 2, schedule: 1f1b, micro_batches: {micro_batches}}}"
+    planner, costs, plan = planned(BACKPROPAGATION, pipeline, "replicas.count=4", f"data.batch_size={samples}")
+    notes: list[str] = []
+    fewer = planner.replanned(plan, costs, Engine(replicas=3), notes.append)
+    assert fewer.shares == (samples // replicas,) * replicas
+    assert notes[0].startswith(f"there is room for {replicas} of 4 replicas")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "micro_batches", "room", "goes_on_with"),
+    [
+        ("interleaved_1f1b", 4, 10, 3, 2),  # 3 rounds of 3 stages do not share 10 micro-batches
+        ("zero_bubble", 4, 5, 2, 1),
+        ("zero_bubble", 4, 5, 3, 3),
+    ],
+)
+def test_a_number_of_stages_that_the_schedule_cannot_have_is_passed_over(
+    planned: Callable[..., Any], schedule: str, stages: int, micro_batches: int, room: int, goes_on_with: int
+) -> None:
+    planner, costs, plan = planned(
+        BACKPROPAGATION,
+        f"pipeline={{stages: {stages}, schedule: {schedule}, micro_batches: {micro_batches}}}",
+        "model.components=[{block: linear, width: 3, repeat: 8}]",
+        "data.batch_size=40",
+    )
+    assert planner.replanned(plan, costs, Engine(stages=room), print).stages == goes_on_with
+
+
+def test_a_listed_schedule_waits_for_its_nodes(planned: Callable[..., Any], tmp_path: Path) -> None:
+    """It is for one number of stages. What is wrong is the cluster, and no key of the spec."""
+    (tmp_path / "mine.csv").write_text(LISTED, encoding="utf-8")
+    planner, costs, plan = planned(BACKPROPAGATION, f"pipeline={{schedule: {tmp_path}/mine.csv}}", "data.batch_size=6")
+    with pytest.raises(NodesLost, match=r"stages and replicas that `mine\.csv` can run with") as raised:
+        planner.replanned(plan, costs, Engine(stages=1), print)
+    assert "bring nodes back" in str(raised.value.problems[0].hint)
 
 
 def test_links_of_the_spec_hold_on_one_machine_alone(load_small: Callable[..., Any]) -> None:

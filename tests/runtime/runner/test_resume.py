@@ -111,6 +111,19 @@ def test_the_mend_of_a_refusal_is_one(tmp_path) -> None:
         assert resumed(run_dir, *hint, f"pipeline.stages={stages}").micro_batches == 4
 
 
+def test_an_order_of_a_file_is_kept_by_what_the_file_lists(tmp_path) -> None:
+    """No schedule with a name has it. The name of the file is nothing to it."""
+    for name in ("mine.csv", "other.csv"):
+        (tmp_path / name).write_text("0F1,0F0,0B0,0B1\n1F1,1B1,1F0,1B0\n")
+    run_dir = started(tmp_path, f"pipeline.schedule={tmp_path / 'mine.csv'}")
+    assert resumed(run_dir, f"pipeline.schedule={tmp_path / 'other.csv'}").schedule_name == "other.csv"
+    with pytest.raises(SpecError, match="another order") as caught:
+        resumed(run_dir, "pipeline.schedule=gpipe", "pipeline.micro_batches=2")
+    hint = caught.value.problems[0].hint
+    assert hint.startswith("leave schedule and stages as they were (only `mine.csv`")
+    assert "pipeline.schedule=" not in hint
+
+
 def test_text_is_padded_in_pipelines_alone(tmp_path) -> None:
     run_dir = started(tmp_path, text=TEXT)
     with pytest.raises(

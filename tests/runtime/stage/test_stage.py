@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,11 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from alray.core.errors import NonFiniteLoss
 from alray.runtime.stage.assemble import work_of
+from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.losses import all_finite, finite_values
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.stage import MiniBatch, Stage
 from alray.runtime.stage.work.backpropagation import BackpropagationWork
 from alray.runtime.stage.work.local_losses import LocalLosses
 
 from ...mini_batches import backward, forward
+from ...programs import parse_program
 
 BP = "method={kind: backpropagation}"
 
@@ -76,6 +81,32 @@ def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
     _, (scores,) = stage.infer_up({"s": batch(9)[0]}, 5, 0)
     with torch.no_grad():
         assert torch.equal(scores, model(batch(9)[0]))
+
+
+@pytest.mark.parametrize("backward", ["B", "I"])
+def test_a_loss_of_one_sample_is_said_to_be_one(backward):
+    """Whether the backward pass is whole, or the first part of a split one."""
+    losses = {1: {"contrastive": torch.tensor(math.nan)}}
+    work = SimpleNamespace(
+        runs=[slice(0, 1)],
+        begin=lambda: None,
+        replication=SimpleNamespace(own_samples=lambda samples: samples // 2),
+        forward=lambda part: None,
+        backward=lambda part: losses,
+        input_gradient=lambda part: losses,
+    )
+    stage = Stage(work, parse_program(f"0F0 0{backward}0 0U0")[0], micro_batches=1)
+    batch = MiniBatch(1, lr=0.01, label_lr=0.01, samples=2)
+    with pytest.raises(NonFiniteLoss, match="of one sample"):
+        next(stage.mini_batch(batch, Ports(), Clock(started_wall_s=0.0, start_step=0)))
+
+
+def test_micro_batches_of_other_sizes_are_refused(make_network):
+    """Each of them counts as the same part of the gradient."""
+    stage = Stage(work_of([make_network(BP).component(0, "cpu")]), micro_batches=4)
+    uneven = MiniBatch(1, lr=0.01, label_lr=0.01, samples=11, incoming={"s": torch.zeros(11, 2, 8, 8)})
+    with pytest.raises(AssertionError, match="4 micro-batches do not divide 11 samples"):
+        next(stage.mini_batch(uneven, Ports(), Clock(started_wall_s=0.0, start_step=0)))
 
 
 def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):

@@ -143,6 +143,7 @@ class BackpropagationWork(ChainWork):
             [each for component in chain for each in component.parameters() if each.requires_grad]
             for chain in self.chains
         ]
+        self._late = [_late(chain) for chain in self.chains]
         self._summed: set[int] = set()  # virtual stages whose parameters were summed up around a forward
         self._samples = 0  # of the mini-batch that a virtual stage completes
         self._starts_sums = False  # whether they begin as its components are complete
@@ -203,7 +204,9 @@ class BackpropagationWork(ChainWork):
             graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
         noting = self._splits[batch.own].noting(graph.later) if graph.later is not None else nullcontext()
-        with self._weights(batch, kept=True), noting:
+        late = self._late[batch.own]
+        unchanging = self._unchanging(batch.own, late, _changes_late) if late else nullcontext()
+        with self._weights(batch, kept=True), noting, unchanging:
             outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
@@ -225,20 +228,26 @@ class BackpropagationWork(ChainWork):
         Raises StageError if it changes a parameter: the second forward would do so again.
         """
         key = batch.own, batch.number
-        parameters = self._parameters_of(batch.own)
-        with self._weights(batch):
-            sums = None if batch.own in self._summed else [each.detach().double().sum() for each in parameters.values()]
-        versions = [each._version for each in parameters.values()]
-        self._buffers[key] = self._buffers_kept(batch)
+        with self._weights(batch), self._unchanging(batch.own, self._parameters_of(batch.own), _changes_again):
+            self._buffers[key] = self._buffers_kept(batch)
         del self._graphs[key]
-        for (index, name), parameter, version in zip(parameters, parameters.values(), versions, strict=True):
+
+    @contextmanager
+    def _unchanging(
+        self, own: int, parameters: Mapping[tuple[int, str], nn.Parameter], refused: Callable[[int, str], StageError]
+    ) -> Iterator[None]:
+        """Raise the StageError that `refused` makes if a forward within it changes one of these parameters."""
+        sums = None if own in self._summed else [each.detach().double().sum() for each in parameters.values()]
+        versions = [each._version for each in parameters.values()]
+        yield
+        for at, parameter, version in zip(parameters, parameters.values(), versions, strict=True):
             if parameter._version != version:
-                raise _changes(index, name)
+                raise refused(*at)
         if sums is not None:  # torch counts no write by `.data`, and reading all weights each time takes too long
-            self._summed.add(batch.own)
-            for (index, name), parameter, before in zip(parameters, parameters.values(), sums, strict=True):
+            self._summed.add(own)
+            for at, parameter, before in zip(parameters, parameters.values(), sums, strict=True):
                 if not torch.equal(parameter.detach().double().sum(), before) and not before.isnan():
-                    raise _changes(index, name)
+                    raise refused(*at)
 
     def recompute(self, batch: MicroBatch) -> None:
         """C: the second forward draws what the first one drew, because random numbers are drawn from the purpose. It
@@ -478,6 +487,17 @@ def _versions(component: Component) -> list[DelayedWeights]:
     return [each.delayed for each in component.optimizers().values() if each.delayed is not None]
 
 
+def _late(chain: Sequence[Component]) -> dict[tuple[int, str], nn.Parameter]:
+    """The parameters that have several versions, by the component's number and their name in a checkpoint."""
+    late = {each for component in chain for versions in _versions(component) for each in versions.parameters}
+    return {
+        (component.index, name_in_checkpoint(name)): value
+        for component in chain
+        for name, value in component.named_parameters()
+        if value in late
+    }
+
+
 def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str | int, ...]:
     """Return the key from which a micro-batch's random numbers are drawn, in addition to the seed and the component.
 
@@ -526,11 +546,20 @@ def _floating(tensors: Tensors) -> Tensors:
     return {name: value for name, value in tensors.items() if name != "labels" and value.is_floating_point()}
 
 
-def _changes(index: int, name: str) -> StageError:
+def _changes_again(index: int, name: str) -> StageError:
     return StageError(
         f"the forward of component {index} changes the parameter `{name}`, and is computed twice with "
         "activation_checkpointing",
         hint="leave pipeline.activation_checkpointing out, let only the optimizer change it, or make it a buffer",
+    )
+
+
+def _changes_late(index: int, name: str) -> StageError:
+    return StageError(
+        f"the forward of component {index} changes the parameter `{name}`, of which a schedule with late gradients has "
+        "two versions",
+        hint="choose another schedule, let only the optimizer change it (so leave out `max_norm` of an embedding), or "
+        "make it a buffer",
     )
 
 
