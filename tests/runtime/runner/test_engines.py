@@ -44,3 +44,20 @@ def test_which_devices_are_measured(
     monkeypatch.setattr(engines, "living_nodes", lambda labels: [labels] * nodes)
     monkeypatch.setattr(accelerator, "available", lambda device: None)
     assert RayEngine(load_small("pipeline.stages=2", *overrides).spec, print).measures_devices() == measures
+
+
+@pytest.mark.parametrize(
+    ("resources", "left", "room"),
+    [
+        ("{CPU: 1}", 8, (2, 3)),
+        ("{CPU: 1}", 3, (2, 1)),  # (2, 2) is not among those that the run may go on with
+        ("{CPU: 1}", 0, None),
+        ("[{CPU: 1}, {CPU: 1}]", 0, (2, 3)),  # it waits for the nodes of each stage
+    ],
+)
+def test_a_run_goes_on_with_the_first_layout_that_has_room(
+    load_small: Any, monkeypatch: pytest.MonkeyPatch, resources: str, left: int, room: tuple[int, int] | None
+) -> None:
+    monkeypatch.setattr(engines, "has_room", lambda bundles, labels: len(bundles) <= left)
+    engine = RayEngine(load_small("pipeline.stages=2", f"resources.per_stage={resources}").spec, print)
+    assert engine.room([(2, 3), (2, 1), (1, 1)]) == room
