@@ -95,6 +95,14 @@ def test_a_link_that_is_none_is_not_the_fault_of_each_way(alray: Callable[..., A
     assert said.code == 2 and "--link: " in said.errors and not Path("crossover.html").exists()
 
 
+def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., Any], spec: Path) -> None:
+    on = ("machines={nodes: 3xA100}", "--micro-batches", "2", "pipeline.micro_batch_norm=accept")
+    found = alray("crossover", spec, COUNTED, *on, "--json").json
+    assert [each["devices"] for each in found["fastest"]] == [1, 2, 3]
+    said = alray("crossover", spec, COUNTED, *on, "--devices", "2,8")
+    assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
+
+
 @pytest.mark.full
 def test_from_python(spec: Path) -> None:
     found = interface.crossover(

@@ -46,6 +46,8 @@ HOST = "host"
 LINKS = (HOST, "10 Gbit/s, 50 us", "1 Gbit/s, 200 us", "100 Mbit/s, 20 ms")
 """The links where neither links nor machines are given: one host, two local networks, and a line between offices."""
 MOST_DEVICES = 4096
+USUAL_DEVICES = (1, 2, 4, 8, 16)
+"""The numbers of devices where none are asked for; with machines those below what they have, and that."""
 _ALONE = {
     "pipeline.schedule": "auto",
     "pipeline.stages": 1,
@@ -64,6 +66,7 @@ class Asked:
     """What a crossover is asked to go over.
 
     Attributes:
+        devices: (): `USUAL_DEVICES`.
         links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
         memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a
             half, a quarter and an eighth of what one device needs.
@@ -97,7 +100,7 @@ class Asked:
         Raises RequestError where one of them cannot be read.
         """
         return cls(
-            _numbers(devices, "--devices"),
+            _numbers(devices, "--devices") if devices else (),
             _numbers(micro_batches, "--micro-batches"),
             tuple(dict.fromkeys(links)),
             parse_devices(memory, key="--memory") if memory else (),
@@ -201,11 +204,19 @@ class _Opener:
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:
-        """The numbers of devices that are no more than the machines have."""
+        """The numbers of devices. Raises RequestError where the machines do not have so many."""
+        asked = self.asked.devices
         if spec.machines is None:
-            return self.asked.devices
-        most = len(spec.machines.described().devices)
-        return tuple(number for number in self.asked.devices if number <= most) or (most,)
+            return asked or USUAL_DEVICES
+        machines = spec.machines.described()
+        most = len(machines.devices)
+        if asked and asked[-1] > most:
+            raise RequestError(
+                f"{asked[-1]} devices are asked for, and {machines} are {most}",
+                key="--devices",
+                hint="ask for fewer, or name more machines",
+            )
+        return asked or (*(number for number in USUAL_DEVICES if number < most), most)
 
     def links(self, spec: Spec) -> tuple[str, ...]:
         """Their names. Raises RequestError where one is no link."""
