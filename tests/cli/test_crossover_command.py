@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import alray as interface
+from alray.config.loading.inputs import load_own_spec
+from alray.core.errors import RequestError
+from alray.studies.known_ways import known_ways
 
 from .conftest import COUNTED
 
@@ -66,6 +71,32 @@ def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ende
     assert measured["way"]["stages"] == 2 and measured["step_s"] > 0
     other = alray("crossover", spec, COUNTED, *FEW, "model.components.0.channels=[3]", "--from", ended)
     assert other.code == 2 and "this trained another network" in other.errors
+
+
+def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path) -> None:
+    """A bound of 0 is one. A run without any says nothing of a target."""
+
+    def copy(name: str, key: str, value: object) -> Path:
+        folder = Path(shutil.copytree(ended, tmp_path / name))
+        text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
+        section, _, own = key.partition(".")
+        text[section][own] = value
+        (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
+        return folder
+
+    network = load_own_spec(ended).spec
+    reached = copy("reached", "run.stop_at", {"above": 0.0})
+    late = copy("late", "run.stop_at", {"above": 0.9})
+    found = known_ways([ended, reached], network)
+    assert [each.number for each in found.steps.values()] == [9] and len(found.measured) == 2
+    other = copy("other", "data.train_fraction", 0.5)
+    larger = copy("larger", "data.batch_size", 20)
+    assert len(known_ways([reached, larger], network).measured) == 2
+    balanced = copy("balanced", "task.metric", "balanced_accuracy")
+    for folder, said in ((late, "another target"), (other, "other data"), (balanced, "another task")):
+        with pytest.raises(RequestError, match=f"this trained with {said} than `.*reached`") as caught:
+            known_ways([reached, folder], network)
+        assert caught.value.problems[0].file == str(folder)
 
 
 @pytest.mark.few
