@@ -155,6 +155,26 @@ def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: 
     assert (nothing.code, nothing.out.splitlines()[-1].partition(":")[0]) == (1, "nothing fits")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--on", "2x1e400GB"), "--on: `1e400GB` is too large to count with"),
+        (("--on", "2xA100", "--link", "1e400GB/s"), "--link: `1e400GB/s` is too large"),
+        (("--devices", "2x999999999TB"), "--devices: `999999999TB` is too large"),
+        (("pipeline.links=[{bandwidth: 1e-320 GB/s}]",), "pipeline.links[0].bandwidth: `1e-320 GB/s` is too small"),
+        (
+            ("machines={nodes: 2xX, devices: {X: {memory: 1e400 GB, bandwidth: 1 GB/s, float32: 1 TFLOP/s}}}",),
+            "machines.devices.X.memory: `1e400 GB` is too large",
+        ),
+    ],
+)
+def test_sizes_beyond_counting_are_refused(
+    alray: Callable[..., Any], spec: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    answer = alray("fit", spec, COUNTED, *arguments)
+    assert answer.code == 2 and said in answer.errors
+
+
 def test_what_is_given_is_not_searched(alray: Callable[..., Any], spec: Path) -> None:
     given = ("pipeline.stages=2", "pipeline.schedule=gpipe", "pipeline.micro_batches=5")
     (row,) = alray("fit", spec, COUNTED, *BP, *given, "--devices", "4x1GB", "--json").json["rows"]

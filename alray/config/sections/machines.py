@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from alray.config.sections.choice import ByShape
-from alray.config.sections.section import PositiveInt, Section, refusal
+from alray.config.sections.section import PositiveInt, Section, quantity_of, refusal, refused
 from alray.core.errors import PlanError
 from alray.core.quantities import BITS_PER_S, BYTES, OPERATIONS_PER_S, SECONDS, pattern, value_of
 from alray.planning.prediction.machines import (
@@ -22,16 +22,11 @@ from alray.planning.prediction.machines import (
 )
 
 
-def _refused(error: PlanError) -> Any:
-    (problem,) = error.problems
-    return refusal(problem.message, problem.hint or "correct it")
-
-
 def _link(text: str) -> str:
     try:
         link_of(text)
     except PlanError as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     return text
 
 
@@ -43,7 +38,7 @@ class _Above0:
     example: str
 
     def __call__(self, text: str) -> str:
-        if not value_of(text, self.units):
+        if not quantity_of(text, self.units):
             raise refusal(f"expected a number above 0 with a unit, got `{text}`", f"write, for example, {self.example}")
         return text
 
@@ -146,7 +141,7 @@ class MachinesSection(Section):
         try:
             self.described()
         except PlanError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         return self
 
     def described(self) -> Machines:

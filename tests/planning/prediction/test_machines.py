@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +96,22 @@ def test_what_cannot_be_read_says_what_to_write(on: str, said: str) -> None:
 def test_links_that_are_none(link: str) -> None:
     with pytest.raises(PlanError, match="is not a link"):
         link_of(link)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "said"),
+    [
+        (link_of, "1e400GB/s", "`1e400GB/s` is too large to count with; write a number from 1.25e-10 to 1.25e+08 GB/s"),
+        (link_of, "1e-320GB/s", "`1e-320GB/s` is too small"),
+        (link_of, "1e-400GB/s", "`1e-400GB/s` is too small"),
+        (link_of, "25GB/s, 1e400s", "`1e400s` is too large"),
+        (device_of, "1e400GB", "`1e400GB` is too large"),
+        (device_of, "1e-9MB", "`1e-9MB` is too small to count with; write a number from 1e-06 to 1e+12 MB"),
+    ],
+)
+def test_numbers_that_nothing_can_be_counted_with(read: Callable[[str], object], text: str, said: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(said)):
+        read(text)
 
 
 def test_names_of_devices() -> None:
