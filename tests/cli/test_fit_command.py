@@ -160,6 +160,8 @@ def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: 
     [
         (("--on", "2x1e400GB"), "--on: `1e400GB` is too large to count with"),
         (("--on", "2xA100", "--link", "1e400GB/s"), "--link: `1e400GB/s` is too large"),
+        (("--devices", "99999x1GB"), "--devices: these are 99,999 devices; name 4,096 at most"),
+        (("machines={nodes: [{device: A100, count: 99999, devices: 99999}], link: 1 GB/s}",), "9,999,800,001 devices"),
         (("--devices", "2x999999999TB"), "--devices: `999999999TB` is too large"),
         (("pipeline.links=[{bandwidth: 1e-320 GB/s}]",), "pipeline.links[0].bandwidth: `1e-320 GB/s` is too small"),
         (

@@ -27,7 +27,7 @@ from alray.planning.prediction.crossover import (
     alone_bytes,
     map_crossover,
 )
-from alray.planning.prediction.machines import Device, link_of, machines_of
+from alray.planning.prediction.machines import MOST_DEVICES, Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
@@ -45,7 +45,6 @@ HOST = "host"
 """The name of no link: all devices are on one host."""
 LINKS = (HOST, "10 Gbit/s, 50 us", "1 Gbit/s, 200 us", "100 Mbit/s, 20 ms")
 """The links where neither links nor machines are given: one host, two local networks, and a line between offices."""
-MOST_DEVICES = 4096
 USUAL_DEVICES = (1, 2, 4, 8, 16)
 """The numbers of devices where none are asked for; with machines those below what they have, and that."""
 _ALONE = {

@@ -17,6 +17,7 @@ from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.fit import Fit, fit_of, with_best_cuts
+from alray.planning.prediction.machines import require_few
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
@@ -119,12 +120,14 @@ def parse_devices(text: str, key: str = "--devices") -> tuple[int, ...]:
                 key=key,
                 hint="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
             )
+        count = int(read[1] or 1)
         try:
             size = value_of(read[2] + read[3], BYTES)
+            require_few(len(found) + count)
         except PlanError as error:
             problem = error.problems[0]
             raise RequestError(problem.message, hint=problem.hint, key=key) from error
-        found += [int(size or 0)] * int(read[1] or 1)
+        found += [int(size or 0)] * count
     return tuple(found)
 
 

@@ -85,6 +85,8 @@ def test_processors_of_a_node_are_shared_by_its_stages() -> None:
         ("8xA10O", "known are P40, P100, .*A100"),
         ("2x8xA100", "no link is given"),
         ("4x24GB", "how fast the link"),
+        ("99999x99999xA100", "these are 9,999,800,001 devices; name 4,096 at most"),
+        ("4096xA100,1xA100", "these are 4,097 devices"),
     ],
 )
 def test_what_cannot_be_read_says_what_to_write(on: str, said: str) -> None:
