@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, WithJsonSchema, model_validator
 
 from alray.config.sections.choice import ByShape
 from alray.config.sections.section import PositiveInt, Section, quantity_of, refusal, refused
-from alray.core.errors import PlanError
+from alray.core.errors import PlanError, RequestError
 from alray.core.quantities import BITS_PER_S, BYTES, OPERATIONS_PER_S, SECONDS, pattern, value_of
 from alray.planning.prediction.machines import (
     EFFICIENCY,
@@ -144,6 +144,16 @@ class MachinesSection(Section):
             raise refused(error) from error
         return self
 
+    def require_used(self, key: str) -> None:
+        """Raise RequestError if no value of `link` or of `within` changes anything, about the option of that name."""
+        one, other = (self.model_copy(update={key: text}).described() for text in ("1 GB/s", "2 GB/s"))
+        if one == other:
+            raise RequestError(
+                "it changes nothing: the machines have other links that count before it",
+                key=f"--{key}",
+                hint="leave it out, or leave out `within` where there is one node, and the links of machines.nodes",
+            )
+
     def described(self) -> Machines:
         """The machines of this description."""
         own = {name: section.described(name) for name, section in self.devices.items()}
@@ -157,6 +167,14 @@ class MachinesSection(Section):
         return machines_of(
             groups, link=_of(self.link), within=_of(self.within), line=_of(self.line), efficiency=self.efficiency
         )
+
+
+def machines_section(value: Any) -> MachinesSection | None:
+    """The section that a spec says; None if it is no valid one, which whoever loads the spec tells with its place."""
+    try:
+        return MachinesSection.model_validate(value)
+    except ValidationError:
+        return None
 
 
 def _of(text: str | None) -> Any:

@@ -115,7 +115,7 @@ class Nodes:
 
     Attributes:
         within: between two devices of a node; None: as through the memory that they share.
-        card: the network card of each node.
+        card: the network card of each node; None: there is one node only.
         published: whether `within` is what is published of the device.
     """
 
@@ -326,7 +326,9 @@ def machines_of(
     for device, count, devices, own_link, own_within in nodes:
         card = own_link or link
         told = own_within or within or (card if alone else None)
-        group = Nodes(device, count, devices, told or _published_link(device), card, published=told is None)
+        group = Nodes(
+            device, count, devices, told or _published_link(device), None if alone else card, published=told is None
+        )
         if devices > 1 and device.accelerator and group.within is None:
             raise PlanError(
                 f"how fast the link between two {device.name} of a node is was not said, and is not published",

@@ -229,6 +229,8 @@ class _Opener:
             if text != HOST:
                 _link(text)
         if self.asked.links:
+            if spec.machines is not None:
+                spec.machines.require_used("link")
             return self.asked.links
         return LINKS if spec.machines is None else (spec.machines.link or "as published",)
 

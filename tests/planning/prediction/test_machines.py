@@ -39,6 +39,10 @@ def test_the_link_of_one_node_is_that_of_its_devices() -> None:
     assert {(link.up_s_per_byte, link.latency_s) for link in found.links[:2]} == {(8e-8, 0.02)} and found.nodes == ()
 
 
+def test_one_node_has_no_card() -> None:
+    assert machines("8xA100", link="1 GB/s", within="2 GB/s") == machines("8xA100", within="2 GB/s")
+
+
 def test_offices_have_a_line_and_the_smallest_replica_decides() -> None:
     office = (DEVICES["A100"], 1, 2, None, None)
     other = (DEVICES["V100"], 1, 2, None, None)
