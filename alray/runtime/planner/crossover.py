@@ -249,8 +249,8 @@ class _Opened:
         self._require = cache(self._require_spec)
 
     def memory_limit(self, devices: int) -> int | None:
-        """Bytes that a stage may hold: what the spec gives it, or what the smallest of the first devices of the
-        machines has; None if nothing is known of one."""
+        """Bytes that a stage may hold: what the spec gives it, and no more than the smallest of the first devices of
+        the machines has; None if nothing is known of one."""
         resources = self._spec.resources
         if self._spec.machines is None:
             asked = resources.memory_bytes or resources.bundles(1)[0].get("memory")  # alike for all stages
