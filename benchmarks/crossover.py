@@ -11,6 +11,7 @@ takes.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from alray.api.crossover import crossover_report
+from alray.planning.prediction.basis import HOW_SURE, PREDICTED
 from alray.report.crossover import factors_table, findings, measured_table, winners_table
 from alray.report.crossover_page import CrossoverReport
 from alray.report.figure import Exhibit
@@ -131,9 +133,11 @@ def words() -> str:
 
 
 def with_words(text: str) -> str:
-    """The page with the words and the tables of today."""
-    first = f"## {next(iter(FAMILIES.values()))}\n"
-    return f"{words()}\n\n{text[text.index(first) :]}"
+    """The page with the words and the tables of today. The maps are those of the runs, and say how sure predictions are
+    today."""
+    maps = text[text.index(f"## {next(iter(FAMILIES.values()))}\n") :]
+    said = re.escape(HOW_SURE).replace(re.escape("{:.2f}"), r"[\d.]+")
+    return f"{words()}\n\n{re.sub(said, HOW_SURE.format(*PREDICTED), maps)}"
 
 
 INTRODUCTION = """\

@@ -55,13 +55,22 @@ _FORMS = {
     **dict.fromkeys(("progress", "probe", "best", "allow_code", "allow_change"), _FLAG),
     "inline": _Form((bool, NoneType), "True or False"),
 }
-"""By the name of the argument, which is the same in all functions."""
+"""By the name of the argument, in all functions but those of `_OWN_FORMS`."""
+_NUMBERS = _Form((str, Sequence), "numbers such as '1,2,4', or a list of them", (Integral,))
+_OWN_FORMS = {
+    "crossover": {
+        "link": _Form((str, Sequence), "a text such as '10 Gbit/s, 50 us', or a list of them", (str,)),
+        **dict.fromkeys(("devices", "micro_batches", "batch_sizes"), _NUMBERS),
+    }
+}
+"""By the names of the function and of the argument, where it means something else there."""
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which raises RequestError for an argument of another type than it takes, and tells errors as
     commands tell them, with `overrides` in place of the command line."""
     signature = inspect.signature(function)
+    forms = _FORMS | _OWN_FORMS.get(function.__name__, {})
     further = [each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD]
 
     @wraps(function)
@@ -69,8 +78,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         _require_not_moved(function.__name__, kwargs, signature.parameters)
         given = signature.bind(*args, **kwargs).arguments
         for name, value in (given | given.get("".join(further), {})).items():
-            if name in _FORMS:
-                require_form(name, value, _FORMS[name])
+            if name in forms:
+                require_form(name, value, forms[name])
         with api_errors():
             return function(*args, **kwargs)
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Numbers = str | Sequence[int]
 """Whole numbers, as the command line takes them ("1,2,4") or as a list."""
-DEVICES = "1,2,4,8,16"
 MICRO_BATCHES = "4,8,16,32"
 
 
@@ -40,7 +39,7 @@ def crossover(
     model: Any = None,
     data: Any = None,
     methods: str | Sequence[str] = (),
-    devices: Numbers = DEVICES,
+    devices: Numbers = (),
     micro_batches: Numbers = MICRO_BATCHES,
     link: str | Sequence[str] = (),
     memory: str = "",
@@ -59,7 +58,8 @@ def crossover(
     Args:
         spec, overrides, model, data, allow_code, progress: as for `alray.run`.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
-        devices, micro_batches: their numbers.
+        devices: their numbers; (): 1, 2, 4, 8 and 16, with machines as many of these as they have, and all of theirs.
+        micro_batches: their numbers.
         link: between any two devices, or with machines the card of each node, such as "10 Gbit/s, 50 us"; without
             machines also "host"; or several of them.
         memory: of each device, such as "16GB,80GB".

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -14,6 +14,7 @@ from alray.api.calls import Overrides, watched
 from alray.api.objects import taken
 from alray.config.loading.load import SpecSource, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
+from alray.config.sections.machines import machines_section
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.machines import CPU, Device, device_of, link_of, parse_nodes
@@ -37,7 +38,8 @@ def with_machines(
 ) -> list[str]:
     """Overrides together with those that these options of a plan stand for.
 
-    The links of a spec are those of its own nodes. Raises RequestError where an option cannot be read.
+    The links of a spec are those of its own nodes. Raises RequestError where an option cannot be read, or changes
+    nothing.
     """
     links = {key: text for key, text in {"link": link, "within": within}.items() if text is not None}
     for key, text in links.items():
@@ -57,15 +59,29 @@ def with_machines(
                 hint="say how fast the network card of a node is, such as 25GB/s, or 100Mbit/s, 20ms",
             )
     texts = [*overrides, *(override_text(f"machines.{key}", text) for key, text in machines.items())]
+    _require_used(spec, texts, links)
     return texts if costs is None else [*texts, override_text("pipeline.costs", str(Path(costs).absolute()))]
+
+
+def _require_used(spec: SpecSource, overrides: Sequence[str], links: Collection[str]) -> None:
+    """Raise RequestError for the first of these links that changes nothing."""
+    machines = machines_section(_machines(spec, overrides)) if links else None
+    if machines is not None:
+        for key in links:
+            machines.require_used(key)
+
+
+def _machines(spec: SpecSource, overrides: Sequence[str]) -> Any:
+    """The section `machines` as it is written."""
+    read = read_spec(spec)
+    value = copy.deepcopy(read.value)
+    apply_overrides(value, overrides, read.locations)
+    return value.get("machines")
 
 
 def _described(spec: SpecSource, overrides: Sequence[str]) -> dict[str, Device]:
     """The names of the devices that a spec describes, each with some device."""
-    read = read_spec(spec)
-    value = copy.deepcopy(read.value)
-    apply_overrides(value, overrides, read.locations)
-    machines = value.get("machines")
+    machines = _machines(spec, overrides)
     devices = machines.get("devices") if isinstance(machines, Mapping) else None
     return dict.fromkeys(map(str, devices), device_of(CPU)) if isinstance(devices, Mapping) else {}
 

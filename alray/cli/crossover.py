@@ -30,7 +30,15 @@ def crossover(
             show_default=False,
         ),
     ] = "",
-    devices: Annotated[str, typer.Option(metavar="N,N...", help="Numbers of devices.")] = "1,2,4,8,16",
+    devices: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N...",
+            help="Numbers of devices.  [default: 1,2,4,8,16; with machines those of them that they have, and all of "
+            "theirs]",
+            show_default=False,
+        ),
+    ] = "",
     micro_batches: Annotated[
         str, typer.Option(metavar="N,N...", help="Numbers of micro-batches, for the schedules that have them.")
     ] = "4,8,16,32",

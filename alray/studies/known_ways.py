@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from alray.config.loading.inputs import load_own_spec
+from alray.config.sections.run import StopAt
 from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
@@ -16,12 +18,17 @@ from alray.studies.folder import TRIALS, StudyFolder
 from alray.studies.outcome import first_reached
 from alray.studies.table import PointRow, rows_of
 
+_NOT_THE_SAMPLES = ("batch_size", "last_batch", "workers")
+"""Keys of `data` that may differ: a crossover goes over sizes of the mini-batch."""
+
 
 def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
     """What these run folders and study folders tell of this network.
 
-    Raises CheckpointError if one is neither, and RequestError if one has only other networks.
+    Raises CheckpointError if one is neither, and RequestError if one has only other networks, or other data, another
+    task or another target than the ones before: mini-batches to different targets are no factor of a method.
     """
+    trained: list[tuple[str, Spec]] = []
     measured: list[MeasuredStep] = []
     steps: dict[tuple[str, str | None, int | None], Steps] = {}
     for named in folders:
@@ -34,15 +41,53 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
             if own and not of_network:
                 raise _of_another(named)
             for row, spec in of_network:
+                trained.append((str(named), spec))
                 _keep(steps, spec, _steps_of_point(row, study.begun.study))
         else:
             spec = load_own_spec(folder).spec
             if spec.model != network.model:
                 raise _of_another(named)
+            trained.append((str(named), spec))
             measured += _measured(folder, spec)
             if (reached := _reached(folder, spec)) is not None:
                 _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))
+    _require_one_target(trained)
     return Known(tuple(measured), steps)
+
+
+def _require_one_target(trained: Sequence[tuple[str, Spec]]) -> None:
+    """Raise RequestError for the first of these folders and specs with another target than one before."""
+    for what, of in (("other data", _data), ("another task", _task), ("another target", _target)):
+        known = [(folder, found) for folder, spec in trained if (found := of(spec)) is not None]
+        for folder, found in known[1:]:
+            if found != known[0][1]:
+                raise RequestError(
+                    f"this trained with {what} than `{known[0][0]}`",
+                    file=folder,
+                    hint="give runs with the same data, task and bound (run.stop_at)",
+                )
+
+
+def _data(spec: Spec) -> dict[str, Any]:
+    """What decides the samples."""
+    given: dict[str, Any] = spec.model_dump(mode="json")["data"]
+    return {key: value for key, value in given.items() if key not in _NOT_THE_SAMPLES}
+
+
+def _task(spec: Spec) -> Any:
+    return spec.model_dump(mode="json")["task"]
+
+
+def _target(spec: Spec) -> tuple[float | None, float | None] | None:
+    """The bounds on the validation metric; None without one. `run.stop_at` takes the metric of the task alone."""
+    stop_at = spec.run.stop_at
+    if stop_at is None or stop_at.split != "validation" or _bound(stop_at) is None:
+        return None
+    return stop_at.above, stop_at.below
+
+
+def _bound(stop_at: StopAt) -> float | None:
+    return stop_at.below if stop_at.above is None else stop_at.above
 
 
 def _of_another(folder: str | Location) -> RequestError:
@@ -66,7 +111,7 @@ def _steps_of_point(row: PointRow, study: str) -> Steps:
 def _reached(folder: Location, spec: Spec) -> float | None:
     """The mini-batches after which a run reached the bound that it was to stop at; None without one."""
     stop_at = spec.run.stop_at
-    bound = None if stop_at is None or stop_at.split != "validation" else stop_at.above or stop_at.below
+    bound = None if stop_at is None or stop_at.split != "validation" else _bound(stop_at)
     if bound is None:
         return None
     reached = first_reached(read_run(folder).effective_records, bound)

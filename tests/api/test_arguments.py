@@ -56,6 +56,16 @@ def test_another_type_is_refused_with_the_accepted_forms(call: Callable[[], obje
     assert str(problem.hint).startswith("give ")
 
 
+def test_a_crossover_takes_several_links_and_numbers(tiny: dict[str, Any]) -> None:
+    links = ["host", "1 GB/s"]
+    found = alray.crossover(
+        tiny, {"pipeline.costs": None}, link=links, devices=[2], micro_batches=[2], memory="1GB", progress=False
+    )
+    assert [each["link"] for each in found.values["fastest"]] == links
+    with pytest.raises(RequestError, match=r"devices: .*; give numbers such as '1,2,4', or a list of them"):
+        alray.crossover(tiny, devices=8)
+
+
 class Deaf(alray.Callback):
     def on_evaluate(self, record: object) -> None: ...
 

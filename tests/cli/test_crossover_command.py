@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import alray as interface
+from alray.config.loading.inputs import load_own_spec
+from alray.core.errors import RequestError
+from alray.studies.known_ways import known_ways
 
 from .conftest import COUNTED
 
@@ -68,6 +73,32 @@ def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ende
     assert other.code == 2 and "this trained another network" in other.errors
 
 
+def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path) -> None:
+    """A bound of 0 is one. A run without any says nothing of a target."""
+
+    def copy(name: str, key: str, value: object) -> Path:
+        folder = Path(shutil.copytree(ended, tmp_path / name))
+        text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
+        section, _, own = key.partition(".")
+        text[section][own] = value
+        (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
+        return folder
+
+    network = load_own_spec(ended).spec
+    reached = copy("reached", "run.stop_at", {"above": 0.0})
+    late = copy("late", "run.stop_at", {"above": 0.9})
+    found = known_ways([ended, reached], network)
+    assert [each.number for each in found.steps.values()] == [9] and len(found.measured) == 2
+    other = copy("other", "data.train_fraction", 0.5)
+    larger = copy("larger", "data.batch_size", 20)
+    assert len(known_ways([reached, larger], network).measured) == 2
+    balanced = copy("balanced", "task.metric", "balanced_accuracy")
+    for folder, said in ((late, "another target"), (other, "other data"), (balanced, "another task")):
+        with pytest.raises(RequestError, match=f"this trained with {said} than `.*reached`") as caught:
+            known_ways([reached, folder], network)
+        assert caught.value.problems[0].file == str(folder)
+
+
 @pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -93,6 +124,14 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
 def test_a_link_that_is_none_is_not_the_fault_of_each_way(alray: Callable[..., Any], spec: Path, link: str) -> None:
     said = alray("crossover", spec, COUNTED, "machines.nodes=4xA100", "--link", "1 GB/s", "--link", link)
     assert said.code == 2 and "--link: " in said.errors and not Path("crossover.html").exists()
+
+
+def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., Any], spec: Path) -> None:
+    on = ("machines={nodes: 3xA100}", "--micro-batches", "2", "pipeline.micro_batch_norm=accept")
+    found = alray("crossover", spec, COUNTED, *on, "--json").json
+    assert [each["devices"] for each in found["fastest"]] == [1, 2, 3]
+    said = alray("crossover", spec, COUNTED, *on, "--devices", "2,8")
+    assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,34 @@ def test_it_is_what_the_plan_predicts(alray: Callable[..., Any], spec: Path, mon
     assert plan["partition"] == row["partition"]
     assert plan["predicted_step_time_s"] == row["predicted_step_time_s"]
     assert [stage["memory"]["total_bytes"] for stage in plan["stage_plans"]] == row["memory_bytes"]
+
+
+WIDE = """\
+name: wide
+data: {source: synthetic, shape: [1024], classes: 2, samples: 160, batch_size: 128}
+model: {components: [{block: linear, width: 1024, repeat: 4}]}
+method: backpropagation
+run: {epochs: 1}
+"""
+
+
+@pytest.mark.full
+def test_a_layout_on_machines_has_one_step_whoever_asks(alray: Callable[..., Any], spec: Path) -> None:
+    """Its operations take longer than their launch in a mini-batch, and not in most micro-batches."""
+    spec.write_text(WIDE, encoding="utf-8")
+    on = ("--on", "2xT4", "--link", "25GB/s")
+    found = [
+        *alray("fit", spec, *on, "--json").json["rows"],
+        *alray("plan", spec, *on, "--compare", "--json").json["comparisons"],
+        *alray("crossover", spec, *on, "--devices", "2", "--micro-batches", "4,16", "--json").json["ways"],
+    ]
+    rows = [each for each in found if each["schedule"] == "1f1b" and each["stages"] == 2]
+    assert {each["micro_batches"] for each in rows} >= {4, 16} and len(rows) == 4
+    for row in rows:
+        cut = ",".join(re.findall(r"\d+", str(row["partition"])))
+        numbers = [f"pipeline.{key}={row[key]}" for key in ("schedule", "stages", "micro_batches")]
+        plan = alray("plan", spec, *numbers, f"pipeline.partition=[{cut}]", *on, "--json").json
+        assert row.get("predicted_step_time_s", row.get("step_s")) == pytest.approx(plan["predicted_step_time_s"])
 
 
 @pytest.mark.full
@@ -124,6 +153,28 @@ def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: 
         "fit", spec, COUNTED, "--devices", "2x1MB,1MB", "data.batch_size=80", "model.components.1.channels=[99]"
     )
     assert (nothing.code, nothing.out.splitlines()[-1].partition(":")[0]) == (1, "nothing fits")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--on", "2x1e400GB"), "--on: `1e400GB` is too large to count with"),
+        (("--on", "2xA100", "--link", "1e400GB/s"), "--link: `1e400GB/s` is too large"),
+        (("--devices", "99999x1GB"), "--devices: these are 99,999 devices; name 4,096 at most"),
+        (("machines={nodes: [{device: A100, count: 99999, devices: 99999}], link: 1 GB/s}",), "9,999,800,001 devices"),
+        (("--devices", "2x999999999TB"), "--devices: `999999999TB` is too large"),
+        (("pipeline.links=[{bandwidth: 1e-320 GB/s}]",), "pipeline.links[0].bandwidth: `1e-320 GB/s` is too small"),
+        (
+            ("machines={nodes: 2xX, devices: {X: {memory: 1e400 GB, bandwidth: 1 GB/s, float32: 1 TFLOP/s}}}",),
+            "machines.devices.X.memory: `1e400 GB` is too large",
+        ),
+    ],
+)
+def test_sizes_beyond_counting_are_refused(
+    alray: Callable[..., Any], spec: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    answer = alray("fit", spec, COUNTED, *arguments)
+    assert answer.code == 2 and said in answer.errors
 
 
 def test_what_is_given_is_not_searched(alray: Callable[..., Any], spec: Path) -> None:

@@ -102,6 +102,27 @@ def test_the_schedule_is_drawn_into_a_file(alray: Callable[..., Any], spec: Path
     assert alray("plan", spec, "--svg", "nowhere/a.svg").code == 2
 
 
+@pytest.mark.parametrize(
+    ("machines", "option", "used"),
+    [
+        ("{nodes: 2xA100, within: 1 GB/s}", "--link", False),
+        ("{nodes: 2xA100}", "--link", True),
+        ("{nodes: [{device: A100, count: 2, link: 1 GB/s}]}", "--link", False),
+        ("{nodes: [{device: A100, link: 1 GB/s}, {device: A100}], link: 1 GB/s}", "--link", True),
+        ("{nodes: [{device: A100, devices: 2, within: 1 GB/s}]}", "--within", False),
+        ("{nodes: 2xA100, within: 1 GB/s}", "--within", True),
+    ],
+)
+def test_an_option_that_changes_no_link_is_refused(
+    alray: Callable[..., Any], spec: Path, machines: str, option: str, used: bool
+) -> None:
+    said = alray("plan", spec, f"machines={machines}", option, "25GB/s")
+    assert said.code == (0 if used else 2) and (f"{option}: it changes nothing" in said.errors) is not used
+    if option == "--link" and not used:
+        over = alray("crossover", spec, COUNTED, f"machines={machines}", option, "25GB/s", option, "1GB/s")
+        assert over.code == 2 and f"{option}: it changes nothing" in over.errors
+
+
 def test_schedules_and_stages_are_compared(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

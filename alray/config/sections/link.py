@@ -6,18 +6,18 @@ from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from alray.config.sections.section import Section, refusal
+from alray.config.sections.section import Section, quantity_of, refusal
 from alray.core.quantities import BITS_PER_S, SECONDS, pattern, value_of
 
 
 def _bandwidth(text: str) -> str:
-    if not value_of(text, BITS_PER_S):
+    if not quantity_of(text, BITS_PER_S):
         raise refusal(f"expected a bandwidth above zero, got `{text}`", "write, for example, 1 Gbit/s or 100 Mbit/s")
     return text
 
 
 def _latency(text: str) -> str:
-    if value_of(text, SECONDS) is None:
+    if quantity_of(text, SECONDS) is None:
         raise refusal(f"expected a latency, got `{text}`", "write, for example, 20 ms")
     return text
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, WithJsonSchema, model_validator
 
 from alray.config.sections.choice import ByShape
-from alray.config.sections.section import PositiveInt, Section, refusal
-from alray.core.errors import PlanError
+from alray.config.sections.section import PositiveInt, Section, quantity_of, refusal, refused
+from alray.core.errors import PlanError, RequestError
 from alray.core.quantities import BITS_PER_S, BYTES, OPERATIONS_PER_S, SECONDS, pattern, value_of
 from alray.planning.prediction.machines import (
     EFFICIENCY,
@@ -22,16 +22,11 @@ from alray.planning.prediction.machines import (
 )
 
 
-def _refused(error: PlanError) -> Any:
-    (problem,) = error.problems
-    return refusal(problem.message, problem.hint or "correct it")
-
-
 def _link(text: str) -> str:
     try:
         link_of(text)
     except PlanError as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     return text
 
 
@@ -43,7 +38,7 @@ class _Above0:
     example: str
 
     def __call__(self, text: str) -> str:
-        if not value_of(text, self.units):
+        if not quantity_of(text, self.units):
             raise refusal(f"expected a number above 0 with a unit, got `{text}`", f"write, for example, {self.example}")
         return text
 
@@ -146,8 +141,18 @@ class MachinesSection(Section):
         try:
             self.described()
         except PlanError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         return self
+
+    def require_used(self, key: str) -> None:
+        """Raise RequestError if no value of `link` or of `within` changes anything, about the option of that name."""
+        one, other = (self.model_copy(update={key: text}).described() for text in ("1 GB/s", "2 GB/s"))
+        if one == other:
+            raise RequestError(
+                "it changes nothing: the machines have other links that count before it",
+                key=f"--{key}",
+                hint="leave it out, or leave out `within` where there is one node, and the links of machines.nodes",
+            )
 
     def described(self) -> Machines:
         """The machines of this description."""
@@ -162,6 +167,14 @@ class MachinesSection(Section):
         return machines_of(
             groups, link=_of(self.link), within=_of(self.within), line=_of(self.line), efficiency=self.efficiency
         )
+
+
+def machines_section(value: Any) -> MachinesSection | None:
+    """The section that a spec says; None if it is no valid one, which whoever loads the spec tells with its place."""
+    try:
+        return MachinesSection.model_validate(value)
+    except ValidationError:
+        return None
 
 
 def _of(text: str | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from alray.core.errors import printable
+from alray.core.errors import PlanError, printable
+from alray.core.quantities import value_of
 
 PLAIN = "plain"
 """Type of the errors that already have a message for the user (see `refusal`)."""
@@ -51,6 +52,20 @@ def refusal(message: str, hint: str) -> PydanticCustomError:
         hint: what to do about it.
     """
     return PydanticCustomError(PLAIN, "{message}", {"message": printable(message), "hint": printable(hint)})
+
+
+def refused(error: PlanError) -> PydanticCustomError:
+    """The error of a validator in place of one that has no place in the spec."""
+    (problem,) = error.problems
+    return refusal(problem.message, problem.hint or "correct it")
+
+
+def quantity_of(text: str, units: Mapping[str, float]) -> float | None:
+    """As `alray.core.quantities.value_of`, for validators."""
+    try:
+        return value_of(text, units)
+    except PlanError as error:
+        raise refused(error) from error
 
 
 def describe(value: Any) -> str:

@@ -9,6 +9,8 @@ from alray.planning.prediction.machines import Machines
 PREDICTED = (0.65, 1.13)
 """Predicted over measured step time, of nine in ten settings of the studies (docs/predictions.md). A test ties both
 numbers here to the results that the pages are made of."""
+HOW_SURE = "nine in ten predictions from measured components were {:.2f} to {:.2f} of the measured step"
+"""Words for `PREDICTED`."""
 PREDICTED_MEMORY = 0.10
 """How far the predicted memory of tensors was from the measured one at most (docs/benchmarks.md)."""
 MEASURED_SPREAD = (1 / PREDICTED[1], 1 / PREDICTED[0])
@@ -33,10 +35,9 @@ def basis_of(costs: Costs, machines: Machines | None = None, *, replicas: int = 
 
 def _times(costs: Costs) -> str:
     samples = f"{costs.batch_size} samples a mini-batch"
-    measured = "nine in ten predictions from measured components were {:.2f} to {:.2f} of the measured step"
     threads = counted(costs.threads, "thread")
     words = {
-        "probe": f"costs measured on this machine, {costs.device}, {threads}, {samples}; {measured.format(*PREDICTED)}",
+        "probe": f"costs measured on this machine, {costs.device}, {threads}, {samples}; {HOW_SURE.format(*PREDICTED)}",
         "estimated": f"costs estimated by counting, for {samples}; --probe measures them",
         "given": f"costs given in the spec; memory and messages estimated, for {samples}",
     }

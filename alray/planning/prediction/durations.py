@@ -14,6 +14,9 @@ from alray.planning.schedules.placement import Place, round_robin
 LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
 
 
+_NO_LINK = Link(0.0, 0.0, 0.0)
+
+
 def stage_durations(
     costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = (), place: Place = round_robin
 ) -> Durations:
@@ -162,6 +165,7 @@ def _over_links(
         down_link_s=[link.down_s_per_byte * nbytes for link, nbytes in zip(own, down, strict=True)],
         link_latency_s=[link.latency_s for link in own],
         link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
+        has_link=[link != _NO_LINK for link in own],
         through_card=not any(link.own_line for link in own),
     )
 
@@ -173,7 +177,7 @@ def link_above(setting: StepSetting, virtual: int) -> Link:
     number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
     link = setting.links[number] if setting.links and lower != upper else None
     if link is None:
-        return Link(0.0, 0.0, 0.0)
+        return _NO_LINK
     turned = upper == lower - 1
     return replace(link, up_s_per_byte=link.down_s_per_byte, down_s_per_byte=link.up_s_per_byte) if turned else link
 

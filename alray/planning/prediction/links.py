@@ -28,14 +28,17 @@ def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | N
     return np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
 
 
-def is_on_link(seconds: Floats) -> NDArray[np.bool_]:
-    """Whether each action takes a link.
+def is_on_link(durations: Durations, program: Program) -> NDArray[np.bool_]:
+    """Whether each action takes a link, over all stages.
 
-    Args:
-        seconds: of `seconds_on_links`.
+    The setting decides this and no cut, so that cuts which are simulated at once are predicted as each by itself. A
+    message without bytes takes a link for no time, and its latency passes.
     """
-    found: NDArray[np.bool_] = np.any(seconds, axis=1)
-    return found
+    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
+    for half in (0, NUM_KINDS):
+        table[:-1, half + kind_number("S")] = durations.has_link
+    table[1:, kind_number("S", True)] = durations.has_link
+    return np.concatenate([looked_up(table, program, stage) > 0 for stage in range(program.stages)])
 
 
 def _table(durations: Durations, program: Program) -> Floats:
@@ -77,7 +80,7 @@ class LinkEvents:
             positions: the number of each event's action, over all stages.
             seconds, packing: of each event.
         """
-        over = is_on_link(seconds)
+        over = is_on_link(durations, program)[positions]
         codes = np.concatenate(program.codes)[positions]
         lower = np.concatenate([_lower(program, stage) for stage in range(program.stages)])[positions]
         goes_down = kinds(codes) == kind_number("S", True)

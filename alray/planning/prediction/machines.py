@@ -16,6 +16,8 @@ from alray.core.quantities import BITS_PER_S, BYTES, SECONDS, value_of
 from alray.planning.prediction.costs import Link
 from alray.planning.prediction.stage_devices import MessageWays, StageDevices, WayParts
 
+MOST_DEVICES = 4096
+"""Devices of all nodes together. More would take long to list, and a typing error is more likely."""
 NO_LIMIT_BYTES = 2.0**50
 """That a link takes from its sender before they are on their way: the edge itself limits them."""
 _NODE_LATENCY_S = 5e-6
@@ -113,7 +115,7 @@ class Nodes:
 
     Attributes:
         within: between two devices of a node; None: as through the memory that they share.
-        card: the network card of each node.
+        card: the network card of each node; None: there is one node only.
         published: whether `within` is what is published of the device.
     """
 
@@ -291,7 +293,14 @@ def parse_nodes(text: str, own: Mapping[str, Device] | None = None) -> list[tupl
                 hint="write, for example, 8xA100; 2x8xA100 for two nodes of eight; or 8xA100,4xV100",
             )
         found.append((device_of(read[3], own), int(read[1] or 1), int(read[2])))
+    require_few(sum(count * devices for _, count, devices in found))
     return found
+
+
+def require_few(devices: int) -> None:
+    """Raise PlanError for more devices than plans count with."""
+    if devices > MOST_DEVICES:
+        raise PlanError(f"these are {devices:,} devices", hint=f"name {MOST_DEVICES:,} at most")
 
 
 def machines_of(
@@ -304,19 +313,22 @@ def machines_of(
 ) -> Machines:
     """Machines with links where a group does not say its own.
 
-    Raises PlanError where several nodes have none.
+    Raises PlanError where several nodes have none, and for more than `MOST_DEVICES`.
 
     Args:
         nodes: of each group the device, the nodes, the devices of a node, and its own `link` and `within`.
         link: the network card of a node; with one node only, what connects its devices.
         within: what connects the devices of a node; None: what is published of the device.
     """
+    require_few(sum(count * devices for _, count, devices, *_ in nodes))
     alone = len(nodes) == 1 and nodes[0][1] == 1
     groups = []
     for device, count, devices, own_link, own_within in nodes:
         card = own_link or link
         told = own_within or within or (card if alone else None)
-        group = Nodes(device, count, devices, told or _published_link(device), card, published=told is None)
+        group = Nodes(
+            device, count, devices, told or _published_link(device), None if alone else card, published=told is None
+        )
         if devices > 1 and device.accelerator and group.within is None:
             raise PlanError(
                 f"how fast the link between two {device.name} of a node is was not said, and is not published",

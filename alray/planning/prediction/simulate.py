@@ -189,7 +189,7 @@ class Simulation:
         if on_links is not None and packing is not None:
             links = LinkEvents.of(program, self._positions, on_links[self._positions], packing, every[0])
             waited = self._asked[self._awaited]
-            by_link = self._receives[self._remote] & is_on_link(on_links)[waited]
+            by_link = self._receives[self._remote] & is_on_link(every[0], program)[waited]
             lag[self._remote[by_link]] += links.after(self._remote[by_link], packing[self._event_of(waited[by_link])])
         return _Work(gap, lag, after, rest, every[0].latency_s, links)
 

@@ -20,10 +20,11 @@ class Durations:
     half. `latency_s` passes in between, while neither is busy with the message. It also passes between the arrival of
     the last stage at a barrier and the opening of the barrier.
 
-    Between nodes a message also takes the link for some seconds, and its latency passes after them. Neither stage is
-    busy meanwhile, but the sender sends its next message to this neighbour only when the messages before it take the
-    link for no longer than `link_buffer_s`. With `through_card` all that a stage sends over links goes through one
-    network card, one message after another.
+    Between nodes, where `has_link` says so, a message also takes the link for some seconds, and its latency passes
+    after them, however few bytes it has: it is sent all the same. Neither stage is busy meanwhile, but the sender sends
+    its next message to this neighbour only when the messages before it take the link for no longer than
+    `link_buffer_s`. With `through_card` all that a stage sends over links goes through one network card, one message
+    after another.
     """
 
     forward_s: Sequence[float]
@@ -45,6 +46,7 @@ class Durations:
     down_link_s: Sequence[float] = ()
     link_latency_s: Sequence[float] = ()
     link_buffer_s: Sequence[float] = ()
+    has_link: Sequence[bool] = ()
     through_card: bool = False
 
     @property

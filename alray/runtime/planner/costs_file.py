@@ -33,6 +33,7 @@ _SIZES = tuple(
     each.name for each in fields(ComponentCosts) if each.name.endswith("_bytes") or each.name.endswith("parameters")
 )
 """Bytes and numbers of parameters."""
+_MOST_SIZE = 10**18
 _LONGEST_S = 1e9
 """More than thirty years."""
 _BOUNDS = {
@@ -44,7 +45,7 @@ _BOUNDS = {
     "contention": (1.0, 1e3),
     "batch_size": (1, 1e12),
     "threads": (1, 1e6),
-    **dict.fromkeys(("batch_bytes", "copy_bytes"), (0, 1e18)),
+    **dict.fromkeys(("batch_bytes", "copy_bytes"), (0, _MOST_SIZE)),
 }
 """Between which numbers each figure of all components lies."""
 
@@ -92,6 +93,8 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
             size = getattr(component, name)
             if size is not None and size < 0:
                 raise PlanError(f"`{name}` of component {index} is below 0: it is {size}", file=str(file), hint=_HINT)
+            if size is not None and size > _MOST_SIZE:
+                raise PlanError(f"`{name}` of component {index} is above {_MOST_SIZE:,}", file=str(file), hint=_HINT)
     for name, (low, high) in _BOUNDS.items():
         value = getattr(costs, name)
         if not low <= value <= high:
@@ -207,8 +210,8 @@ class _Row(BaseModel):
     name: str
     forward_s: float
     backward_s: float
-    output_bytes: int = Field(ge=0)
-    parameter_bytes: int = Field(ge=0)
+    output_bytes: int = Field(ge=0, le=_MOST_SIZE)
+    parameter_bytes: int = Field(ge=0, le=_MOST_SIZE)
 
 
 def _read_chain(file: Path, network: Costs) -> Costs:

@@ -27,7 +27,7 @@ from alray.planning.prediction.crossover import (
     alone_bytes,
     map_crossover,
 )
-from alray.planning.prediction.machines import Device, link_of, machines_of
+from alray.planning.prediction.machines import MOST_DEVICES, Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
@@ -45,7 +45,8 @@ HOST = "host"
 """The name of no link: all devices are on one host."""
 LINKS = (HOST, "10 Gbit/s, 50 us", "1 Gbit/s, 200 us", "100 Mbit/s, 20 ms")
 """The links where neither links nor machines are given: one host, two local networks, and a line between offices."""
-MOST_DEVICES = 4096
+USUAL_DEVICES = (1, 2, 4, 8, 16)
+"""The numbers of devices where none are asked for; with machines those below what they have, and that."""
 _ALONE = {
     "pipeline.schedule": "auto",
     "pipeline.stages": 1,
@@ -64,6 +65,7 @@ class Asked:
     """What a crossover is asked to go over.
 
     Attributes:
+        devices: (): `USUAL_DEVICES`.
         links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
         memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a
             half, a quarter and an eighth of what one device needs.
@@ -97,7 +99,7 @@ class Asked:
         Raises RequestError where one of them cannot be read.
         """
         return cls(
-            _numbers(devices, "--devices"),
+            _numbers(devices, "--devices") if devices else (),
             _numbers(micro_batches, "--micro-batches"),
             tuple(dict.fromkeys(links)),
             parse_devices(memory, key="--memory") if memory else (),
@@ -201,11 +203,19 @@ class _Opener:
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:
-        """The numbers of devices that are no more than the machines have."""
+        """The numbers of devices. Raises RequestError where the machines do not have so many."""
+        asked = self.asked.devices
         if spec.machines is None:
-            return self.asked.devices
-        most = len(spec.machines.described().devices)
-        return tuple(number for number in self.asked.devices if number <= most) or (most,)
+            return asked or USUAL_DEVICES
+        machines = spec.machines.described()
+        most = len(machines.devices)
+        if asked and asked[-1] > most:
+            raise RequestError(
+                f"{asked[-1]} devices are asked for, and {machines} are {most}",
+                key="--devices",
+                hint="ask for fewer, or name more machines",
+            )
+        return asked or (*(number for number in USUAL_DEVICES if number < most), most)
 
     def links(self, spec: Spec) -> tuple[str, ...]:
         """Their names. Raises RequestError where one is no link."""
@@ -219,6 +229,8 @@ class _Opener:
             if text != HOST:
                 _link(text)
         if self.asked.links:
+            if spec.machines is not None:
+                spec.machines.require_used("link")
             return self.asked.links
         return LINKS if spec.machines is None else (spec.machines.link or "as published",)
 
@@ -237,8 +249,8 @@ class _Opened:
         self._require = cache(self._require_spec)
 
     def memory_limit(self, devices: int) -> int | None:
-        """Bytes that a stage may hold: what the spec gives it, or what the smallest of the first devices of the
-        machines has; None if nothing is known of one."""
+        """Bytes that a stage may hold: what the spec gives it, and no more than the smallest of the first devices of
+        the machines has; None if nothing is known of one."""
         resources = self._spec.resources
         if self._spec.machines is None:
             asked = resources.memory_bytes or resources.bundles(1)[0].get("memory")  # alike for all stages

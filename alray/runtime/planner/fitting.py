@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from alray.config.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
 from alray.config.loading.overrides import apply_overrides
 from alray.core.counting import counted
-from alray.core.errors import AlrayError, RequestError
+from alray.core.errors import AlrayError, PlanError, RequestError
+from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.fit import Fit, fit_of, with_best_cuts
+from alray.planning.prediction.machines import require_few
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
     from alray.runtime.planner.planning import Planner
 
-_UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _FREE = {  # what is searched, and its value while the data is opened and costs are counted
     "pipeline.schedule": "auto",
     "pipeline.stages": "1",
@@ -119,7 +120,14 @@ def parse_devices(text: str, key: str = "--devices") -> tuple[int, ...]:
                 key=key,
                 hint="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
             )
-        found += [int(float(read[2]) * _UNITS[read[3]])] * int(read[1] or 1)
+        count = int(read[1] or 1)
+        try:
+            size = value_of(read[2] + read[3], BYTES)
+            require_few(len(found) + count)
+        except PlanError as error:
+            problem = error.problems[0]
+            raise RequestError(problem.message, hint=problem.hint, key=key) from error
+        found += [int(size or 0)] * count
     return tuple(found)
 
 

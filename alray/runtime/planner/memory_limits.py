@@ -38,10 +38,11 @@ def stage_memory_limits(
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
-    It is `resources.memory_bytes` if the spec gives it; else that of its device among the `machines` of the spec; else
-    the `memory` that the stage asks Ray for; else its part of its device. Of this machine, each stage on its processors
-    has an equal part; of a GPU, the part that it asks Ray for, or in one process an equal part, without what processes
-    take of it besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
+    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else its part of
+    its device. Among the `machines` of the spec it is what its device has, or `resources.memory_bytes` if that is less.
+    Of this machine, each stage on its processors has an equal part; of a GPU, the part that it asks Ray for, or in one
+    process an equal part, without what processes take of it besides tensors. A stage on a processor beside stages on
+    GPUs has no limit of its own.
 
     Args:
         device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
@@ -49,12 +50,14 @@ def stage_memory_limits(
         to_measure: they are still to be found, so the memory here says nothing of theirs.
     """
     resources = spec.resources
-    if resources.memory_bytes is not None:
-        return (resources.memory_bytes,) * stages
+    given = () if resources.memory_bytes is None else (resources.memory_bytes,) * stages
     if spec.machines is not None:
         whole = spec.machines.described().memory_limits(stages, replicas)
         besides = 0 if resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
-        return tuple(max(1, each - besides) for each in whole)
+        planned = tuple(max(1, each - besides) for each in whole)
+        return tuple(map(min, given, planned)) if given and planned else given or planned
+    if given:
+        return given
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
     found = found or StageDevices()
     if resources.resolved_device == "cpu":

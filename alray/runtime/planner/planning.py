@@ -49,7 +49,7 @@ from alray.runtime.planner.normalisation import require_samples_to_normalise, re
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, stage_speeds, with_their_resources
 from alray.runtime.planner.updates import require_an_update, rest_note
 from alray.runtime.probe.device_speed import SpeedTest, train_seconds
-from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
+from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.other_programs import BUSY
 from alray.runtime.workload import Workload
@@ -416,7 +416,7 @@ class Planner:
 
     def placed(self, setting: StepSetting) -> StepSetting:
         """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
-        each stage, and averages over their links.
+        each stage, averages over their links, and counted times for its number of micro-batches.
 
         Raises PlanError where there are too few devices.
 
@@ -426,11 +426,21 @@ class Planner:
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
         if self._machines is None:
             return setting
+        costs = setting.costs
+        if costs.source == "roofline":
+            costs = in_micro_batches(
+                costs,
+                self.workload.network,
+                setting.micro_batches,
+                device=self._machines.kinds[0],
+                efficiency=self._machines.efficiency,
+                here=self.workload.device,
+            )
         ring, down = setting.is_ring, setting.scheduled.is_pipeline
         found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=ring, down=down)
         return replace(
             setting,
-            costs=self.averaged(setting.costs, replicas, found.replica_link),
+            costs=self.averaged(costs, replicas, found.replica_link),
             stage_speed=found.stage_speed,
             links=found.links,
             cores=found.cores,

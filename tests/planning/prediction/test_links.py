@@ -12,7 +12,7 @@ from alray.planning.prediction.costs import Link
 from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predict_step
-from alray.planning.prediction.search import step_of
+from alray.planning.prediction.search import every_cut, step_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
 from alray.planning.schedules.actions import parse
@@ -32,6 +32,7 @@ def over_a_link(*, up_s: float, link_s: float, latency_s: float, buffer_s: float
         down_link_s=(0,),
         link_latency_s=(latency_s,),
         link_buffer_s=(buffer_s,),
+        has_link=(True,),
     )
 
 
@@ -85,6 +86,7 @@ def test_a_stage_sends_to_both_neighbours_through_one_card() -> None:
         down_link_s=(2, 2),
         link_latency_s=(0, 0),
         link_buffer_s=(9, 9),
+        has_link=(True, True),
     )
     assert starts(simulate(lists, each, in_flight=1), 2)[0] == 3
     shared = simulate(lists, replace(each, through_card=True), in_flight=1)
@@ -93,7 +95,7 @@ def test_a_stage_sends_to_both_neighbours_through_one_card() -> None:
 
 def test_a_step_takes_as_long_as_the_link(make_costs) -> None:
     costs = make_costs(output_bytes=1_000)
-    link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=1e-4)
+    link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=1e-4, buffer_bytes=1e6)
     near = StepSetting("streamed", costs, 2, in_flight=4)
     far = replace(near, links=(link, None))
     assert predict_step(near, (2, 2)).step_time_s == pytest.approx(0.075)
@@ -101,6 +103,23 @@ def test_a_step_takes_as_long_as_the_link(make_costs) -> None:
     assert predict_step(far, (1, 3)).step_time_s == pytest.approx(0.11)  # 1,000 bytes, and 110 ms of computing
     assert (best_cut(near).cut, best_cut(far).cut) == ((2, 2), (1, 3))
     assert step_of(far, (1, 3)) == pytest.approx(0.11)
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "1f1b"])
+def test_a_message_without_bytes_is_late_too(make_costs, schedule: str) -> None:
+    """Whichever cuts are simulated with it: those whose messages have bytes, or none."""
+    costs = make_costs(output_bytes=1_000)
+    empty = replace(costs.components[1], output_bytes=0)
+    costs = replace(costs, components=(costs.components[0], empty, *costs.components[2:]))
+    link = Link(latency_s=0.5, up_s_per_byte=1e-9, down_s_per_byte=1e-9)
+    setting = StepSetting(schedule, costs, 2, in_flight=1, micro_batches=1 if schedule == "streamed" else 4)
+    setting = replace(setting, links=(link, None))
+    cuts = list(every_cut(4, 2))
+    alone = {cut: step_of(setting, cut) for cut in cuts}
+    assert min(alone.values()) >= 0.5
+    assert {cut: predict_step(setting, cut).step_time_s for cut in cuts} == pytest.approx(alone)
+    best = best_cut(setting)
+    assert best.step_s == pytest.approx(alone[best.cut]) and best.step_s == pytest.approx(min(alone.values()))
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b"])
@@ -118,7 +137,7 @@ def test_pipelines_go_over_links_both_ways(make_costs, schedule: str) -> None:
 
 
 def test_the_plan_keeps_links_and_nodes(make_costs) -> None:
-    link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=2e-4)
+    link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=2e-4, buffer_bytes=1e6)
     plan = planned(
         method="associated_learning",
         schedule="streamed",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +37,10 @@ def test_one_card_a_node_and_a_link_of_each_device_within_it() -> None:
 def test_the_link_of_one_node_is_that_of_its_devices() -> None:
     found = machines("8xA100", link="100Mbit/s 20ms").stage_devices(3)
     assert {(link.up_s_per_byte, link.latency_s) for link in found.links[:2]} == {(8e-8, 0.02)} and found.nodes == ()
+
+
+def test_one_node_has_no_card() -> None:
+    assert machines("8xA100", link="1 GB/s", within="2 GB/s") == machines("8xA100", within="2 GB/s")
 
 
 def test_offices_have_a_line_and_the_smallest_replica_decides() -> None:
@@ -83,6 +89,8 @@ def test_processors_of_a_node_are_shared_by_its_stages() -> None:
         ("8xA10O", "known are P40, P100, .*A100"),
         ("2x8xA100", "no link is given"),
         ("4x24GB", "how fast the link"),
+        ("99999x99999xA100", "these are 9,999,800,001 devices; name 4,096 at most"),
+        ("4096xA100,1xA100", "these are 4,097 devices"),
     ],
 )
 def test_what_cannot_be_read_says_what_to_write(on: str, said: str) -> None:
@@ -94,6 +102,22 @@ def test_what_cannot_be_read_says_what_to_write(on: str, said: str) -> None:
 def test_links_that_are_none(link: str) -> None:
     with pytest.raises(PlanError, match="is not a link"):
         link_of(link)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "said"),
+    [
+        (link_of, "1e400GB/s", "`1e400GB/s` is too large to count with; write a number from 1.25e-10 to 1.25e+08 GB/s"),
+        (link_of, "1e-320GB/s", "`1e-320GB/s` is too small"),
+        (link_of, "1e-400GB/s", "`1e-400GB/s` is too small"),
+        (link_of, "25GB/s, 1e400s", "`1e400s` is too large"),
+        (device_of, "1e400GB", "`1e400GB` is too large"),
+        (device_of, "1e-9MB", "`1e-9MB` is too small to count with; write a number from 1e-06 to 1e+12 MB"),
+    ],
+)
+def test_numbers_that_nothing_can_be_counted_with(read: Callable[[str], object], text: str, said: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(said)):
+        read(text)
 
 
 def test_names_of_devices() -> None:

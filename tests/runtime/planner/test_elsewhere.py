@@ -163,6 +163,10 @@ def test_costs_of_a_file_are_those_that_were_measured(
     write_json(file, damaged)
     with pytest.raises(PlanError, match="`activation_bytes` of component 1 is below 0: it is -1"):
         planned(f"pipeline.costs={file}")
+    damaged["components"][1]["activation_bytes"] = 10**400
+    write_json(file, damaged)
+    with pytest.raises(PlanError, match="`activation_bytes` of component 1 is above 1,000,000,000,000,000,000"):
+        planned(f"pipeline.costs={file}")
     beyond: list[tuple[str, Any]] = [("jitter_s", -1.0), ("jitter_s", float("inf")), ("contention", 0.2)]
     beyond += [("batch_size", 0), ("processor_share", 9.0), ("input_gradient_share", float("nan")), ("threads", 0)]
     for name, value in beyond:
@@ -254,7 +258,7 @@ def test_what_does_not_depend_on_the_samples_is_any_number(
     assert seconds == pytest.approx({2: 0.125, 8: 1.0, 32: 5.8} if fixed_s < 0 else {2: 1.75, 8: 1.0, 32: 2.0})
 
 
-def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan]) -> None:
+def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan], tmp_path: Path) -> None:
     """Its least possible slowest stage is known: `optimum_s` of the file, 33 components on 8 stages."""
     plan = planned(
         "machines={nodes: 8xA100, link: 25 GB/s}",
@@ -262,6 +266,12 @@ def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan]) -> No
         "model.components.0.repeat=33",
     )
     assert plan.predicted_step_time_s == pytest.approx(0.123013, rel=1e-5)
+    file = tmp_path / "large.yaml"
+    row = f"[a, 1.0, 2.0, 8, {10**400}]"
+    columns = "[name, forward_s, backward_s, output_bytes, parameter_bytes]"
+    file.write_text(f"source: own\ncolumns: {columns}\ncomponents: [{', '.join([row] * 8)}]\n", encoding="utf-8")
+    with pytest.raises(PlanError, match=r"this is no chain: .*parameter_bytes"):
+        planned("machines={nodes: 8xA100}", f"pipeline.costs={file}")
     assert "msr-fiddle/piper" in plan.basis["times"] and "what else a stage keeps" in plan.basis["memory"]
 
 

@@ -14,6 +14,7 @@ from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GP
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
+from alray.runtime.planner.stage_devices import with_their_resources
 
 from ...pairwise import first_alone
 
@@ -41,6 +42,18 @@ def test_limits_of_stages(
 ) -> None:
     spec = load_small("pipeline.stages=2", resources).spec
     assert stage_memory_limits(spec, 2, replicas, CPU) == expected
+
+
+@pytest.mark.parametrize(
+    ("on", "given", "expected"),
+    [("2xT4", 64 * 10**9, 15 * 10**9), ("2xT4", 10**9, 10**9), ("2xcpu", 10**9, 10**9)],
+)
+def test_a_planned_device_has_no_more_than_is_published(
+    load_small: Callable[..., Any], on: str, given: int, expected: int
+) -> None:
+    """1 GB of a T4 is left to libraries. Nothing is known of a processor."""
+    spec = load_small(f"machines={{nodes: {on}}}", f"resources.memory_bytes={given}").spec
+    assert stage_memory_limits(with_their_resources(spec), 2, 1, CPU) == (expected,) * 2
 
 
 def test_stages_on_processors_of_other_machines_have_a_part_of_these(load_small: Callable[..., Any]) -> None:
