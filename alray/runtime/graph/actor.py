@@ -154,10 +154,11 @@ class StageActor:
             )
         load_code(assignment)
         baseline = memory_baseline(device)
+        clock = clock_for(assignment, device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
             self._ports = ports_of(
-                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s
+                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s, clock
             )
         replicas = None
         if joined_replicas is not None:
@@ -172,7 +173,7 @@ class StageActor:
                 network=network,
                 device=device,
                 ports=self._ports,
-                clock=clock_for(assignment, device),
+                clock=clock,
                 control=self._control,
                 emit=self._outbox.put,
                 replicas=replicas,
