@@ -737,6 +737,13 @@ MUTATIONS = (
         "runtime/device/test_out_of_memory.py::test_what_is_out_of_memory",
     ),
     Mutation(
+        "nccl: an error of the own GPU is no lost neighbour",
+        GLOO,
+        "    if own:\n",
+        "    if False:\n",
+        "runtime/channel/test_point_to_point.py::test_an_error_of_the_own_gpu_is_no_lost_neighbour",
+    ),
+    Mutation(
         "nccl: the stream waits for what is received",
         NCCL,
         "self._group.recv([tensor], _SENDS, 0).wait()",
