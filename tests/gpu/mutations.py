@@ -884,8 +884,8 @@ MUTATIONS = (
     Mutation(
         "nccl: what the GPU computes before it waits counts as computing",
         "runtime/stage/clock.py",
-        "self._gpu_waits and self._gpu_waits[0][1].query()",
-        "self._gpu_waits",
+        "if self._gpu_waits and self._gpu_waits[0][1].query()",
+        "if self._gpu_waits",
         "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
     ),
     Mutation(
@@ -894,6 +894,13 @@ MUTATIONS = (
         "self._gpu_waits and self._gpu_waits[0][2].query()",
         "False",
         "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
+    ),
+    Mutation(
+        "nccl: a poll tells of a stage whose GPU has failed",
+        "runtime/stage/clock.py",
+        "        except RuntimeError:\n            # A kernel",
+        "        except ZeroDivisionError:\n            # A kernel",
+        "runtime/stage/test_clock.py::test_a_gpu_that_has_failed_still_lets_a_poll_tell_of_the_stage",
     ),
     Mutation(
         "nccl: a receive on the GPU counts as waiting",

@@ -224,12 +224,21 @@ class Clock:
         Args:
             now_s: `time.perf_counter()`.
         """
-        while self._gpu_waits and self._gpu_waits[0][2].query():
-            self._gpu_waits.popleft()
-        if self.activity == "compute" and self._gpu_waits and self._gpu_waits[0][1].query():
+        waits_in = self._gpu_waits_in()
+        if self.activity == "compute" and waits_in is not None:
             self._seen_waiting = now_s
-            return self._gpu_waits[0][0], now_s - self.activity_since
+            return waits_in, now_s - self.activity_since
         return self.activity, now_s - max(self.activity_since, self._seen_waiting)
+
+    def _gpu_waits_in(self) -> str | None:
+        try:
+            while self._gpu_waits and self._gpu_waits[0][2].query():
+                self._gpu_waits.popleft()
+            return self._gpu_waits[0][0] if self._gpu_waits and self._gpu_waits[0][1].query() else None
+        except RuntimeError:
+            # A kernel has failed, so each call of the GPU raises that now. The stage's thread meets it too, and ends
+            # with it; raised here it would end the poll that is to tell of it.
+            return None
 
     @contextmanager
     def pause(self, activity: str) -> Iterator[None]:

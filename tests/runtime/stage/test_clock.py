@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from alray.runtime.stage import clock as module
 from alray.runtime.stage import gpu_times
@@ -265,6 +266,23 @@ def test_a_gpu_may_wait_for_others_while_the_host_waits_for_it(hands, monkeypatc
         assert seen_after(4.0) == ("compute", pytest.approx(4.0)), "since it was last seen to wait"
         assert seen_after(2.0)[0] == "all_reduce"
         assert seen_after(4.0) == ("compute", pytest.approx(4.0))
+
+
+def test_a_gpu_that_has_failed_still_lets_a_poll_tell_of_the_stage(hands, monkeypatch):
+    """CUDA raises the error of a kernel at every later call, also where the driver only asks what a stage does."""
+    monkeypatch.setattr(gpu_times, "time", module.time)
+    gpu = Gpu(hands)
+    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
+    with clock.measure("F", "1F0", 1), clock.gpu_waits("all_reduce"):
+        gpu.compute(1.0)
+
+    def failed(event: Passed) -> bool:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
+
+    monkeypatch.setattr(Passed, "query", failed)
+    clock._begin("B")
+    hands.pass_by(1.0)
+    assert clock.seen(hands.now) == ("compute", pytest.approx(1.0))
 
 
 def test_an_action_is_familiar_once_a_mini_batch_or_an_evaluation_with_it_is_done(hands):
