@@ -668,6 +668,20 @@ MUTATIONS = (
         FORGETS,
     ),
     Mutation(
+        "inline: the frames of an error go back",
+        INLINE,
+        "_clear_frames(self._outcome.exception())",
+        "pass",
+        "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",
+    ),
+    Mutation(
+        "inline: so do those of the error that it came from",
+        INLINE,
+        "        _clear_frames(fault.__cause__)\n        _clear_frames(fault.__context__)\n",
+        "",
+        "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",
+    ),
+    Mutation(
         "memory: stages go after a run in this process",
         INLINE,
         "            self._loops = []  #",

@@ -22,6 +22,7 @@ from torch import nn
 from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core import accelerator
+from alray.core.errors import RunError
 from alray.data.batches import Batch
 from alray.models.boundary import Passing
 from alray.runtime.channel.all_reduce import make_all_reduce
@@ -43,6 +44,7 @@ from alray.runtime.probe.measure import _PACKINGS, _time_boundary
 from alray.runtime.probe.timing import LEAST_REPEATS, ROUNDS_AHEAD, WARM_UPS, ProbedAction, Timing, time_actions
 from alray.runtime.stage.feed import feed
 from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
+from alray.runtime.stage.stage import Stage
 
 from ..engine.conftest import Workshop
 from .conftest import GPU, ON_GPU, SIMULATED, host_waits
@@ -267,6 +269,34 @@ def test_what_a_run_in_this_process_held_goes_back(workshop: Workshop) -> None:
     before = torch.accelerator.memory_reserved(0)
     run = workshop.run(*ON_GPU, "pipeline.stages=1", "run={steps: 2}")
     assert run.error is None and torch.accelerator.memory_reserved(0) <= before
+
+
+@pytest.mark.skipif(not SIMULATED, reason="a tiny run takes less of a real GPU than cuBLAS does")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_run_that_failed_held_goes_back(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, wrapped: bool
+) -> None:
+    """Its error stays, as in a study, and with it went what the failed functions held."""
+
+    def compute() -> None:
+        held = torch.zeros(40_000_000, dtype=torch.uint8, device=GPU)
+        raise torch.OutOfMemoryError(f"no room beside {held.nbytes} bytes")
+
+    def fails(*arguments: Any) -> Any:
+        try:
+            compute()
+        except torch.OutOfMemoryError as error:
+            if wrapped:
+                raise RunError("the block has failed") from error
+            raise
+
+    gc.collect()
+    accelerator.free_unused_memory()
+    before = torch.accelerator.memory_reserved(0)
+    monkeypatch.setattr(Stage, "mini_batch", fails)
+    run = workshop.run(*ON_GPU, "pipeline.stages=1", "run={steps: 2}")
+    assert run.error is not None and ("has failed" if wrapped else "memory") in str(run.error)
+    assert torch.accelerator.memory_reserved(0) <= before
 
 
 @pytest.mark.parametrize("kind", ["none", "fp16"])
