@@ -199,8 +199,8 @@ def _clear_frames(fault: BaseException | None) -> None:
 
 
 def _device_of(assignment: Assignment) -> torch.device:
-    """All stages of one process compute on the same CPU or GPU."""
-    return devices.pick(assignment.device_kind)
+    """All stages of one process compute on the same CPU or GPU: on the GPU if any asks for one."""
+    return devices.pick(assignment.spec.resources.resolved_device)
 
 
 def _ports(plan: Plan, *, copying: bool) -> list[Ports]:

@@ -84,7 +84,7 @@ def _gpu_shares(
     for stage, bundle in enumerate(spec.resources.bundles(stages)[:stages]):
         measured = found.memory_bytes[stage] if found.memory_bytes else None
         whole = here if measured is None else measured
-        if spec.resources.device_of(stage) == "cpu":
+        if spec.resources.device_of(stage) == "cpu" and not one_process:
             shares.append(_NO_LIMIT_BYTES)
         elif whole is None:
             shares.append(None)
@@ -99,7 +99,7 @@ def _gpu_shares(
 def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool = False) -> tuple[StageMemory, ...]:
     """The parts of each stage that lie in the memory of its device."""
     resources = spec.resources
-    kinds = [resources.device_of(stage) for stage in range(stages)]
+    kinds = [resources.resolved_device if one_process else resources.device_of(stage) for stage in range(stages)]
     if all(kind == "cpu" for kind in kinds):
         return (ON_CPU,) * stages
     from alray.core.accelerator import has_nccl  # imports torch
