@@ -61,8 +61,14 @@ def given_gpus() -> list[str]:
 
 
 def gpu_for_nccl(assignment: Assignment) -> str | None:
-    """The GPU of a stage in this process, as `ActorLocation.gpu`."""
-    return given_gpus()[0] if accelerator.has_nccl(assignment.device_kind) else None
+    """The GPU of a stage in this process, as `ActorLocation.gpu`.
+
+    None for a slice of a GPU (NVIDIA's MIG): slices have names of their own, and NCCL refuses two of one card.
+    """
+    if not accelerator.has_nccl(assignment.device_kind):
+        return None
+    gpu = given_gpus()[0]
+    return None if gpu.startswith("MIG-") else gpu
 
 
 class StageActor:
