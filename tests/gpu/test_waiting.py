@@ -40,6 +40,7 @@ from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
 from alray.runtime.device.out_of_memory import is_out_of_memory, requested_bytes
 from alray.runtime.graph.processes import StageProcess
 from alray.runtime.probe import timing
+from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.measure import _PACKINGS, _time_boundary
 from alray.runtime.probe.timing import LEAST_REPEATS, ROUNDS_AHEAD, WARM_UPS, ProbedAction, Timing, time_actions
 from alray.runtime.stage.feed import feed
@@ -432,6 +433,26 @@ def test_the_probe_waits_for_messages_that_it_packs(
     if SIMULATED:
         between = [later - earlier for earlier, later in pairwise([*waited, host_waits()])]
         assert between[::2] == [1, *[2] * (2 * _PACKINGS - 1), 1]
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_sums_for_which_the_gpu_has_no_room_are_measured_on_the_processor(
+    make_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    """All ranks of the measurement share the first GPU. In the run each has one of its own."""
+    on: set[str] = set()
+    start = GradientReducer.start
+
+    def noted(self: GradientReducer, gradients: Any, *arguments: Any, **named: Any) -> None:
+        on.update(each.device.type for each in gradients)
+        start(self, gradients, *arguments, **named)
+
+    monkeypatch.setattr(GradientReducer, "start", noted)
+    if not has_room:
+        monkeypatch.setattr("alray.runtime.probe.all_reduce.free_memory_bytes", lambda device: 1000)
+    network = make_network("replicas.count=2")
+    assert time_reduction(network.component(0, GPU), network.spec.replicas, accumulate=1) > 0
+    assert on == {GPU.type if has_room else "cpu"}
 
 
 def test_memory_is_that_of_the_allocator() -> None:
