@@ -39,9 +39,10 @@ def stage_memory_limits(
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
     It is `resources.memory_bytes` if the spec gives it; else that of its device among the `machines` of the spec; else
-    the `memory` that the stage asks Ray for; else its part of its device. Of this machine, each stage on its processors
-    has an equal part; of a GPU, the part that it asks Ray for, or in one process an equal part, without what processes
-    take of it besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
+    the `memory` that the stage asks Ray for, on a GPU at most its part of that; else its part of its device. Of this
+    machine, each stage on its processors has an equal part; of a GPU, the part that it asks Ray for, or in one process
+    an equal part, without what processes take of it besides tensors. A stage on a processor beside stages on GPUs has
+    no limit of its own.
 
     Args:
         device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
@@ -65,7 +66,12 @@ def stage_memory_limits(
 
         here = None if to_measure or device.type == "cpu" else accelerator.least_memory_bytes()
         theirs = _gpu_shares(spec, stages, replicas, here, one_process=one_process, found=found)
-    limits = [share if own is None else int(own) for own, share in zip(requested, theirs, strict=False)]
+    on_cpu = resources.resolved_device == "cpu"
+    limits = [
+        # What Ray reserves is memory of the node, of which a GPU may have less.
+        share if own is None else int(own) if on_cpu or share is None else min(int(own), share)
+        for own, share in zip(requested, theirs, strict=False)
+    ]
     known = [each for each in limits if each is not None]
     return tuple(known) if len(known) == len(limits) else ()
 
