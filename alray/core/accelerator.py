@@ -163,6 +163,11 @@ def free_unused_memory() -> None:
     torch.accelerator.empty_cache()
 
 
+def free_memory_bytes(device: torch.device) -> int:
+    """The memory of an accelerator that no process has taken."""
+    return torch.accelerator.get_memory_info(device)[0]
+
+
 def least_memory_bytes() -> int:
     """The memory of the smallest accelerator that this process sees, used or not."""
     return min(map(_memory_bytes, range(count())))

@@ -28,6 +28,8 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
         "test_a_replica_may_wait",
     ),
     "over NCCL: edges beside sums of gradients and of norms, two replicas of two stages": ("test_edges_beside_sums",),
+    "over NCCL: copies of the last component, rings of virtual stages, averages of weights": ("test_what_else_goes",),
+    "a stage on a GPU beside one on a processor of its node": ("one pinned]", "beside_one_on_a_processor"),
     "a stage on the second GPU has nothing on the first": ("test_second_device.py",),
     "backward runs in a thread of its own: local losses, pipelines, recomputation, norms over replicas": (
         "test_processes.py::test_two_stages",

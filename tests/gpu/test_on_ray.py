@@ -85,6 +85,17 @@ def test_two_stages_on_two_gpus(workshop: Workshop, gpu_reference) -> None:
     same(workshop.run(*ON_GPU, "pipeline.partition=[2,2]", inline=False), gpu_reference)
 
 
+@pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
+def test_a_stage_on_a_gpu_beside_one_on_a_processor(workshop: Workshop, gpu_reference, measured: bool) -> None:
+    """Where costs are not given, each stage's device is measured where the stage will be."""
+    mixed = "resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]"
+    costs = ("pipeline.costs=null",) if measured else ()
+    run = workshop.run(mixed, *costs, "pipeline.partition=[2,2]", inline=False)
+    assert run.error is None and run.summary.status == "finished"
+    if SIMULATED:  # a real GPU has other bits
+        same(run, gpu_reference)
+
+
 @needs_a_real_gpu
 @needs_stages_on_gpus(2)
 @pytest.mark.timeout(400)

@@ -42,6 +42,12 @@ def test_every_partition(workshop: Workshop, gpu_reference, partition) -> None:
     same(workshop.run(*ON_GPU, f"pipeline.partition={partition}"), gpu_reference)
 
 
+def test_a_stage_that_asks_for_no_gpu_is_on_that_of_the_others(workshop: Workshop, gpu_reference) -> None:
+    """All share one device in one process."""
+    mixed = "resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]"
+    same(workshop.run(mixed, "pipeline.partition=[2,2]"), gpu_reference)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("family", ["vgg", "resnet", "lstm", "transformer"])

@@ -19,14 +19,17 @@ from alray.planning.prediction.stage_devices import StageDevices
 
 from ..engine.conftest import Workshop
 from ..engine.process_graph import ProcessEngine, Stage, end, in_processes, stage_server
+from ..engine.test_language_models import METHODS, workshop_in
 from ..engine.test_same_bits import same
 from .conftest import HALF_A_GPU, ON_GPU, SIMULATED
 from .one_gpu import place
 from .test_one_process import CPU, PIPELINE
 
+GPU_AND_CPU = ("resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]",)
 EDGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]] = {
     "shared memory": (HALF_A_GPU, (), ("0", "0")),
-    "gloo": (("resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]",), ("one", "other"), ("0", None)),
+    "one pinned": (GPU_AND_CPU, (), ("0", None)),
+    "gloo": (GPU_AND_CPU, ("one", "other"), ("0", None)),
     "nccl": (ON_GPU, (), ("0", "1")),
 }
 """What each stage asks for, its node and its device."""
@@ -42,7 +45,7 @@ def test_few_gpus_stand_for_four() -> None:
 
 def bits_are_those_of_one_gpu(edges: str) -> bool:
     """A simulated device has those of a processor. A real one has others."""
-    return SIMULATED or edges != "gloo"
+    return SIMULATED or EDGES[edges][0] != GPU_AND_CPU
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +136,38 @@ def test_edges_beside_sums(workshop: Workshop, server: str, schedule: str) -> No
         expected = workshop.run(*where, *overrides, inline=False, name="expected")
     assert run.error is None and run.summary.all_reduce_bytes > 0
     same(run, expected)
+
+
+APART = "replicas.synchronise={average_every: 3 steps"
+BESIDE = {
+    "copies of the last component": (*METHODS["solo"], "pipeline.stages=4"),
+    "a ring": ("pipeline.partition=[1,1,1,1]", "pipeline.virtual_stages=2"),
+    "a ring of backpropagation": (
+        *PIPELINE,
+        "pipeline.schedule=interleaved_1f1b",
+        "pipeline.stages=2",
+        "pipeline.virtual_stages=2",
+    ),
+    "mean weights": ("replicas.count=2", "pipeline.stages=1", f"{APART}}}"),
+    "late means": (
+        "replicas.count=2",
+        "pipeline.stages=1",
+        f"{APART}, outer: {{}}, fragments: 3, delay: 2, keep: 0.3}}",
+    ),
+}
+"""What goes from GPU to GPU beside outputs, gradients and their sums. In a ring evaluations go in rounds."""
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_else_goes_over_nccl(workshop: Workshop, server: str, beside: str) -> None:
+    if BESIDE[beside][:1] == METHODS["solo"]:
+        workshop = workshop_in(workshop.folder)
+    with in_processes(server, (), ("0", "1", "2", "3")):
+        run = workshop.run(*ON_GPU, *BESIDE[beside], inline=False)
+    assert run.error is None and run.summary.status == "finished"
+    if SIMULATED:  # a real GPU has other bits
+        with in_processes(server):
+            same(run, workshop.run(*CPU, *BESIDE[beside], inline=False, name="cpu"))
 
 
 SOMETIMES = """

@@ -22,6 +22,7 @@ from torch import nn
 from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core import accelerator
+from alray.core.errors import RunError
 from alray.data.batches import Batch
 from alray.models.boundary import Passing
 from alray.runtime.channel.all_reduce import make_all_reduce
@@ -39,10 +40,12 @@ from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
 from alray.runtime.device.out_of_memory import is_out_of_memory, requested_bytes
 from alray.runtime.graph.processes import StageProcess
 from alray.runtime.probe import timing
+from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.measure import _PACKINGS, _time_boundary
 from alray.runtime.probe.timing import LEAST_REPEATS, ROUNDS_AHEAD, WARM_UPS, ProbedAction, Timing, time_actions
 from alray.runtime.stage.feed import feed
 from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
+from alray.runtime.stage.stage import Stage
 
 from ..engine.conftest import Workshop
 from .conftest import GPU, ON_GPU, SIMULATED, host_waits
@@ -269,6 +272,34 @@ def test_what_a_run_in_this_process_held_goes_back(workshop: Workshop) -> None:
     assert run.error is None and torch.accelerator.memory_reserved(0) <= before
 
 
+@pytest.mark.skipif(not SIMULATED, reason="a tiny run takes less of a real GPU than cuBLAS does")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_run_that_failed_held_goes_back(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, wrapped: bool
+) -> None:
+    """Its error stays, as in a study, and with it went what the failed functions held."""
+
+    def compute() -> None:
+        held = torch.zeros(40_000_000, dtype=torch.uint8, device=GPU)
+        raise torch.OutOfMemoryError(f"no room beside {held.nbytes} bytes")
+
+    def fails(*arguments: Any) -> Any:
+        try:
+            compute()
+        except torch.OutOfMemoryError as error:
+            if wrapped:
+                raise RunError("the block has failed") from error
+            raise
+
+    gc.collect()
+    accelerator.free_unused_memory()
+    before = torch.accelerator.memory_reserved(0)
+    monkeypatch.setattr(Stage, "mini_batch", fails)
+    run = workshop.run(*ON_GPU, "pipeline.stages=1", "run={steps: 2}")
+    assert run.error is not None and ("has failed" if wrapped else "memory") in str(run.error)
+    assert torch.accelerator.memory_reserved(0) <= before
+
+
 @pytest.mark.parametrize("kind", ["none", "fp16"])
 def test_gradients_are_averaged_beside_the_computation(on_ranks: Callable[..., list[Any]], kind: str) -> None:
     """The thread for communication waits until gradients are packed, and the stage until they are summed."""
@@ -402,6 +433,26 @@ def test_the_probe_waits_for_messages_that_it_packs(
     if SIMULATED:
         between = [later - earlier for earlier, later in pairwise([*waited, host_waits()])]
         assert between[::2] == [1, *[2] * (2 * _PACKINGS - 1), 1]
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_sums_for_which_the_gpu_has_no_room_are_measured_on_the_processor(
+    make_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    """All ranks of the measurement share the first GPU. In the run each has one of its own."""
+    on: set[str] = set()
+    start = GradientReducer.start
+
+    def noted(self: GradientReducer, gradients: Any, *arguments: Any, **named: Any) -> None:
+        on.update(each.device.type for each in gradients)
+        start(self, gradients, *arguments, **named)
+
+    monkeypatch.setattr(GradientReducer, "start", noted)
+    if not has_room:
+        monkeypatch.setattr("alray.runtime.probe.all_reduce.free_memory_bytes", lambda device: 1000)
+    network = make_network("replicas.count=2")
+    assert time_reduction(network.component(0, GPU), network.spec.replicas, accumulate=1) > 0
+    assert on == {GPU.type if has_room else "cpu"}
 
 
 def test_memory_is_that_of_the_allocator() -> None:

@@ -49,6 +49,8 @@ class Wire:
     devices: dict[int, torch.device] = field(default_factory=dict)
     given: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """What was sent: by sender, receiver and number between the two."""
+    sent: dict[tuple[int, int, int], threading.Event] = field(default_factory=dict)
+    """Whether it was, taken or not."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     lost: bool = False
     """Whether a rank is gone. Operations of the others then raise what they raise over NCCL."""
@@ -65,6 +67,7 @@ class Wire:
     def give(self, key: tuple[int, int, int], values: torch.Tensor) -> None:
         with self.changed:
             self.given[key] = values
+            self.sent.setdefault(key, threading.Event()).set()
             self.changed.notify_all()
 
     def take(self, key: tuple[int, int, int]) -> torch.Tensor:
@@ -147,7 +150,7 @@ class Work:
     done: Event
     arrive: Callable[[], None] = lambda: None
     came: threading.Event | None = None
-    """Of a sum: set when all peers have sent their part."""
+    """Set when all peers have sent their part. None: of a receive from another process nobody knows."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         stream = MACHINE.current_stream(self.done.device.index)
@@ -241,7 +244,8 @@ class Group:
             done = self._launch("recv", [], [tensor])
         key = self._number(peer, self._rank)
         self._wire.connect()
-        return Work(done, self._expect(tensor, lambda: self._wire.take(key)))
+        sent = self._wire.sent.setdefault(key, threading.Event()) if isinstance(self._wire, Wire) else None
+        return Work(done, self._expect(tensor, lambda: self._wire.take(key)), sent)
 
     def _expect(self, tensor: SimulatedTensor, come: Callable[[], torch.Tensor]) -> Callable[[], None]:
         """The values come when somebody uses them: operations run at once here, and the peer may not have sent yet."""

@@ -74,8 +74,8 @@ class Resources(Section):
     stage. Default: one CPU."""
     memory_bytes: PositiveInt | None = None
     """Memory of a stage in bytes. `pipeline.partition: auto` and `pipeline.micro_batches: auto` stay within it. Of
-    `machines`, at most what their devices have. null: the `memory` in `per_stage`; without that, the memory of the GPU,
-    or an equal part of the machine's memory."""
+    `machines`, at most what their devices have. null: the `memory` in `per_stage`, on a GPU at most that of the GPU;
+    without it, the memory of the GPU, or an equal part of the machine's memory."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that a node must have to run a stage. Default: none."""
     stage_speed: Annotated[

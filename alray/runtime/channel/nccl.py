@@ -9,7 +9,8 @@ each other. A message in two parts has two layouts, and each is followed by its 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
@@ -103,16 +104,26 @@ class NcclSender(Sender):
 class NcclReceiver(Receiver):
     """Reads a header, and has the GPU receive what it describes. The GPU waits for the tensors, not the host."""
 
-    def __init__(self, *, edge: str, headers: Receiver, group: dist.ProcessGroup, device: torch.device) -> None:
+    def __init__(
+        self,
+        *,
+        edge: str,
+        headers: Receiver,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """
         Args:
             headers: the edge for headers.
             group: of the two stages, in which this one has rank 1.
+            waiting: what the GPU is given within it waits for the sender.
         """
         self.edge = edge
         self._headers = headers
         self._group = group
         self._device = device
+        self._waiting = waiting
 
     def connect(self) -> None:
         """Make the communicator; see `NcclSender.connect`."""
@@ -132,10 +143,11 @@ class NcclReceiver(Receiver):
 
     def _receive_all(self, layout: torch.Tensor) -> dict[str, torch.Tensor]:
         tensors = {}
-        for name, dtype, shape in layout_of(bytes(layout.tolist())):
-            tensors[name] = torch.empty(shape, dtype=dtype, device=self._device)
-            if shape.numel() > 0:
-                self._take(tensors[name])
+        with self._waiting():
+            for name, dtype, shape in layout_of(bytes(layout.tolist())):
+                tensors[name] = torch.empty(shape, dtype=dtype, device=self._device)
+                if shape.numel() > 0:
+                    self._take(tensors[name])
         return tensors
 
     def _take(self, tensor: torch.Tensor) -> None:

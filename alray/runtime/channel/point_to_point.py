@@ -23,6 +23,8 @@ from alray.runtime.channel.pinned import await_copies, to_device
 _CPU = torch.device("cpu")
 _TOO_LATE = re.compile("^Timed out|before timing out|operation timeout")
 """How gloo begins when a neighbour does not answer, and what NCCL's watchdog says then."""
+_OF_OWN_GPU = re.compile("(CUDA|HIP) (error|failure)|out of memory", re.IGNORECASE)
+"""What torch and NCCL say where a call of CUDA or ROCm fails in this process."""
 _SEND_SLOTS = 2  # one is being sent while the other is packed
 _REST = 100  # added to the tag of an edge: the tag of the second parts of its messages
 
@@ -273,7 +275,14 @@ def wait_for(work: dist.Work, timeout: timedelta | None, edge: str) -> None:
 
 
 def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
-    """Turn an error of gloo or NCCL about a lost connection into an error that names the edge."""
+    """Turn an error of gloo or NCCL about a lost connection into an error that names the edge.
+
+    Raises the error itself if it is one of this stage's own GPU, or of its memory: a kernel that has failed may be told
+    at any later call, and no neighbour is lost.
+    """
+    own = isinstance(error, torch.AcceleratorError | torch.OutOfMemoryError) or _OF_OWN_GPU.search(str(error))
+    if own:
+        raise error
     # Keep what happened; drop the path in gloo's sources before it and the advice after it.
     reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
     state = "silent" if _TOO_LATE.search(reason) else "gone"

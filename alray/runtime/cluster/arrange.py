@@ -3,9 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from alray.config.sections.resources import ACCELERATORS
+
 Bundle = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Resources counted in shares of GPUs: Ray puts each share on one GPU, so what several leave adds up to none.
+
+    A GPU counts only where all stages that share GPUs ask for the same part. Of different parts it is not known which
+    lie on one GPU together, so there their sum counts.
+    """
+
+    parts: Mapping[str, int]
+    """What a stage asks for of one GPU, in ten-thousandths as Ray counts, by the name of the resource."""
+
+    @classmethod
+    def of(cls, bundles: Sequence[Bundle]) -> Shares:
+        """Those that these bundles ask for."""
+        asked = {name: {round(bundle.get(name, 0.0) * 10_000) for bundle in bundles} for name in ACCELERATORS}
+        below = {name: [part for part in parts if 0 < part < 10_000] for name, parts in asked.items()}
+        return cls({name: parts[0] for name, parts in below.items() if len(parts) == 1})
+
+    def on_one(self, name: str) -> int:
+        """How many shares one GPU holds."""
+        return 10_000 // self.parts[name]
+
+    def asked(self, bundle: Bundle) -> dict[str, float]:
+        """What a stage asks for, counted in shares."""
+        whole = {name: bundle[name] * self.on_one(name) for name in self.parts if name in bundle}
+        return {**bundle, **{name: 1.0 if 0 < bundle[name] < 1 else number for name, number in whole.items()}}
+
+    def held(self, node: Bundle, free: Bundle) -> dict[str, float]:
+        """The most that a node may hold of what it has free, counted in shares.
+
+        Args:
+            node: what it has where nothing is in use.
+        """
+        counted = {
+            name: min(int(node[name]) * self.on_one(name), round(free[name] * 10_000) // part)
+            for name, part in self.parts.items()
+            if name in free and name in node
+        }
+        return {**free, **counted}
 
 
 def arrange(bundles: Sequence[Bundle], stages: int, free: Mapping[str, Bundle], here: str) -> tuple[str, ...] | None:

@@ -26,7 +26,7 @@ from alray.core.compat import available_resources_per_node
 from alray.core.errors import StageError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.location import Location
-from alray.runtime.cluster.arrange import arrange
+from alray.runtime.cluster.arrange import Shares, arrange
 from alray.runtime.cluster.nodes import Bundle, living_nodes, not_shared, on_node, reason_of
 from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.device.machine_memory import machine_memory_bytes
@@ -273,7 +273,9 @@ def _selectors(bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]
         return [dict(labels)] * len(bundles)
     available = available_resources_per_node()
     here = ray.get_runtime_context().get_node_id()
-    chosen = arrange(bundles, stages, {node.id: available.get(node.id, {}) for node in candidates}, here)
+    shares = Shares.of(bundles)
+    free = {node.id: shares.held(node.resources, available.get(node.id, {})) for node in candidates}
+    chosen = arrange([shares.asked(bundle) for bundle in bundles], stages, free, here)
     if chosen is not None:
         return [{_NODE_LABEL: node} for node in chosen]
     differ = any(bundle != bundles[0] for bundle in bundles)

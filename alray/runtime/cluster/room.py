@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from alray.core.counting import counted
 from alray.core.errors import PlanError, StageError
+from alray.runtime.cluster.arrange import Shares
 from alray.runtime.cluster.nodes import Bundle, ClusterNode, living_nodes
 from alray.runtime.local_ray.head import end_leading_processes
 
@@ -29,13 +30,17 @@ def require_room(bundles: Sequence[Bundle], nodes: Sequence[Bundle], labels: Map
     Where the cluster has as much as they request together, and the ways to place them are too many to look at, none is
     raised.
     """
-    enough = _has_enough(bundles, nodes)
-    if enough and _placed_in_turn(bundles, nodes):
+    shares = Shares.of(bundles)
+    asked, there = [shares.asked(bundle) for bundle in bundles], [shares.held(node, node) for node in nodes]
+    enough = _has_enough(asked, there)
+    if enough and _placed_in_turn(asked, there):
         return
-    held = _most_held(bundles, nodes)
+    held = _most_held(asked, there)
     if held == len(bundles) or (held is None and enough):
         return
     room = "" if held is None else f", room for {held}"
+    for name, part in shares.parts.items():
+        room += f"; one {name} holds {counted(shares.on_one(name), 'stage')} of {part / 10_000:g}"
     kinds = Counter(" and ".join(f"{amount:g} {name}" for name, amount in bundle.items()) for bundle in bundles)
     requested = f"of {next(iter(kinds))} each" if len(kinds) == 1 else f"({_listed(kinds)})"
     names = dict.fromkeys(name for bundle in bundles for name in bundle)

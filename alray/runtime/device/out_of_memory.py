@@ -10,8 +10,10 @@ from alray.core.errors import StageError, UserCodeError
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
 
-_MESSAGES = ("not enough memory", "can't allocate memory", "out of memory")
-"""Parts of torch's messages, in lower case. The errors of the CPU allocator are plain RuntimeErrors."""
+_MESSAGES = ("not enough memory", "can't allocate memory", "out of memory", "_alloc_failed", "_allocation_failed")
+"""Parts of torch's messages, in lower case. The errors of the CPU allocator are plain RuntimeErrors, and so are those
+of libraries that take memory of the GPU themselves: CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED,
+CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED."""
 _REQUEST = re.compile(r"tried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
 _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 

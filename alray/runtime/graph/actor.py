@@ -61,8 +61,14 @@ def given_gpus() -> list[str]:
 
 
 def gpu_for_nccl(assignment: Assignment) -> str | None:
-    """The GPU of a stage in this process, as `ActorLocation.gpu`."""
-    return given_gpus()[0] if accelerator.has_nccl(assignment.device_kind) else None
+    """The GPU of a stage in this process, as `ActorLocation.gpu`.
+
+    None for a slice of a GPU (NVIDIA's MIG): slices have names of their own, and NCCL refuses two of one card.
+    """
+    if not accelerator.has_nccl(assignment.device_kind):
+        return None
+    gpu = given_gpus()[0]
+    return None if gpu.startswith("MIG-") else gpu
 
 
 class StageActor:
@@ -154,10 +160,11 @@ class StageActor:
             )
         load_code(assignment)
         baseline = memory_baseline(device)
+        clock = clock_for(assignment, device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
             self._ports = ports_of(
-                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s
+                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s, clock
             )
         replicas = None
         if joined_replicas is not None:
@@ -172,7 +179,7 @@ class StageActor:
                 network=network,
                 device=device,
                 ports=self._ports,
-                clock=clock_for(assignment, device),
+                clock=clock,
                 control=self._control,
                 emit=self._outbox.put,
                 replicas=replicas,

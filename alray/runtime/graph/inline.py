@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -91,6 +92,8 @@ class InlineGraph(Graph):
         self._executor.shutdown(wait=ended, cancel_futures=True)
         if ended and accelerator.available() is not None:
             self._loops = []  # with them go weights and rings: another process may need the memory of the GPU
+            _clear_frames(self._outcome.exception())  # with them what was being computed
+            self._outcome = Future()
             gc.collect()
             accelerator.free_unused_memory()
 
@@ -187,9 +190,17 @@ class _OfStages:
         return getattr(self._before if threading.get_ident() == self._driver else self._log, name)
 
 
+def _clear_frames(fault: BaseException | None) -> None:
+    """Let go of all that the functions held that an error, and those it came from, went through. The error may stay."""
+    if fault is not None:
+        traceback.clear_frames(fault.__traceback__)
+        _clear_frames(fault.__cause__)
+        _clear_frames(fault.__context__)
+
+
 def _device_of(assignment: Assignment) -> torch.device:
-    """All stages of one process compute on the same CPU or GPU."""
-    return devices.pick(assignment.device_kind)
+    """All stages of one process compute on the same CPU or GPU: on the GPU if any asks for one."""
+    return devices.pick(assignment.spec.resources.resolved_device)
 
 
 def _ports(plan: Plan, *, copying: bool) -> list[Ports]:

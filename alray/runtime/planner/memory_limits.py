@@ -38,11 +38,11 @@ def stage_memory_limits(
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
-    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else its part of
-    its device. Among the `machines` of the spec it is what its device has, or `resources.memory_bytes` if that is less.
-    Of this machine, each stage on its processors has an equal part; of a GPU, the part that it asks Ray for, or in one
-    process an equal part, without what processes take of it besides tensors. A stage on a processor beside stages on
-    GPUs has no limit of its own.
+    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for, on a GPU at most
+    its part of that; else its part of its device. Among the `machines` of the spec it is what its device has, or
+    `resources.memory_bytes` if that is less. Of this machine, each stage on its processors has an equal part; of a GPU,
+    the part that it asks Ray for, or in one process an equal part, without what processes take of it besides tensors. A
+    stage on a processor beside stages on GPUs has no limit of its own.
 
     Args:
         device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
@@ -68,7 +68,12 @@ def stage_memory_limits(
 
         here = None if to_measure or device.type == "cpu" else accelerator.least_memory_bytes()
         theirs = _gpu_shares(spec, stages, replicas, here, one_process=one_process, found=found)
-    limits = [share if own is None else int(own) for own, share in zip(requested, theirs, strict=False)]
+    on_cpu = resources.resolved_device == "cpu"
+    limits = [
+        # What Ray reserves is memory of the node, of which a GPU may have less.
+        share if own is None else int(own) if on_cpu or share is None else min(int(own), share)
+        for own, share in zip(requested, theirs, strict=False)
+    ]
     known = [each for each in limits if each is not None]
     return tuple(known) if len(known) == len(limits) else ()
 
@@ -87,7 +92,7 @@ def _gpu_shares(
     for stage, bundle in enumerate(spec.resources.bundles(stages)[:stages]):
         measured = found.memory_bytes[stage] if found.memory_bytes else None
         whole = here if measured is None else measured
-        if spec.resources.device_of(stage) == "cpu":
+        if spec.resources.device_of(stage) == "cpu" and not one_process:
             shares.append(_NO_LIMIT_BYTES)
         elif whole is None:
             shares.append(None)
@@ -102,7 +107,7 @@ def _gpu_shares(
 def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool = False) -> tuple[StageMemory, ...]:
     """The parts of each stage that lie in the memory of its device."""
     resources = spec.resources
-    kinds = [resources.device_of(stage) for stage in range(stages)]
+    kinds = [resources.resolved_device if one_process else resources.device_of(stage) for stage in range(stages)]
     if all(kind == "cpu" for kind in kinds):
         return (ON_CPU,) * stages
     from alray.core.accelerator import has_nccl  # imports torch

@@ -22,6 +22,7 @@ from alray.config.made import Load, no_user_code
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.replicas import Replicas
 from alray.config.user_code import named
+from alray.core.accelerator import free_memory_bytes, is_accelerator
 from alray.core.errors import UserCodeError
 from alray.models.component import Component
 from alray.runtime.channel.all_reduce import make_all_reduce
@@ -31,6 +32,8 @@ from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 
 _MOST_RANKS = 8  # with more threads, the time would be that of switching between threads
+_COPIES = 4
+"""Of a component's gradients in one rank: themselves, packed, and what a compression keeps and computes."""
 _REPEATS = 7
 _TIMEOUT_S = 60.0
 
@@ -46,10 +49,16 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
     Raises:
         UserCodeError: if one of them raises an error.
     """
-    parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
+    parameters: list[torch.Tensor] = [each for each in component.parameters() if each.requires_grad]
     if replicas.count == 1 or not parameters:
         return 0.0
     ranks = min(replicas.count, _MOST_RANKS)
+    device = parameters[0].device
+    needed = _COPIES * ranks * sum(each.nbytes for each in parameters)
+    if is_accelerator(device) and needed > free_memory_bytes(device):
+        # In the run each replica has its own device, or the plan would not fit. Without copies to the host and back it
+        # is a little faster here.
+        parameters = [torch.empty_like(each, device="cpu") for each in parameters]
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store, together = dist.HashStore(), threading.Barrier(ranks)
 

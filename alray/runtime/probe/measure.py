@@ -91,9 +91,10 @@ def probe_costs(
                     alike = [index for index in exercises if names[index] == name]
                     kinds[name] = _mean_of([measured[index] for index in alike])
                     exercise = exercises[alike[0]]
-                    reductions[name] = time_reduction(
-                        exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
-                    )
+                    with _faults_of(network, alike[0]):
+                        reductions[name] = time_reduction(
+                            exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
+                        )
                     packings[name] = _time_boundary(network, alike[0], passed_on[name], device)
                     if network.tokens is not None:
                         require_no_later_position(

@@ -296,9 +296,13 @@ class RayEngine(ClusterEngine):
         return Placement.of(bundles, stages, self._spec.resources.labels, self._note)
 
     def _devices_are_like_here(self) -> bool:
-        """Whether there is nothing to measure on other devices: one node, and the same request by every stage."""
+        """Whether there is nothing to measure on other devices: this node alone, and the same request by every
+        stage."""
+        import ray
+
         resources = self._spec.resources
-        return len(living_nodes(resources.labels)) == 1 and isinstance(resources.per_stage, dict)
+        nodes = [node.id for node in living_nodes(resources.labels)]
+        return nodes == [ray.get_runtime_context().get_node_id()] and isinstance(resources.per_stage, dict)
 
     def _are_as_measured(self) -> bool:
         """Whether the costs hold for the devices of the stages as they are."""

@@ -119,8 +119,8 @@ class Clock:
         self.activity = "starting"
         self.activity_since = self._window_began
         self.first_time = False  # whether the activity is an action of a kind that is not familiar
-        self._sums: deque[tuple[Event, Event]] = deque()
-        self._seen_in_sum = self._window_began
+        self._gpu_waits: deque[tuple[str, Event, Event]] = deque()
+        self._seen_waiting = self._window_began
 
     def now_s(self) -> float:
         """Seconds since the run was started."""
@@ -207,23 +207,38 @@ class Clock:
         self.activity = before
         self.activity_since = time.perf_counter()
 
-    def sum_given(self, began: Event, done: Event) -> None:
-        """The GPU has been given a sum over replicas, between these two events. The host need not wait for it."""
-        self._sums.append((began, done))
+    @contextmanager
+    def gpu_waits(self, activity: str) -> Iterator[None]:
+        """What the GPU is given in the block waits there for another stage or replica; the host need not."""
+        if self._gpu is None:
+            yield
+            return
+        began = self._gpu.event()
+        yield
+        self._gpu_waits.append((activity, began, self._gpu.event()))
 
     def seen(self, now_s: float) -> tuple[str, float]:
-        """The activity, and the seconds since it began, as another thread sees them. It is "all_reduce" in place of
-        "compute" while the GPU waits for other replicas in a sum: the host may wait for that anywhere.
+        """The activity, and the seconds since it began, as another thread sees them. While the GPU waits for others,
+        what it waits in takes the place of "compute": the host may wait for that anywhere.
 
         Args:
             now_s: `time.perf_counter()`.
         """
-        while self._sums and self._sums[0][1].query():
-            self._sums.popleft()
-        if self.activity == "compute" and self._sums and self._sums[0][0].query():
-            self._seen_in_sum = now_s
-            return "all_reduce", now_s - self.activity_since
-        return self.activity, now_s - max(self.activity_since, self._seen_in_sum)
+        waits_in = self._gpu_waits_in()
+        if self.activity == "compute" and waits_in is not None:
+            self._seen_waiting = now_s
+            return waits_in, now_s - self.activity_since
+        return self.activity, now_s - max(self.activity_since, self._seen_waiting)
+
+    def _gpu_waits_in(self) -> str | None:
+        try:
+            while self._gpu_waits and self._gpu_waits[0][2].query():
+                self._gpu_waits.popleft()
+            return self._gpu_waits[0][0] if self._gpu_waits and self._gpu_waits[0][1].query() else None
+        except RuntimeError:
+            # A kernel has failed, so each call of the GPU raises that now. The stage's thread meets it too, and ends
+            # with it; raised here it would end the poll that is to tell of it.
+            return None
 
     @contextmanager
     def pause(self, activity: str) -> Iterator[None]:

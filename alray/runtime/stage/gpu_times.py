@@ -53,7 +53,7 @@ class GpuTimes:
         Args:
             event: puts an event into the stream in which the stage computes.
         """
-        self._event = event
+        self.event = event
         self._open: Event | None = None
         self._intervals: deque[_ActionInterval] = deque()
         self._busy_until_s = 0.0
@@ -65,11 +65,11 @@ class GpuTimes:
         Args:
             computes: whether the GPU does it, not the host.
         """
-        self._open = self._event() if computes else None
+        self._open = self.event() if computes else None
 
     def end(self, what: MeasuredAction, began_s: float, ended_s: float) -> None:
         """The action that began last ends. The times are the host's, of `time.perf_counter`."""
-        events = None if self._open is None else (self._open, self._event())
+        events = None if self._open is None else (self._open, self.event())
         self._intervals.append(_ActionInterval(what, began_s, ended_s, events))
 
     def passed(self, *, wait: bool) -> Iterator[tuple[MeasuredAction, float, float]]:
@@ -98,7 +98,7 @@ class GpuTimes:
 
     def _anchor(self) -> None:
         """Compare the two clocks. They drift apart, so this is done again and again, when the GPU has nothing to do."""
-        self._zero = self._event()
+        self._zero = self.event()
         self._zero.synchronize()
         self._zero_s = time.perf_counter()
 

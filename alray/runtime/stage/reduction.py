@@ -7,15 +7,13 @@ replicas of one stage. Operations that may have to wait are generators (see `alr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from alray.core import accelerator
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
@@ -229,17 +227,9 @@ class SumsAsWaiting:
         self._clock = clock
 
     def sum(self, tensor: torch.Tensor) -> None:
-        with self._waiting(tensor.device):
+        with self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):
             self._sums.sum(tensor)
 
     def gather(self, own: torch.Tensor) -> torch.Tensor:
-        with self._waiting(own.device):
+        with self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):
             return self._sums.gather(own)
-
-    @contextmanager
-    def _waiting(self, device: torch.device) -> Iterator[None]:
-        began = accelerator.recorded(device) if accelerator.is_accelerator(device) else None
-        with self._clock.waiting("all_reduce"):
-            yield
-        if began is not None:
-            self._clock.sum_given(began, accelerator.recorded(device))

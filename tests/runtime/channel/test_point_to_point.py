@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from alray.runtime.channel.message import HEADER_BYTES
 from alray.runtime.channel.point_to_point import lost_neighbour
@@ -117,3 +118,19 @@ NCCL = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7
 def test_a_neighbour_that_does_not_answer_and_one_that_has_ended(said, state):
     (problem,) = lost_neighbour("0->1", RuntimeError(said)).problems
     assert problem.message.startswith(f"edge 0->1: the neighbour is {state} (")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("device-side assert triggered", 710),
+        torch.OutOfMemoryError("the device is full"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("NCCL error: unhandled cuda error\nLast error: Cuda failure 2 'out of memory'"),
+        RuntimeError("NCCL error: unhandled cuda error\nLast error: Cuda failure 700 'an illegal memory access'"),
+    ],
+)
+def test_an_error_of_the_own_gpu_is_no_lost_neighbour(error: RuntimeError) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        lost_neighbour("0->1", error)
+    assert caught.value is error

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from alray.runtime.cluster import placement
 from alray.runtime.cluster.arrange import arrange
+from alray.runtime.cluster.nodes import ClusterNode
 
 ONE = {"CPU": 1.0}
 
@@ -29,6 +33,24 @@ def test_stages_stay_together_and_replicas_apart(
     free = {node: {"CPU": float(count)} for node, count in cpus.items()}
     placed = arrange([ONE] * (stages * replicas), stages, free, here="b")
     assert placed == (None if expected is None else tuple(expected))
+
+
+def test_shares_of_gpus_go_where_each_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs hold two stages of 0.6, though their sum would hold three. Ray never found a place for the third."""
+    has = {"CPU": 8.0, "GPU": 2.0}
+    nodes = [ClusterNode(name, name, name, has) for name in "ab"]
+    monkeypatch.setattr(placement, "living_nodes", lambda labels: nodes)
+    monkeypatch.setattr(placement.ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
+
+    def chosen(*free: float) -> str:
+        left = {node.id: has | {"GPU": gpus} for node, gpus in zip(nodes, free, strict=True)}
+        monkeypatch.setattr(placement, "available_resources_per_node", lambda: left)
+        found = placement._selectors([ONE | {"GPU": 0.6}] * 3, 3, {})
+        return "" if found is None else "".join(name for each in found for name in each.values())
+
+    assert chosen(2.0, 2.0) == "aab"
+    assert chosen(1.0, 2.0) == "bba"
+    assert chosen(1.0, 1.0) == ""
 
 
 def test_every_kind_of_resource_counts() -> None:

@@ -29,6 +29,20 @@ def test_a_stage_without_a_gpu_leaves_the_node_that_has_one_to_others() -> None:
         )
 
 
+@pytest.mark.parametrize(("part", "on_one"), [(0.6, 1), (0.5, 2), (0.4, 2), (0.3, 3), (0.15, 6), (0.1, 10)])
+def test_a_share_of_a_gpu_lies_on_one_gpu(part: float, on_one: int) -> None:
+    """What several GPUs have left adds up to none."""
+    nodes = [{"CPU": 64.0, "GPU": 2.0}, {"CPU": 64.0, "GPU": 1.0}]
+    stages = [{"CPU": 1.0, "GPU": 1.0}] + [{"CPU": 1.0, "GPU": part}] * 2 * on_one
+    require_room(stages, nodes)
+    with pytest.raises(PlanError, match=rf"room for {2 * on_one + 1}; one GPU holds {on_one} stages? of {part}"):
+        require_room([*stages, stages[-1]], nodes)
+
+
+def test_different_shares_may_lie_on_one_gpu() -> None:
+    require_room([{"GPU": 0.6}, {"GPU": 0.4}], [{"GPU": 1.0}])
+
+
 def test_a_cluster_of_many_equal_nodes_is_looked_at_in_a_moment() -> None:
     stages = [{"CPU": 2.0}] * 100 + [{"CPU": 1.0, "GPU": 0.5}] * 101
     began_s = time.monotonic()

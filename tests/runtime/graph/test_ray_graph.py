@@ -11,11 +11,29 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError
 
 from alray import __version__
 from alray.core.errors import PlanError
+from alray.runtime.graph import actor
 from alray.runtime.graph.processes import ActorLocation, environment_of
 from alray.runtime.graph.ray_graph import death_of
 
 ASSIGNMENT: Any = SimpleNamespace(title="stage 0", plan=SimpleNamespace(schedule="streamed"))
 LOCATION = ActorLocation("node", "n1", 7, 0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "gpu"),
+    [
+        ("cuda", "1", "1"),
+        ("cuda", "GPU-2bc5", "GPU-2bc5"),
+        ("cuda", "MIG-87dc", None),
+        ("cuda", "MIG-GPU-2bc5/1/0", None),
+        ("xpu", "1", None),
+    ],
+)
+def test_the_gpu_that_nccl_knows(monkeypatch: pytest.MonkeyPatch, device: str, given: str, gpu: str | None) -> None:
+    """Two slices of one card have two names, and NCCL takes them for one GPU."""
+    monkeypatch.setattr(actor, "given_gpus", lambda: [given])
+    assignment: Any = SimpleNamespace(device_kind=device)
+    assert actor.gpu_for_nccl(assignment) == gpu
 
 
 def test_a_stage_that_was_killed() -> None:

@@ -98,6 +98,24 @@ def test_the_part_of_a_gpu_that_a_stage_has(
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
 
 
+def test_memory_of_the_node_is_none_of_the_gpu(load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two limits the smaller one holds: what Ray reserves, and what the GPU has."""
+    monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
+    stages = "[{GPU: 1, memory: 200000000000}, {GPU: 1, memory: 5000}]"
+    spec = load_small("pipeline.stages=2", f"resources.per_stage={stages}").spec
+    assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0)) == (78_000_000_000, 5000)
+
+
+def test_in_one_process_a_stage_that_asks_for_no_gpu_is_on_it_too(
+    load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
+    spec = load_small("pipeline.stages=2", "resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]").spec
+    gpu = torch.device("cuda", 0)
+    assert stage_memory_limits(spec, 2, 1, gpu, one_process=True) == (39_500_000_000,) * 2
+    assert stage_memories(spec, 2, 1, one_process=True) == (IN_TURNS_ON_GPU,) * 2
+
+
 def test_a_stage_on_a_smaller_gpu_of_another_node(
     load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -326,6 +326,15 @@ def test_the_gradients_of_a_measured_sum_are_not_zeros(make_workload, monkeypatc
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_sum_that_runs_out_of_memory_names_the_component(make_workload, monkeypatch):
+    def full(*arguments: Any) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
+
+    monkeypatch.setattr("alray.runtime.probe.measure.time_reduction", full)
+    with pytest.raises(RunError, match=r"model\.components\[0\]: component 0 .* ran out of memory"):
+        probe(make_workload(*BACKPROPAGATION, "replicas.count=2"))
+
+
 OWN_SUMS = """
 from alray.runtime.channel.compression import Compression
 from alray.parts.all_reduces.ring.algorithm import RingAllReduce

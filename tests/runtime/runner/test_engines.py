@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,19 +30,21 @@ COSTS = "[&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]"
 @pytest.mark.parametrize(
     ("nodes", "overrides", "measures"),
     [
-        (1, (), False),
-        (2, (), True),
-        (1, ("resources.per_stage=[{CPU: 1}, {CPU: 2}]",), True),
-        (1, ("resources.per_stage={CPU: 1, GPU: 1}",), True),  # the command has no GPU
-        (2, ("resources.stage_speed=[1.0, 2.0]",), True),  # the memory of their machines
-        (2, ("resources.stage_speed=[1.0, 2.0]", "resources.per_stage={CPU: 1, GPU: 1}"), False),
-        (2, (f"pipeline.costs={COSTS}", "resources.per_stage={CPU: 1, GPU: 1}"), False),
+        ("a", (), False),
+        ("b", (), True),  # the labels are those of another node alone
+        ("ab", (), True),
+        ("a", ("resources.per_stage=[{CPU: 1}, {CPU: 2}]",), True),
+        ("a", ("resources.per_stage={CPU: 1, GPU: 1}",), True),  # the command has no GPU
+        ("ab", ("resources.stage_speed=[1.0, 2.0]",), True),  # the memory of their machines
+        ("ab", ("resources.stage_speed=[1.0, 2.0]", "resources.per_stage={CPU: 1, GPU: 1}"), False),
+        ("ab", (f"pipeline.costs={COSTS}", "resources.per_stage={CPU: 1, GPU: 1}"), False),
     ],
 )
 def test_which_devices_are_measured(
-    load_small: Any, monkeypatch: pytest.MonkeyPatch, nodes: int, overrides: tuple[str, ...], measures: bool
+    load_small: Any, monkeypatch: pytest.MonkeyPatch, nodes: str, overrides: tuple[str, ...], measures: bool
 ) -> None:
-    monkeypatch.setattr(engines, "living_nodes", lambda labels: [labels] * nodes)
+    monkeypatch.setattr(engines, "living_nodes", lambda labels: [SimpleNamespace(id=node) for node in nodes])
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
     monkeypatch.setattr(accelerator, "available", lambda device: None)
     assert RayEngine(load_small("pipeline.stages=2", *overrides).spec, print).measures_devices() == measures
 

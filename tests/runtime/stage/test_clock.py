@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from alray.runtime.stage import clock as module
 from alray.runtime.stage import gpu_times
@@ -243,37 +244,45 @@ def test_a_computation_may_wait_for_other_replicas(hands):
     assert closed(clock, 1).forward_s == pytest.approx(6.0)
 
 
-class OnGpu:
-    """An event of a GPU."""
+def test_a_gpu_may_wait_for_others_while_the_host_waits_for_it(hands, monkeypatch):
+    """The GPU computes, waits for the stage below, computes, waits for other replicas, and computes again; the host is
+    in one action all along."""
+    monkeypatch.setattr(gpu_times, "time", module.time)
+    gpu = Gpu(hands)
+    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
 
-    def __init__(self) -> None:
-        self.passed = False
+    def seen_after(seconds: float) -> tuple[str, float]:
+        hands.pass_by(seconds)
+        return clock.seen(hands.now)
 
-    def query(self) -> bool:
-        return self.passed
-
-
-def test_a_gpu_may_wait_for_other_replicas_while_the_host_waits_for_it(hands):
-    """The GPU computes, waits in the first of two sums, and computes again; the host is in one action all along."""
-    clock = Clock(started_wall_s=50.0, start_step=0)
-    began, done, began_again, done_again = events = [OnGpu() for _ in range(4)]
     with clock.measure("F", "1F0", 1):
-        clock.sum_given(began, done)
-        clock.sum_given(began_again, done_again)
-        hands.pass_by(1.0)
-        assert clock.seen(hands.now) == ("compute", pytest.approx(1.0))
-        began.passed = True
-        hands.pass_by(5.0)
-        assert clock.seen(hands.now)[0] == "all_reduce"
-        done.passed = True
-        hands.pass_by(0.5)
-        assert clock.seen(hands.now) == ("compute", pytest.approx(0.5)), "since it was last seen to wait"
-        for each in events:
-            each.passed = True
-        hands.pass_by(0.5)
-        assert clock.seen(hands.now) == ("compute", pytest.approx(1.0))
-        began.passed = done.passed = False
-        assert clock.seen(hands.now)[0] == "compute", "it is over"
+        gpu.compute(1.0)
+        for activity in ("receive_wait", "all_reduce"):
+            with clock.gpu_waits(activity):
+                gpu.compute(5.0)
+            gpu.compute(1.0)
+        assert seen_after(0.5) == ("compute", pytest.approx(0.5, abs=0.01))
+        assert seen_after(2.0)[0] == "receive_wait"
+        assert seen_after(4.0) == ("compute", pytest.approx(4.0)), "since it was last seen to wait"
+        assert seen_after(2.0)[0] == "all_reduce"
+        assert seen_after(4.0) == ("compute", pytest.approx(4.0))
+
+
+def test_a_gpu_that_has_failed_still_lets_a_poll_tell_of_the_stage(hands, monkeypatch):
+    """CUDA raises the error of a kernel at every later call, also where the driver only asks what a stage does."""
+    monkeypatch.setattr(gpu_times, "time", module.time)
+    gpu = Gpu(hands)
+    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
+    with clock.measure("F", "1F0", 1), clock.gpu_waits("all_reduce"):
+        gpu.compute(1.0)
+
+    def failed(event: Passed) -> bool:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
+
+    monkeypatch.setattr(Passed, "query", failed)
+    clock._begin("B")
+    hands.pass_by(1.0)
+    assert clock.seen(hands.now) == ("compute", pytest.approx(1.0))
 
 
 def test_an_action_is_familiar_once_a_mini_batch_or_an_evaluation_with_it_is_done(hands):
