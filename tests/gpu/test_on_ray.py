@@ -19,11 +19,15 @@ import torch
 from alray.core.run_folder.records import read_environment
 from alray.core.run_folder.store import latest_manifest
 from alray.runtime.device import devices
+from alray.studies.folder import StudyFolder
+from alray.studies.study import StudyOptions, Watcher, run_study
 
 from ..engine.conftest import LONG, Workshop
 from ..engine.test_on_ray import struck, victims  # noqa: F401 - a fixture
 from ..engine.test_same_bits import same
+from ..engine.test_studies_on_ray import study
 from .conftest import (
+    GPU,
     HALF_A_GPU,
     ON_GPU,
     ONE_GPU,
@@ -83,6 +87,18 @@ def test_two_stages_on_one_gpu(workshop: Workshop, gpu_reference, schedule: str)
 @needs_stages_on_gpus(2)
 def test_two_stages_on_two_gpus(workshop: Workshop, gpu_reference) -> None:
     same(workshop.run(*ON_GPU, "pipeline.partition=[2,2]", inline=False), gpu_reference)
+
+
+def test_a_trial_of_a_study_in_one_process(workshop: Workshop, gpu_reference) -> None:
+    """On the GPU that Ray reserved for it, while another trial has another one."""
+    asked = f"resources: {{device: {GPU.type}, per_stage: {{CPU: 1, GPU: 1}}}}, pipeline.stages: 1"
+    path = study(workshop, f"set: {{{asked}}}\naxes: {{variant: {{one: {{}}, other: {{seed: 4}}}}}}\n")
+    run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), Watcher(print, lambda progress: None))
+    records = StudyFolder.open(workshop.folder / "out").records()
+    assert [(each.status, each.reason) for each in records] == [("finished", None)] * 2
+    summaries = [each.summary for each in records if each.summary is not None]
+    assert [each.engine for each in summaries] == ["inline"] * 2
+    assert gpu_reference.summary.weights_sha256 in [each.weights_sha256 for each in summaries]
 
 
 @pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])

@@ -1,7 +1,8 @@
 """Gives the processes of stages on Ray the devices of the tests: Python imports this file when it starts, where the
 folder is on PYTHONPATH (tests/gpu/test_on_ray.py).
 
-Ray has many processes. Only those of stages import `alray.runtime.graph.actor`, and only they import torch for it.
+Ray has many processes. Only those of stages import `alray.runtime.graph.actor`, those of trials `alray.studies.trial`,
+and only they import torch for it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 _ACTOR = "alray.runtime.graph.actor"
+_TRIAL = "alray.studies.trial"
 
 
-class _BeforeActor(MetaPathFinder):
+class _BeforeOwnCode(MetaPathFinder):
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != _ACTOR:
+        if name not in (_ACTOR, _TRIAL):
             return None
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path)
@@ -29,18 +31,20 @@ class _BeforeActor(MetaPathFinder):
 
             give_devices()
             execute(module)
-            report_faults(module.StageActor)
+            if name == _ACTOR:
+                report_faults(module.StageActor)
 
         def execute_on_one_gpu(module: Any) -> None:
             from tests.gpu.one_gpu import share_the_gpus
 
             execute(module)
             os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # Ray shows one of those that it was told of
-            share_the_gpus(module)
+            if name == _ACTOR:
+                share_the_gpus(module)
 
         simulated = os.environ["ALRAY_TEST_DEVICE"] == "simulated"
         spec.loader.exec_module = execute_on_simulated if simulated else execute_on_one_gpu  # type: ignore[method-assign]
         return spec
 
 
-sys.meta_path.insert(0, _BeforeActor())
+sys.meta_path.insert(0, _BeforeOwnCode())
