@@ -134,6 +134,15 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
     assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
 
 
+def test_overrides_of_what_a_crossover_goes_over(alray: Callable[..., Any], spec: Path) -> None:
+    """It opens the spec with other methods and mini-batches in their place."""
+    given = ("method=decoupled_greedy", "data.batch_size=4")
+    found = alray("crossover", spec, COUNTED, *given, *FEW, "--json")
+    assert found.code == 0, found.errors
+    assert {each["method"] for each in found.json["factors"]} == {"decoupled_greedy", "backpropagation"}
+    assert {each["batch_size"] for each in found.json["ways"]} == {4}
+
+
 @pytest.mark.full
 def test_from_python(spec: Path) -> None:
     found = interface.crossover(

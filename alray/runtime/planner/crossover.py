@@ -187,9 +187,10 @@ class _Opener:
     def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
         """The spec with these values, on one device unless they say more."""
         texts = [override_text(key, value) for key, value in {**_ALONE, **values}.items()]
+        others = [text for text in self.overrides if text.partition("=")[0].strip() not in values]
         return load_with_inputs(
             self.source,
-            [*self.overrides, *texts],
+            [*others, *texts],
             allow_elsewhere=self.options.allow_code,
             without_data=True,
             objects=self.options.objects,
