@@ -6,8 +6,11 @@ import json
 import pickle
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -212,3 +215,20 @@ def test_alray_itself_is_never_copied_nor_loaded_anew(tmp_path):
     UserCode(root).copy_used([], tmp_path, print)
     assert [path.name for path in (tmp_path / "run" / "code").iterdir()] == ["own_l.py"]
     assert not (tmp_path / "code" / "alray").exists()
+
+
+def test_threads_load_one_module_together(tmp_path: Path) -> None:
+    """As the ranks of a probe do with a user's all-reduce. Each replaces the module of the folder before."""
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "loaded_together.py").write_text("import time\n\ntime.sleep(0.001)\n\n\nclass Thing:\n    pass\n")
+        load, together = UserCode(folder), threading.Barrier(8)
+
+        def found(load: UserCode = load, together: threading.Barrier = together) -> Any:
+            together.wait()
+            return load("python:loaded_together.Thing")
+
+        with ThreadPoolExecutor(8) as threads:
+            begun = [threads.submit(found) for _ in range(8)]
+        assert len({each.result() for each in begun}) == 1

@@ -9,6 +9,7 @@ import multiprocessing
 import shutil
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ _copies: list[Path] = []
 """Copies of code in run folders, of which this process loads only the text (`_FromText`)."""
 _imported: ContextVar[str | None] = ContextVar("_imported", default=None)
 """The reference whose module is being imported."""
+_importing = threading.RLock()
+"""Held while user code is found and imported: modules and their path are those of all threads."""
 
 
 def require_not_imported() -> None:
@@ -156,6 +159,10 @@ class UserCode:
         """
         if reference.startswith(OBJECT):
             return self.objects[reference]
+        with _importing:
+            return self._named_in_a_module(reference)
+
+    def _named_in_a_module(self, reference: str) -> Any:
         if reference.startswith(PREFIX):
             parsed = parse_python_reference(reference)
             self._make_importable(reference, parsed)
