@@ -331,7 +331,7 @@ def test_a_sum_that_runs_out_of_memory_names_the_component(make_workload, monkey
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
 
     monkeypatch.setattr("alray.runtime.probe.measure.time_reduction", full)
-    with pytest.raises(RunError, match=r"model\.components\[0\]: component 0 .* ran out of memory"):
+    with pytest.raises(RunError, match=r"model\.components\[(\d)\]: component \1 .* ran out of memory"):
         probe(make_workload(*BACKPROPAGATION, "replicas.count=2"))
 
 
