@@ -179,7 +179,7 @@ def seeds_needed(found: Student | Sampled, bound: float, *, among: int = 1) -> i
 
     of_seeds, variance = (found.of_seeds, found.variance) if isinstance(found, Sampled) else (found, 0.0)
     spread, distance = of_seeds.error * math.sqrt(of_seeds.freedom + 1), abs(found.mean - bound)
-    if distance == 0.0:
+    if math.isclose(found.mean, bound, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
         return None
     fewest = round(of_seeds.freedom) + 2
     if spread == 0.0 and variance == 0.0:

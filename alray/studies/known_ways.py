@@ -18,8 +18,8 @@ from alray.studies.folder import TRIALS, StudyFolder
 from alray.studies.outcome import first_reached
 from alray.studies.table import PointRow, rows_of
 
-_NOT_THE_SAMPLES = ("batch_size", "last_batch", "workers")
-"""Keys of `data` that may differ: a crossover goes over sizes of the mini-batch."""
+_NOT_THE_SAMPLES = ("assume", "batch_size", "last_batch", "workers")
+"""Keys of `data` that may differ: a crossover goes over sizes of the mini-batch, and plans alone assume something."""
 
 
 def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:

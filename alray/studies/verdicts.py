@@ -185,6 +185,8 @@ def _needed(
     """
     if answer.one_session:
         return "several sessions" if results.study.target is None else "a study of times alone"
+    if all(each.low == each.high for each in answer.compared):
+        return None  # more of them show the same
     known = [each for figures in places for each in figures]
     means = [each for each in known if isinstance(each.confidence, Student | Sampled)]
     if len(means) < len(known) or verdict.is_of_series:
@@ -257,7 +259,10 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
         if not _matches(point, verdict.of):
             continue
         rest = {axis: value for axis, value in point.items() if axis not in named}
-        compared = [each for selector in others for at, each in known if _matches(at, {**rest, **selector})]
+        beside = [(at, each) for selector in others for at, each in known if _matches(at, {**rest, **selector})]
+        compared = [each for at, each in beside if at != point]
+        if beside and not compared:
+            continue  # it is all that others are compared with
         if others and not compared:
             yield label_of(rest), [Doubted(None, False, (_NOTHING,))]
         elif verdict.figure == "growth_of_best_rate":

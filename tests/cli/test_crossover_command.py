@@ -136,7 +136,7 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
 
 def test_overrides_of_what_a_crossover_goes_over(alray: Callable[..., Any], spec: Path) -> None:
     """It opens the spec with other methods and mini-batches in their place."""
-    given = ("method=decoupled_greedy", "data.batch_size=4")
+    given = ("method=decoupled_greedy", "method.group=1", "data.batch_size=4")
     found = alray("crossover", spec, COUNTED, *given, *FEW, "--json")
     assert found.code == 0, found.errors
     assert {each["method"] for each in found.json["factors"]} == {"decoupled_greedy", "backpropagation"}

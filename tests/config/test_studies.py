@@ -330,8 +330,9 @@ def search(space: str, rest: str = "trials: 2") -> str:
                "minus: [{pipeline.stages: 2}], above: 1}]"),
          ["6 verdicts[0].minus"]),
         (study("{seed: [1, 2]}",
-               verdicts="[{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}, {seed: 1}, {}]}]"),
-         ["4 verdicts[0].over[1]", "4 verdicts[0].over[2]"]),
+               verdicts="[{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}, {seed: 1}, {}]}, "
+               "{claim: a, figure: test, over: [{seed: 1}]}]"),
+         ["4 verdicts[0].over[1]"]),
         (study("{seed: [1, 2], run.epochs: [1, 2]}",
                verdicts="[{claim: a, figure: test, of: {seed: 1, run.epochs: 1}, "
                "minus: [{seed: 2, run.epochs: 1}], than: {run.epochs: 1}, above: 1}]"),

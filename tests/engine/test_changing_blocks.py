@@ -95,6 +95,8 @@ def test_a_buffer_that_comes_during_the_run(workshop_of) -> None:
             for block, name in (
                 (blocks_that_change.Normalising, "l.weight"),
                 (blocks_that_change.NormalisingByData, "l.weight"),
+                (blocks_that_change.Pruning, "l.weight"),
+                (blocks_that_change.Moving, "l.weight"),
                 (blocks_that_change.Limited, "e.weight"),
             )
             for stages in (1, 3)

@@ -185,6 +185,30 @@ class NormalisingByData(Block):
         return torch.tanh(self.l(s))
 
 
+class Pruning(Block):
+    """Begins to shrink a weight after some micro-batches, so that torch does not see it."""
+
+    def __init__(self, input, width):
+        super().__init__(input, width)
+        self.count = 0
+
+    def forward(self, s, mask=None):
+        if self.training:
+            self.count += 1
+            if self.count > 6:
+                self.l.weight.data.mul_(0.9)
+        return torch.tanh(self.l(s))
+
+
+class Moving(Block):
+    """Gives a weight other memory, with the same values."""
+
+    def forward(self, s, mask=None):
+        if self.training:
+            self.l.weight.data = self.l.weight.data.clone()
+        return torch.tanh(self.l(s))
+
+
 class Limited(Block):
     """An embedding whose vectors have a largest norm: torch shortens them as they are used."""
 

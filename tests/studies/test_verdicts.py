@@ -467,3 +467,11 @@ def test_code_that_was_edited_between_trials_is_told(tmp_path: Path) -> None:
     write_record(of.trial_dir(1), CodeRecord(root="/x", files={"mine.py": "3", "same.py": "2"}))
     (said,) = warnings_of(of)
     assert said.startswith("The code changed while the study ran: ") and said.endswith(" (mine.py).")
+
+
+def test_other_points_are_compared_with_one_of_them() -> None:
+    """Without `of` a claim is about all points: the one that others are compared with is not compared with itself."""
+    trials = timed(streamed=[0.010, 0.0101, 0.0102], zb=[0.011, 0.0111, 0.0112], naive=[0.02, 0.021, 0.022])
+    claim = {**FASTER, "of": {}, "over": [{"variant": "naive"}]}
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3))
+    assert found.answer == "holds" and len(found.compared) == 4

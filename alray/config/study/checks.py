@@ -175,7 +175,7 @@ def _empty(verdict: Verdict, study: Study) -> Iterator[Finding]:
         yield ("figure",), "`exit_time` is that of early exits, and none are measured", "add `early_exit`"
     for section, others in (("over", verdict.over), ("minus", verdict.minus)):
         for index, other in enumerate(others):
-            if _has(verdict.of, other):
+            if _has(verdict.of, other) and _has(other, verdict.of):
                 message = "this point is the one that `of` names, so it would be compared with itself"
                 yield (section, index), message, "name another value of an axis"
     if verdict.than and all(_has(each, verdict.than) for each in (verdict.of, *verdict.minus)):

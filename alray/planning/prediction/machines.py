@@ -326,9 +326,8 @@ def machines_of(
     for device, count, devices, own_link, own_within in nodes:
         card = own_link or link
         told = own_within or within or (card if alone else None)
-        group = Nodes(
-            device, count, devices, told or _published_link(device), None if alone else card, published=told is None
-        )
+        between = None if devices == 1 else told or _published_link(device)
+        group = Nodes(device, count, devices, between, None if alone else card, published=told is None)
         if devices > 1 and device.accelerator and group.within is None:
             raise PlanError(
                 f"how fast the link between two {device.name} of a node is was not said, and is not published",

@@ -84,7 +84,7 @@ class Runs:
             link = link_above(setting, virtual - 1)
             for way, nbytes, s_per_byte in ((0, self._up, link.up_s_per_byte), (1, self._down, link.down_s_per_byte)):
                 on_link = s_per_byte * below * nbytes[self.first]
-                passing[way] += on_link + link.latency_s * (on_link > 0) + below * costs.edge_latency_s
+                passing[way] += on_link + below * (link.latency_s + costs.edge_latency_s)
         return seconds, passing
 
     @classmethod

@@ -23,8 +23,9 @@ from alray.runtime.channel.pinned import await_copies, to_device
 _CPU = torch.device("cpu")
 _TOO_LATE = re.compile("^Timed out|before timing out|operation timeout")
 """How gloo begins when a neighbour does not answer, and what NCCL's watchdog says then."""
-_OF_OWN_GPU = re.compile("(CUDA|HIP) (error|failure)|out of memory", re.IGNORECASE)
-"""What torch and NCCL say where a call of CUDA or ROCm fails in this process."""
+_OF_OWN_GPU = re.compile("(?<!unhandled )(CUDA|HIP) (error|failure)|out of memory", re.IGNORECASE)
+"""What torch and NCCL say where a call of CUDA or ROCm fails in this process. NCCL's `unhandled cuda error` may also
+come of a neighbour that has died."""
 _SEND_SLOTS = 2  # one is being sent while the other is packed
 _REST = 100  # added to the tag of an edge: the tag of the second parts of its messages
 

@@ -41,14 +41,17 @@ class Shares:
     def held(self, node: Bundle, free: Bundle) -> dict[str, float]:
         """The most that a node may hold of what it has free, counted in shares.
 
+        Where others use a multiple of the same part, each has a share of its own.
+
         Args:
             node: what it has where nothing is in use.
         """
-        counted = {
-            name: min(int(node[name]) * self.on_one(name), round(free[name] * 10_000) // part)
-            for name, part in self.parts.items()
-            if name in free and name in node
-        }
+        counted = {}
+        for name, part in self.parts.items():
+            if name in free and name in node:
+                taken, rest = divmod(round((node[name] - free[name]) * 10_000), part)
+                left = int(node[name]) * self.on_one(name) - (taken if rest == 0 else 0)
+                counted[name] = min(left, round(free[name] * 10_000) // part)
         return {**free, **counted}
 
 

@@ -173,6 +173,7 @@ class StageActor:
             if assignment.shares_norms:
                 norms = replica_sums(store, assignment, meeting.replica_locations, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
+        clock.begin()
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(
                 assignment,

@@ -192,10 +192,13 @@ class _OfStages:
 
 def _clear_frames(fault: BaseException | None) -> None:
     """Let go of all that the functions held that an error, and those it came from, went through. The error may stay."""
-    if fault is not None:
-        traceback.clear_frames(fault.__traceback__)
-        _clear_frames(fault.__cause__)
-        _clear_frames(fault.__context__)
+    left, seen = [fault], set[int]()
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            left += [each.__cause__, each.__context__]
 
 
 def _device_of(assignment: Assignment) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -173,6 +173,12 @@ def crossover_spec(
     )
 
 
+def _sets_any(override: str, keys: Collection[str]) -> bool:
+    """Whether an override sets one of these keys, or a key of the section that one of them is."""
+    key = override.partition("=")[0].strip()
+    return any(key == each or key.startswith(f"{each}.") for each in keys)
+
+
 @dataclass(frozen=True)
 class _Opener:
     """Opens the planners of a spec with other methods and mini-batches."""
@@ -187,7 +193,7 @@ class _Opener:
     def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
         """The spec with these values, on one device unless they say more."""
         texts = [override_text(key, value) for key, value in {**_ALONE, **values}.items()]
-        others = [text for text in self.overrides if text.partition("=")[0].strip() not in values]
+        others = [text for text in self.overrides if not _sets_any(text, values)]
         return load_with_inputs(
             self.source,
             [*others, *texts],

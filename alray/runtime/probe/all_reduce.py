@@ -22,7 +22,7 @@ from alray.config.made import Load, no_user_code
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.replicas import Replicas
 from alray.config.user_code import named
-from alray.core.accelerator import free_memory_bytes, is_accelerator
+from alray.core.accelerator import free_memory_bytes, free_unused_memory, is_accelerator
 from alray.core.errors import UserCodeError
 from alray.models.component import Component
 from alray.runtime.channel.all_reduce import make_all_reduce
@@ -55,6 +55,8 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
     ranks = min(replicas.count, _MOST_RANKS)
     device = parameters[0].device
     needed = _COPIES * ranks * sum(each.nbytes for each in parameters)
+    if is_accelerator(device):
+        free_unused_memory()  # torch keeps what the probe of the component had
     if is_accelerator(device) and needed > free_memory_bytes(device):
         # In the run each replica has its own device, or the plan would not fit. Without copies to the host and back it
         # is a little faster here.

@@ -141,7 +141,7 @@ def in_micro_batches(
         return {name: seconds(counted.operations[name]) for name in ("forward_s", "label_s", "backward_s")}
 
     def fixed_s(whole_s: float, part_s: float) -> float:
-        return (part_s - whole_s / number) / (1 - 1 / number)
+        return max(0.0, (part_s - whole_s / number) / (1 - 1 / number))  # below 0 by rounding alone
 
     components = []
     counted = _count_all(network, costs.batch_size, here)

@@ -523,7 +523,9 @@ def _how_to_keep(before: Spec, after: Spec, was: _Ends) -> str:
     pipeline, stages = before.pipeline, len(was.held)
     if not (pipeline.rounds_where_stages_end or after.pipeline.messages != pipeline.messages):
         if not SCHEDULES[before.schedule].in_order:
-            return f"leave schedule and stages as they were (only `{before.schedule_name}` has its order)"
+            return (
+                f"leave schedule, stages and micro-batches as they were (only `{before.schedule_name}` has its order)"
+            )
         return f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
     kept = "leave stages, partition, schedule, micro-batches and messages as they were"
     of_checkpoint = not isinstance(pipeline.partition, str) and pipeline.partition != was.partition

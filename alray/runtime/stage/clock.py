@@ -122,6 +122,10 @@ class Clock:
         self._gpu_waits: deque[tuple[str, Event, Event]] = deque()
         self._seen_waiting = self._window_began
 
+    def begin(self) -> None:
+        """The loop begins now: what came before, as the meeting of the stages, counts in no record."""
+        self._window_began = self._last_step = self.activity_since = time.perf_counter()
+
     def now_s(self) -> float:
         """Seconds since the run was started."""
         return time.perf_counter() - self._zero

@@ -51,6 +51,7 @@ def test_shares_of_gpus_go_where_each_has_a_gpu(monkeypatch: pytest.MonkeyPatch)
     assert chosen(2.0, 2.0) == "aab"
     assert chosen(1.0, 2.0) == "bba"
     assert chosen(1.0, 1.0) == ""
+    assert chosen(0.8, 2.0) == ""  # two stages of 0.6 have the GPUs of a
 
 
 def test_every_kind_of_resource_counts() -> None:

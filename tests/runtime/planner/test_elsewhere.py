@@ -116,6 +116,22 @@ def test_published_layers_lie_within_the_spread(
     assert forward_s / measured_s[1] > 0.85 and forward_s / measured_s[0] < 1.15
 
 
+def test_a_part_never_takes_less_than_its_share(planned: Callable[..., Plan]) -> None:
+    """By rounding a third did, and the bound then let all micro-batches be twice as fast."""
+    wide = ("model.components.0.width=1024", "data.shape=[1024]", "data.batch_size=5760", "data.samples=8000")
+    for parts in (3, 6, 12):
+        plan = planned(
+            "machines={nodes: 2xT4, link: 25 GB/s}",
+            *wide,
+            "method=backpropagation",
+            "pipeline.costs=null",
+            "pipeline.schedule=gpipe",
+            "pipeline.stages=2",
+            f"pipeline.micro_batches={parts}",
+        )
+        assert all(min(each.forward_fixed_s, each.backward_fixed_s) >= 0.0 for each in plan.costs.components)
+
+
 @pytest.fixture
 def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)

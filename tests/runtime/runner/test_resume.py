@@ -120,7 +120,7 @@ def test_an_order_of_a_file_is_kept_by_what_the_file_lists(tmp_path) -> None:
     with pytest.raises(SpecError, match="another order") as caught:
         resumed(run_dir, "pipeline.schedule=gpipe", "pipeline.micro_batches=2")
     hint = caught.value.problems[0].hint
-    assert hint.startswith("leave schedule and stages as they were (only `mine.csv`")
+    assert hint.startswith("leave schedule, stages and micro-batches as they were (only `mine.csv`")
     assert "pipeline.schedule=" not in hint
 
 

@@ -144,7 +144,8 @@ class BackpropagationWork(ChainWork):
             for chain in self.chains
         ]
         self._late = [_late(chain) for chain in self.chains]
-        self._summed: set[int] = set()  # virtual stages whose parameters were summed up around a forward
+        # The virtual stages and mini-batches in which parameters were summed up around a forward.
+        self._summed: set[tuple[int, int]] = set()
         self._samples = 0  # of the mini-batch that a virtual stage completes
         self._starts_sums = False  # whether they begin as its components are complete
 
@@ -205,7 +206,7 @@ class BackpropagationWork(ChainWork):
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
         noting = self._splits[batch.own].noting(graph.later) if graph.later is not None else nullcontext()
         late = self._late[batch.own]
-        unchanging = self._unchanging(batch.own, late, _changes_late) if late else nullcontext()
+        unchanging = self._unchanging(batch, late, _changes_late) if late else nullcontext()
         with self._weights(batch, kept=True), noting, unchanging:
             outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
@@ -228,23 +229,34 @@ class BackpropagationWork(ChainWork):
         Raises StageError if it changes a parameter: the second forward would do so again.
         """
         key = batch.own, batch.number
-        with self._weights(batch), self._unchanging(batch.own, self._parameters_of(batch.own), _changes_again):
+        with self._weights(batch), self._unchanging(batch, self._parameters_of(batch.own), _changes_again):
             self._buffers[key] = self._buffers_kept(batch)
         del self._graphs[key]
 
     @contextmanager
     def _unchanging(
-        self, own: int, parameters: Mapping[tuple[int, str], nn.Parameter], refused: Callable[[int, str], StageError]
+        self,
+        batch: MicroBatch,
+        parameters: Mapping[tuple[int, str], nn.Parameter],
+        refused: Callable[[int, str], StageError],
     ) -> Iterator[None]:
-        """Raise the StageError that `refused` makes if a forward within it changes one of these parameters."""
-        sums = None if own in self._summed else [each.detach().double().sum() for each in parameters.values()]
-        versions = [each._version for each in parameters.values()]
+        """Raise the StageError that `refused` makes if a forward within it changes one of these parameters, or gives it
+        another memory.
+
+        torch counts no write by `.data`, and reading all weights each time takes too long. So they are summed up in one
+        forward of the first mini-batch, and of those numbered 1, 2, 4, 8 and so on: a block that begins such writes
+        later is found by the next of them.
+        """
+        now, is_first = (batch.own, batch.step), all(own != batch.own for own, _ in self._summed)
+        is_summed = is_first or (batch.step & (batch.step - 1) == 0 and now not in self._summed)
+        sums = [each.detach().double().sum() for each in parameters.values()] if is_summed else None
+        places = [(each._version, each.data_ptr()) for each in parameters.values()]
         yield
-        for at, parameter, version in zip(parameters, parameters.values(), versions, strict=True):
-            if parameter._version != version:
+        for at, parameter, place in zip(parameters, parameters.values(), places, strict=True):
+            if (parameter._version, parameter.data_ptr()) != place:
                 raise refused(*at)
-        if sums is not None:  # torch counts no write by `.data`, and reading all weights each time takes too long
-            self._summed.add(own)
+        if sums is not None:
+            self._summed.add(now)
             for at, parameter, before in zip(parameters, parameters.values(), sums, strict=True):
                 if not torch.equal(parameter.detach().double().sum(), before) and not before.isnan():
                     raise refused(*at)
