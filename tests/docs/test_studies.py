@@ -10,11 +10,11 @@ import pytest
 
 from alray.config.study.load import load_study, read_study_file
 from alray.core.metric import ACCURACY
+from alray.studies.impossible import impossible_times
 from alray.studies.table import TIMES, table_of
 from benchmarks.committed import Report, reports
-from benchmarks.earlier_clock import MARK, without_the_clock
+from benchmarks.earlier_clock import MARK, measured_by_stage_0, without_the_clock
 from benchmarks.findings_page import AGAIN, BROKEN, OWN_PAGE, PAGE, REPORTS, SPECS, findings
-from benchmarks.invariants import broken_by, measured_by_stage_0
 
 BREAK_IT = {
     "batch_size_by_devices",
@@ -38,7 +38,7 @@ def committed() -> dict[str, Report]:
 
 def test_every_table_keeps_the_bounds_or_its_page_says_that_it_does_not(committed: dict[str, Report]) -> None:
     assert len(committed) >= 35
-    assert {name for name, report in committed.items() if broken_by(report.results)} == BREAK_IT
+    assert {name for name, report in committed.items() if impossible_times(report.results)} == BREAK_IT
     for name, report in committed.items():
         assert (BROKEN in report.page.read_text(encoding="utf-8")) is (name in BREAK_IT), name
     parts = (PAGE.read_text(encoding="utf-8") + OWN_PAGE.read_text(encoding="utf-8")).split("\n\n")
