@@ -36,6 +36,7 @@ from alray.api.objects import taken
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import StepRecord, read
 from alray.orchestrate import run_spec
+from alray.report.compare import compare_runs
 from alray.runtime.options import Options
 
 from ..engine.conftest import Asked, Watching
@@ -602,3 +603,18 @@ def test_scalars_and_arrays_are_values_of_a_spec() -> None:
     overrides = {"run.steps": numpy.int64(3), "optimizer": {"lr": torch.tensor(0.5)}}
     plan = alray.plan(SPEC, overrides, model=net(), data=(X, Y), progress=False)
     assert plan.total_steps == 3
+
+
+def test_other_models_and_other_data_are_other_rows() -> None:
+    """Though their specs name all of them alike. A model that each seed draws anew is the same one."""
+
+    def trained(model: nn.Module, labels: torch.Tensor, seed: int) -> Path:
+        return alray.train(model, (X, labels), seed=seed, **TINY).folder
+
+    other = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    of_seeds = [trained(net(seed), Y, seed) for seed in range(2)]
+    comparison = compare_runs([*of_seeds, trained(other, Y, 0), trained(net(), 2 - Y, 0)])
+    assert [len(group.runs) for group in comparison.groups] == [2, 1, 1]
+    assert set(comparison.differences) == {"data.source", "model.from"}
+    labels = [group.label for group in comparison.groups]
+    assert all("object:model" in label and "object:data" in label for label in labels) and len(set(labels)) == 3

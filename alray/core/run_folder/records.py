@@ -795,6 +795,7 @@ class Environment(BaseModel):
     spec_sha256: list[str] | None = None
     objects: list[str] | None = None
     model_sha256: str | None = None
+    architecture_sha256: str | None = None
 
 
 def model_of(run_dir: Location) -> str | None:

@@ -63,6 +63,8 @@ class GivenModel(ABC):
         self.frozen = self._freeze(freeze)
         self.sha256 = module_sha256(whole) if source.startswith(OBJECT) else None
         """See `Network.model_sha256`."""
+        self.architecture_sha256 = module_sha256(whole, values=False) if source.startswith(OBJECT) else None
+        """See `Network.architecture_sha256`."""
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
 
