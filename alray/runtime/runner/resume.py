@@ -248,7 +248,7 @@ class Resumed:
         if self.manifest is None or summary is None:
             return None
         step = self.manifest["step"]
-        standing = self.start.standing
+        standing = self.start.standing.of_metric(self.spec.task.measures.name)
         stop_at = self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
         if not over or summary.status != "finished" or summary.steps != step:
