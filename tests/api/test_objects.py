@@ -618,3 +618,19 @@ def test_other_models_and_other_data_are_other_rows() -> None:
     assert set(comparison.differences) == {"data.source", "model.from"}
     labels = [group.label for group in comparison.groups]
     assert all("object:model" in label and "object:data" in label for label in labels) and len(set(labels)) == 3
+
+
+class Promised(Points):
+    def open(self, split: str) -> Points | None:
+        return self if split == "train" else None
+
+
+def test_sets_that_are_not_there_end_no_run() -> None:
+    """A spec cannot tell whether objects bring them."""
+    stopping = {"run": {"epochs": 9, "stop_at": {"metric": "test_accuracy", "above": 0.1}}}
+    with pytest.raises(alray.AlrayError, match=r"run\.stop_at\.metric: there is no test set"):
+        alray.train(net(), (X, Y), **{**TINY, **stopping})
+    assert alray.train(net(), (X, Y), test=(X, Y), **{**TINY, **stopping}).summary.epochs < 9
+    promised = {**SPEC["data"], "brings_validation": True}
+    with pytest.raises(alray.AlrayError, match=r"data\.brings_validation: there is no validation set; return"):
+        alray.run({**SPEC, "data": promised}, model=net(), data=Promised, inline=True, progress=False)
