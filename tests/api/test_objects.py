@@ -33,6 +33,7 @@ from torch.utils.data import (
 
 import alray
 from alray.api.objects import taken
+from alray.config.loading.load import load_spec
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import StepRecord, read
 from alray.orchestrate import run_spec
@@ -554,6 +555,21 @@ def test_labels_say_the_task_unless_the_spec_does() -> None:
         ("target_0",),
         ("label_0",),
     ]
+
+
+def test_objects_stand_in_the_spec_as_its_overrides_make_it() -> None:
+    """Where it has no task, where a base has blocks, and where an override gives a section of theirs as a whole."""
+    Path("blocks.yaml").write_text("{name: x, model: {components: [{block: linear, width: 4}]}}", encoding="utf-8")
+    Path("spec.yaml").write_text("{name: x, data: {batch_size: 10}, run: {steps: 8}}", encoding="utf-8")
+    task = {"kind": "regression", "metric": "mean_absolute_error"}
+    for spec in ("spec.yaml", {"base": "blocks.yaml", "run": {"steps": 8}}):
+        for labels in (X[:, :1], Y):
+            found = taken(spec, {"task": task, "data": {"batch_size": 20}}, model=net(), data=(X, labels))
+            made = load_spec(found.spec, found.overrides).spec
+            assert found.objects.values["data"].label == "numbers"
+            assert made.task.model_dump(include={"kind", "metric"}) == task
+            assert (made.data.source, made.data.batch_size) == ("object:data", 20)
+            assert (made.model.source, made.model.blocks) == ("object:model", ())
 
 
 def test_pictures_and_parts_of_a_set() -> None:
