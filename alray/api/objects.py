@@ -326,7 +326,8 @@ def _given_data(data: Any, label: Label | None, section: Mapping[str, Any]) -> G
     from alray.data.given import given_data
 
     said = {key: section[key] for key in _SAID_OF_DATA if key in section}
-    return given_data(data, partial(_dumped, name="data"), label, **said)
+    # What labels a task of the user's takes is not known: they stay as they are.
+    return given_data(data, partial(_dumped, name="data"), None if label == "own" else label, **said)
 
 
 def _pickled(value: Any, name: str) -> bytes:

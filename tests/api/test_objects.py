@@ -572,6 +572,22 @@ def test_objects_stand_in_the_spec_as_its_overrides_make_it() -> None:
             assert (made.model.source, made.model.blocks) == ("object:model", ())
 
 
+def test_data_of_a_task_of_the_users_are_given_again() -> None:
+    """Its labels are what they were."""
+    text = (
+        "from alray.parts.tasks.classification import task\n\n"
+        "class Mine(task.ClassificationTask):\n"
+        "    metrics = ('score',)\n\n"
+        "    def tally(self):\n"
+        "        return task._Counts(task._METRICS['accuracy'], self.width)\n"
+    )
+    Path("own_task.py").write_text(text, encoding="utf-8")
+    spec = {**SPEC, "method": "backpropagation", "task": {"kind": "python:own_task.Mine", "metric": "score"}}
+    objects = {"model": net(), "data": ((X, Y), None, (X, Y))}
+    run = alray.run(spec, **objects, inline=True, progress=False)
+    assert alray.load_run(run.folder, **objects).evaluate().scores
+
+
 def test_pictures_and_parts_of_a_set() -> None:
     """As torchvision gives them: pictures, and the names of the classes."""
 
