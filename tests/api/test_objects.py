@@ -110,10 +110,14 @@ def falling(at: Any, over: float) -> float:
     return Root(over)(at)
 
 
+def own_block(input: Any) -> nn.Module:
+    return nn.Linear(input[0], 8)
+
+
 @pytest.fixture(autouse=True)
 def of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes of this file have none, as those of a notebook's cells."""
-    for each in (Points, Draws, Told, Signs, Root, falling):
+    for each in (Points, Draws, Told, Signs, Root, falling, own_block):
         monkeypatch.setattr(each, "__module__", "__main__")
 
 
@@ -666,3 +670,15 @@ def test_sets_that_are_not_there_end_no_run() -> None:
     promised = {**SPEC["data"], "brings_validation": True}
     with pytest.raises(alray.AlrayError, match=r"data\.brings_validation: there is no validation set; return"):
         alray.run({**SPEC, "data": promised}, model=net(), data=Promised, inline=True, progress=False)
+
+
+def test_the_hint_how_to_give_objects_again_is_python() -> None:
+    """Also of one whose name is no argument's."""
+    spec = {**SPEC, "model": {"components": [{"block": own_block}, {"block": own_block}]}}
+    run = alray.run(spec, data=(X, Y), inline=True, progress=False)
+    with pytest.raises(RequestError) as caught:
+        alray.load_run(run.folder).resume({"run.steps": 9}, progress=False)
+    call = caught.value.problems[0].hint.partition(": ")[2].partition(" resumes")[0]
+    given = call.replace("data=...", "data=(X, Y)").replace("...", "own_block")
+    resumed = eval(given, {"alray": alray, "X": X, "Y": Y, "own_block": own_block})
+    assert resumed.resume({"run.steps": 9}, inline=True, progress=False).summary.steps == 9
