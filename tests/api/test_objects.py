@@ -641,6 +641,16 @@ def test_scalars_and_arrays_are_values_of_a_spec() -> None:
     assert plan.total_steps == 3
 
 
+def test_tensors_are_kept_as_they_were_given() -> None:
+    """What the program does with its own later is none of the run's business."""
+    whole = alray.train(net(), (X, Y), **TINY)
+    samples, labels = X.numpy().copy(), Y.clone()
+    run = alray.train(net(), (samples, labels), **{**TINY, "run": {"steps": 4, "train": "never"}})
+    samples /= 2
+    labels.zero_()
+    assert sha256(run.resume({"run.steps": 8}, inline=True, progress=False)) == sha256(whole)
+
+
 def test_other_models_and_other_data_are_other_rows() -> None:
     """Though their specs name all of them alike. A model that each seed draws anew is the same one."""
 
