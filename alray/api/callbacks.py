@@ -145,6 +145,7 @@ class Calls(Called):
         super().__init__(callbacks)
         self.run_in = run_in
         self._started = False
+        self._asked_first = False  # whether a callback asked to stop before the user did
         self._told_until = 0  # the mini-batch whose losses were told last
         self._evaluations: Counter[int] = Counter()  # how many were told, by their step: the last has two
         self._again: Counter[int] = Counter()  # those of them that are made again
@@ -157,8 +158,11 @@ class Calls(Called):
 
     @property
     def count(self) -> int:
-        """See `StopRequests`."""
-        return self._interrupts.count + bool(self.who_stops)
+        """See `StopRequests`. A callback that asks after the user adds nothing, for both mean the same stop. Only where
+        the driver has heard a callback before, and has said so, the first Ctrl-C stops at once."""
+        by_user = self._interrupts.count
+        self._asked_first = self._asked_first or (by_user == 0 and bool(self.who_stops))
+        return by_user + self._asked_first
 
     @property
     def reason(self) -> str:

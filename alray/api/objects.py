@@ -18,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alray.api.calls import Overrides, override_texts
+from alray.config.loading.composition import BASE
 from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
 from alray.config.loading.yaml_text import plain
@@ -62,16 +63,21 @@ def taken(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: An
     names = _Names(None if isinstance(spec, Mapping | Section) else directory_of(file_of(spec)))
     if isinstance(spec, Mapping):
         spec = names.put_into(spec, ())
-    first: dict[str, Any] = {}
-    if model is not None or data is not None:
-        before = read_spec(spec).value
-        first |= {} if data is None else _with_data(names, data, before)
-        first |= {} if model is None else {"model": _with_model(names, model, before)}
-        if isinstance(spec, Mapping):
-            spec, first = {**spec, **first}, {}
     if isinstance(overrides, Mapping):
         overrides = names.put_into_overrides(overrides)
-    return Taken(spec, [*override_texts(first), *override_texts(overrides)], names.objects)
+    texts = override_texts(overrides)
+    first: dict[str, Any] = {}
+    if model is not None or data is not None:
+        composed = read_spec(spec).copy()
+        apply_overrides(composed.value, texts, composed.locations)
+        before = composed.value
+        first |= {} if data is None else _with_data(names, data, before)
+        first |= {} if model is None else {"model": _with_model(names, model, before)}
+        # A section that an override gives as a whole is part of these.
+        texts = [text for text in texts if text.partition("=")[0].strip() not in first]
+        if isinstance(spec, Mapping) and BASE not in spec:  # with sections of a base those of a dict would be merged
+            spec, first = {**spec, **first}, {}
+    return Taken(spec, [*override_texts(first), *texts], names.objects)
 
 
 def taken_for_study(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: Any = None) -> Taken:
@@ -320,7 +326,8 @@ def _given_data(data: Any, label: Label | None, section: Mapping[str, Any]) -> G
     from alray.data.given import given_data
 
     said = {key: section[key] for key in _SAID_OF_DATA if key in section}
-    return given_data(data, partial(_dumped, name="data"), label, **said)
+    # What labels a task of the user's takes is not known: they stay as they are.
+    return given_data(data, partial(_dumped, name="data"), None if label == "own" else label, **said)
 
 
 def _pickled(value: Any, name: str) -> bytes:

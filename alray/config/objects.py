@@ -107,5 +107,5 @@ def require_objects(spec: Spec, given: Objects, run_dir: Location, besides: Coll
 
 
 def how_to_give(names: Iterable[str]) -> str:
-    """The arguments that give these objects again: `model=..., data=...`."""
-    return ", ".join(f"{name}=..." for name in names)
+    """The arguments that give these objects again: `model=..., **{"model.components[0]": ...}`."""
+    return ", ".join(f"{name}=..." if name.isidentifier() else f'**{{"{name}": ...}}' for name in names)

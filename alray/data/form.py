@@ -23,6 +23,7 @@ from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation
 from alray.data.split import as_float, as_whole
+from alray.data.standardisation import fits_float32
 from alray.data.table_file import RowReader
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.shape import Shape
@@ -191,6 +192,12 @@ class TargetForm(Form):
     def in_units(self, scores: torch.Tensor) -> torch.Tensor:
         """Scores `[outputs]` in the units of the targets, float64."""
         return self.normalisation.undo(scores)
+
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation as an export has them: float32, but float64 where float32 would round away a part
+        of the spread of a target."""
+        kind = torch.float32 if all(map(fits_float32, self.mean, self.std)) else torch.float64
+        return torch.tensor(self.mean, dtype=kind), torch.tensor(self.std, dtype=kind)
 
     @property
     def normalisation(self) -> Normalisation:

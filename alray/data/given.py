@@ -475,6 +475,7 @@ def _in_memory(samples: Tensor, labels: Tensor, name: SplitName, label: Label) -
     if samples.numel() * samples.element_size() > LARGEST:
         raise _too_large(name, samples.numel() * samples.element_size())
     _require_samples(samples, name)
+    samples, labels = samples.clone(), labels.clone()  # the program may change its own
     if _are_whole(samples[0]):
         samples = samples.to(torch.int64)
         if int(samples.min()) < 0:

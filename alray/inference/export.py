@@ -23,7 +23,6 @@ from alray.core.errors import FAULTS_OF_USER_CODE, RequestError
 from alray.core.storage import disk
 from alray.core.storage.location import Location, require_no_links
 from alray.data.form import TargetForm
-from alray.data.standardisation import fits_float32
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
@@ -276,10 +275,7 @@ def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
 
 
 class _InUnits(nn.Module):
-    """A route whose predictions are in the units of the targets: whoever runs a graph need not know the header.
-
-    They are float32, but float64 where float32 would round away a part of the spread of a target.
-    """
+    """A route whose predictions are in the units of the targets: whoever runs a graph need not know the header."""
 
     mean: torch.Tensor
     std: torch.Tensor
@@ -287,9 +283,9 @@ class _InUnits(nn.Module):
     def __init__(self, route: Route, targets: TargetForm) -> None:
         super().__init__()
         self.route = route
-        kind = torch.float32 if all(map(fits_float32, targets.mean, targets.std)) else torch.float64
-        self.register_buffer("mean", torch.tensor(targets.mean, dtype=kind))
-        self.register_buffer("std", torch.tensor(targets.std, dtype=kind))
+        mean, std = targets.tensors()
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
         self.eval()
 
     def forward(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:

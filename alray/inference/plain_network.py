@@ -101,7 +101,8 @@ class PlainNetwork(Route):
         found = []
         for passed_on in self.each(tensors):
             new = [name for name in passed_on if name != "score" and passed_on[name] is not tensors.get(name)]
-            found.append(passed_on[new[0] if new else "s"])
+            # A copy: the next block may write into its input.
+            found.append(passed_on[new[0] if new else "s"].clone())
             tensors = passed_on
         return found
 

@@ -196,8 +196,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
     for component in network.components:
         weights.update(_readout(component, in_class=component.index + 1 == header.depth))
     if header.targets is not None:
-        weights[f"{ADDED}targets.mean"] = torch.tensor(header.targets.mean)
-        weights[f"{ADDED}targets.std"] = torch.tensor(header.targets.std)
+        weights[f"{ADDED}targets.mean"], weights[f"{ADDED}targets.std"] = header.targets.tensors()
     return WholeModel(model, weights, found.alone, found.untrained, readouts)
 
 

@@ -82,6 +82,11 @@ class Chain(ABC):
         """See `Network.model_sha256`."""
         return None
 
+    @property
+    def architecture_sha256(self) -> str | None:
+        """See `Network.architecture_sha256`."""
+        return None
+
     def ends(self, index: int) -> PartEnds | None:
         """The cut points at which a part of a model begins and ends; None for a block."""
         return None
@@ -282,6 +287,10 @@ class _ImportedParts(Chain):
     @property
     def sha256(self) -> str | None:
         return self._imported.sha256 if self._source.startswith(OBJECT) else None
+
+    @property
+    def architecture_sha256(self) -> str | None:
+        return self._imported.architecture_sha256 if self._source.startswith(OBJECT) else None
 
     def __len__(self) -> int:
         return len(self._parts)

@@ -140,6 +140,11 @@ class Network:
         names and values of its weights. None: a spec names the model."""
         return self._chain.sha256
 
+    @property
+    def architecture_sha256(self) -> str | None:
+        """As `model_sha256`, without the values of its weights: equal for those that each seed draws anew."""
+        return self._chain.architecture_sha256
+
     def labels(self, index: int) -> dict[str, Shape]:
         """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
         return self.method.labels_in(index)

@@ -180,6 +180,10 @@ class ComponentOptimizer:
         built = _build(self.parameters, recipe, self._roles)
         self._optimizers = [optimizer for optimizer, _ in built]
         self._settings = [settings for _, settings in built]
+        self._class: str | None = None
+        """The name of a class that is not alray's. None: the kind says which it is."""
+        if isinstance(optimizer, ForeignSection):
+            self._class = " and ".join(dict.fromkeys(type(each).__name__ for each in self._optimizers))
         with making(recipe.title, "alray copies the values of its `param_groups`", key="optimizer"):
             self._made = [
                 [copy.deepcopy(_own_values(group)) for group in each.param_groups] for each in self._optimizers
@@ -266,7 +270,8 @@ class ComponentOptimizer:
             return ComponentOptimizer(zeros, self._recipe, roles)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the optimizer, with its kind; empty without parameters. Parameters are numbered in their order
+        """The state of the optimizer, with its kind, and with the name of its class where that is not alray's; empty
+        without parameters. Parameters are numbered in their order
         in the component, however they are grouped.
 
         `made` has for each group the values that the optimizer has changed in it, as they were when it was made;
@@ -287,6 +292,7 @@ class ComponentOptimizer:
         waiting = self.accumulation.state_dict()
         return {
             "kind": self.kind,
+            **({"class": self._class} if self._class is not None else {}),
             "state": dict(sorted(state.items())),
             "param_groups": groups,
             **({"made": made} if any(made) else {}),
@@ -308,6 +314,8 @@ class ComponentOptimizer:
             return
         if state.get("kind") != self.kind:
             raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
+        if (of := state.get("class", self._class)) != self._class:  # older checkpoints do not say it
+            raise ValueError(f"the state is that of {of}, the optimizer is {self._class}")
         saved = sum(len(group["params"]) for group in state["param_groups"])
         if saved != len(self.parameters):
             raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")

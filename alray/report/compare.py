@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from alray.config.loading.yaml_text import read_yaml
+from alray.config.sections.own_code import OBJECT
 from alray.core.errors import RequestError, SpecError
 from alray.core.metric import Metric
 from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Record, StageRecord, StepRecord
@@ -30,6 +31,8 @@ from alray.report.text import number, score
 from alray.report.training_time import TrainingTime
 
 ComparedSplit = Literal["validation", "test"]
+_OF_HASH = 8
+"""Characters of a hash that tell objects apart."""
 
 
 def _spec_of(text: str, file: str) -> dict[str, Any]:
@@ -43,13 +46,27 @@ def _spec_of(text: str, file: str) -> dict[str, Any]:
     return known
 
 
+def _telling_objects_apart(spec: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
+    """A spec that names the model and the data of a Python program by their hashes too: the names are always the same.
+
+    That of a model is without the values of its weights, which each seed may draw anew.
+    """
+    for section, key, kept in (("model", "from", "architecture_sha256"), ("data", "source", "data_sha256")):
+        name, sha256 = spec[section].get(key), environment.get(kept)
+        if isinstance(name, str) and name.startswith(OBJECT) and sha256 is not None:
+            known = f"{name} {sha256.rpartition(':')[2][:_OF_HASH]}"
+            spec = {**spec, section: {**spec[section], key: known}}
+    return spec
+
+
 class ComparedRun:
     """One run of a comparison, read from its folder."""
 
     def __init__(self, run_dir: Location) -> None:
         """Raises CheckpointError if the folder is not a run folder, SpecError if its spec.yaml is damaged."""
         folder = read_run(run_dir)
-        self.spec = _spec_of(folder.spec_text, str(run_dir / "spec.yaml"))
+        spec = _spec_of(folder.spec_text, str(run_dir / "spec.yaml"))
+        self.spec = _telling_objects_apart(spec, folder.environment or {})
         self.figures: Figures = figures_of(folder.records, folder.plan, folder.task_metric)
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
         self._training_time = TrainingTime(folder.effective_records)

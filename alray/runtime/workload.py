@@ -160,6 +160,18 @@ class Workload:
                 hint="give the object that the run began with; a module that has trained since is another one",
             )
 
+    def require_measured_stop(self) -> None:
+        """Raise SpecError if the run is to stop by a test set that is not there: a spec alone may not tell.
+
+        A plan without the data does not know it.
+        """
+        stop = self.spec.run.stop_at
+        by_test = stop is not None and stop.bounded and stop.split == "test"
+        if by_test and self.data.test is None and self.data.assumed is None:
+            raise SpecError(
+                "there is no test set", key="run.stop_at.metric", hint="give one, or stop by the validation set"
+            )
+
     @property
     def total_steps(self) -> int:
         """Length of the run in mini-batches."""

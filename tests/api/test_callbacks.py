@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import Any
 
@@ -66,6 +68,24 @@ def test_a_callback_stops_a_run_that_a_resume_continues_to_the_same_weights(tiny
     again = again.resume(epochs, inline=True, progress=False)
     whole = alray.run(tiny, epochs, inline=True, progress=False)
     assert again.summary.weights_sha256 == whole.summary.weights_sha256
+
+
+@pytest.mark.parametrize("first", ["callback", "user"])
+def test_a_user_who_asks_once_beside_a_callback_keeps_what_was_trained(tiny: dict[str, Any], first: str) -> None:
+    """Both mean the same stop. Only after a line that Ctrl-C now stops at once, it does."""
+
+    class Both(alray.Callback):
+        def on_step(self, record: Any) -> None:
+            for who in {"callback": ("callback", "user"), "user": ("user", "callback")}[first]:
+                if record.step == 3 and who == "callback":
+                    self.stop()
+                elif record.step == 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    run = {"epochs": 2000, "evaluate_every": None, "checkpoint": {"every": "9999 steps"}}
+    with pytest.raises(KeyboardInterrupt):
+        alray.run({**tiny, "run": run}, inline=True, output="out", progress=False, callbacks=[Both()])
+    assert alray.load_run("out").summary.steps >= 3
 
 
 def test_callbacks_hear_a_run_that_is_done_again(ended: alray.Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,9 +33,11 @@ from torch.utils.data import (
 
 import alray
 from alray.api.objects import taken
+from alray.config.loading.load import load_spec
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import StepRecord, read
 from alray.orchestrate import run_spec
+from alray.report.compare import compare_runs
 from alray.runtime.options import Options
 
 from ..engine.conftest import Asked, Watching
@@ -108,10 +110,14 @@ def falling(at: Any, over: float) -> float:
     return Root(over)(at)
 
 
+def own_block(input: Any) -> nn.Module:
+    return nn.Linear(input[0], 8)
+
+
 @pytest.fixture(autouse=True)
 def of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes of this file have none, as those of a notebook's cells."""
-    for each in (Points, Draws, Told, Signs, Root, falling):
+    for each in (Points, Draws, Told, Signs, Root, falling, own_block):
         monkeypatch.setattr(each, "__module__", "__main__")
 
 
@@ -555,6 +561,37 @@ def test_labels_say_the_task_unless_the_spec_does() -> None:
     ]
 
 
+def test_objects_stand_in_the_spec_as_its_overrides_make_it() -> None:
+    """Where it has no task, where a base has blocks, and where an override gives a section of theirs as a whole."""
+    Path("blocks.yaml").write_text("{name: x, model: {components: [{block: linear, width: 4}]}}", encoding="utf-8")
+    Path("spec.yaml").write_text("{name: x, data: {batch_size: 10}, run: {steps: 8}}", encoding="utf-8")
+    task = {"kind": "regression", "metric": "mean_absolute_error"}
+    for spec in ("spec.yaml", {"base": "blocks.yaml", "run": {"steps": 8}}):
+        for labels in (X[:, :1], Y):
+            found = taken(spec, {"task": task, "data": {"batch_size": 20}}, model=net(), data=(X, labels))
+            made = load_spec(found.spec, found.overrides).spec
+            assert found.objects.values["data"].label == "numbers"
+            assert made.task.model_dump(include={"kind", "metric"}) == task
+            assert (made.data.source, made.data.batch_size) == ("object:data", 20)
+            assert (made.model.source, made.model.blocks) == ("object:model", ())
+
+
+def test_data_of_a_task_of_the_users_are_given_again() -> None:
+    """Its labels are what they were."""
+    text = (
+        "from alray.parts.tasks.classification import task\n\n"
+        "class Mine(task.ClassificationTask):\n"
+        "    metrics = ('score',)\n\n"
+        "    def tally(self):\n"
+        "        return task._Counts(task._METRICS['accuracy'], self.width)\n"
+    )
+    Path("own_task.py").write_text(text, encoding="utf-8")
+    spec = {**SPEC, "method": "backpropagation", "task": {"kind": "python:own_task.Mine", "metric": "score"}}
+    objects = {"model": net(), "data": ((X, Y), None, (X, Y))}
+    run = alray.run(spec, **objects, inline=True, progress=False)
+    assert alray.load_run(run.folder, **objects).evaluate().scores
+
+
 def test_pictures_and_parts_of_a_set() -> None:
     """As torchvision gives them: pictures, and the names of the classes."""
 
@@ -602,3 +639,56 @@ def test_scalars_and_arrays_are_values_of_a_spec() -> None:
     overrides = {"run.steps": numpy.int64(3), "optimizer": {"lr": torch.tensor(0.5)}}
     plan = alray.plan(SPEC, overrides, model=net(), data=(X, Y), progress=False)
     assert plan.total_steps == 3
+
+
+def test_tensors_are_kept_as_they_were_given() -> None:
+    """What the program does with its own later is none of the run's business."""
+    whole = alray.train(net(), (X, Y), **TINY)
+    samples, labels = X.numpy().copy(), Y.clone()
+    run = alray.train(net(), (samples, labels), **{**TINY, "run": {"steps": 4, "train": "never"}})
+    samples /= 2
+    labels.zero_()
+    assert sha256(run.resume({"run.steps": 8}, inline=True, progress=False)) == sha256(whole)
+
+
+def test_other_models_and_other_data_are_other_rows() -> None:
+    """Though their specs name all of them alike. A model that each seed draws anew is the same one."""
+
+    def trained(model: nn.Module, labels: torch.Tensor, seed: int) -> Path:
+        return alray.train(model, (X, labels), seed=seed, **TINY).folder
+
+    other = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    of_seeds = [trained(net(seed), Y, seed) for seed in range(2)]
+    comparison = compare_runs([*of_seeds, trained(other, Y, 0), trained(net(), 2 - Y, 0)])
+    assert [len(group.runs) for group in comparison.groups] == [2, 1, 1]
+    assert set(comparison.differences) == {"data.source", "model.from"}
+    labels = [group.label for group in comparison.groups]
+    assert all("object:model" in label and "object:data" in label for label in labels) and len(set(labels)) == 3
+
+
+class Promised(Points):
+    def open(self, split: str) -> Points | None:
+        return self if split == "train" else None
+
+
+def test_sets_that_are_not_there_end_no_run() -> None:
+    """A spec cannot tell whether objects bring them."""
+    stopping = {"run": {"epochs": 9, "stop_at": {"metric": "test_accuracy", "above": 0.1}}}
+    with pytest.raises(alray.AlrayError, match=r"run\.stop_at\.metric: there is no test set"):
+        alray.train(net(), (X, Y), **{**TINY, **stopping})
+    assert alray.train(net(), (X, Y), test=(X, Y), **{**TINY, **stopping}).summary.epochs < 9
+    promised = {**SPEC["data"], "brings_validation": True}
+    with pytest.raises(alray.AlrayError, match=r"data\.brings_validation: there is no validation set; return"):
+        alray.run({**SPEC, "data": promised}, model=net(), data=Promised, inline=True, progress=False)
+
+
+def test_the_hint_how_to_give_objects_again_is_python() -> None:
+    """Also of one whose name is no argument's."""
+    spec = {**SPEC, "model": {"components": [{"block": own_block}, {"block": own_block}]}}
+    run = alray.run(spec, data=(X, Y), inline=True, progress=False)
+    with pytest.raises(RequestError) as caught:
+        alray.load_run(run.folder).resume({"run.steps": 9}, progress=False)
+    call = caught.value.problems[0].hint.partition(": ")[2].partition(" resumes")[0]
+    given = call.replace("data=...", "data=(X, Y)").replace("...", "own_block")
+    resumed = eval(given, {"alray": alray, "X": X, "Y": Y, "own_block": own_block})
+    assert resumed.resume({"run.steps": 9}, inline=True, progress=False).summary.steps == 9

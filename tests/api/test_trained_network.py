@@ -374,3 +374,17 @@ def test_activations_are_what_each_component_passes_on(beside_data: None) -> Non
         with pytest.raises(RequestError) as caught:
             run.activations(wrong)  # type: ignore[arg-type]
         assert caught.value.problems[0].key == "batch"
+
+
+def test_activations_are_told_as_they_were_passed_on(beside_data: None) -> None:
+    """Though the next block changes them where they lie."""
+    text = (
+        "from torch import nn\n\n"
+        "def first(input):\n    return nn.Sequential(nn.Flatten(), nn.Linear(128, 8))\n\n"
+        "def second(input):\n    return nn.ReLU(inplace=True)\n"
+    )
+    Path("in_place.py").write_text(text, encoding="utf-8")
+    blocks = [{"block": f"python:in_place.{name}"} for name in ("first", "second")]
+    run = trained({**MAPS, "model": {"components": blocks}}, "backpropagation")
+    first, second = run.activations(torch.randn(5, 2, 8, 8))
+    assert (first < 0).any() and torch.equal(second, first.relu())

@@ -108,3 +108,11 @@ def test_patience_ends_a_run_at_the_same_mini_batch_after_an_interruption(worksh
     same(workshop.resume(), whole)
     assert (workshop.folder / "run/records.jsonl").read_bytes() == before, "nothing is left to do"
     assert workshop.resume("run.stop_at=null", f"run.steps={end + 2}", "run.epochs=null").summary.steps == end + 2
+
+
+def test_values_of_another_metric_are_not_compared(workshop) -> None:
+    """An accuracy is higher than an F1 over all classes nearly always, so it would stay the best for ever."""
+    bound = "run.stop_at={above: 0.01}"
+    assert workshop.run(*FEW, bound).summary.steps == 3
+    resumed = workshop.resume("task.metric=macro_f1", bound, allow_change=True).summary
+    assert (resumed.steps, resumed.metric, resumed.best.step) == (6, "macro_f1", 6)

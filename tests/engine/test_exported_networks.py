@@ -270,6 +270,22 @@ def test_a_regression_comes_with_its_units_and_a_weight_with_all_its_names(
     require_same_in_folders(network, torch.load(tmp_path / "route.pt", weights_only=True), tmp_path / "out")
 
 
+def test_exported_units_keep_the_spread_of_targets(tmp_path: Path, one_thread: None) -> None:
+    """float32 knows times in seconds to two minutes."""
+    workshop = Workshop(tmp_path)
+    workshop.spec.write_text(TABLE)
+    (tmp_path / "own_mlp.py").write_text(MLP)
+    samples = torch.randn(120, 4, dtype=torch.float64)
+    targets = torch.stack([1.7e9 + 40 * samples[:, 0], samples[:, 1]], 1)
+    rows = torch.cat([samples, targets], 1).tolist()
+    text = "\n".join(["a,b,c,d,height,slope", *(",".join(map(str, row)) for row in rows)])
+    (tmp_path / "train.csv").write_text(text)
+    network = trained(workshop, "method=backpropagation")
+    weights = torch.load(export_route(network, None, "state_dict", tmp_path / "route.pt").file, weights_only=True)
+    for name in ("mean", "std"):
+        assert weights[f"alray.targets.{name}"].tolist() == list(getattr(network.form.targets, name))
+
+
 def require_same_in_folders(network: TrainedNetwork, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Other programs read the same weights from a folder, which a second export replaces and another folder is not."""
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save

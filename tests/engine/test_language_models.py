@@ -16,7 +16,7 @@ import alray
 from alray.cli.main import execute
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
-from alray.core.errors import RequestError, SpecError
+from alray.core.errors import DataError, RequestError, SpecError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.form import TokenForm
 from alray.data.tokens import make_tokens
@@ -658,3 +658,14 @@ def test_blocks_without_positions_are_refused(gpt) -> None:
     with pytest.raises(SpecError) as error:
         gpt.run("model.components=[{block: mlp, widths: [4], repeat: 4}]", "method={kind: decoupled_greedy}")
     assert error.value.problems[0].key in ("model.components", "model.components[0]")
+
+
+def test_a_run_does_not_go_on_with_other_tokens(gpt: Workshop) -> None:
+    """Not even if the user allows changes, for the network knows tokens by their numbers."""
+    characters = ("data.tokens=characters", "run.steps=5", "run.evaluate_every=null")
+    gpt.run(*characters)
+    for file in (gpt.folder / "texts").iterdir():
+        file.write_text(file.read_text(encoding="utf-8").replace("(x)", "[x]"), encoding="utf-8")
+    with pytest.raises(DataError, match="these are not the data of this run: other classes") as caught:
+        gpt.resume("run.steps=10", allow_change=True)
+    assert "--allow-change" not in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
@@ -279,6 +280,11 @@ def test_initial_weights_from_a_file(tmp_path: Path) -> None:
     fewer.start_from(tmp_path / "weights.pt")
     assert torch.equal(fewer.whole.get_parameter("last.weight"), drawn)
     assert torch.equal(fewer.whole.get_parameter("scale"), trained.whole.get_parameter("scale"))
+    assert fresh.notes == [] and "because" in fewer.notes[0]
+    without = {name: value for name, value in trained.whole.state_dict().items() if not name.startswith("last.")}
+    torch.save(without, tmp_path / "without.pt")
+    fresh.start_from(tmp_path / "without.pt")
+    assert re.search(r"the last layer `last` begins with weights drawn .* has none for `last.weight`", fresh.notes[0])
     (tmp_path / "broken.pt").write_bytes(b"not weights")
     for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "weights of another shape")):
         with pytest.raises(SpecError, match=said):

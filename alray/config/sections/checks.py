@@ -417,8 +417,7 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
         return
     if spec.run.evaluate_every is None:
         yield ("run", "stop_at"), "there are no evaluations before the end", "set run.evaluate_every"
-    bounded = stop.above is not None or stop.below is not None
-    by_bound = bounded and stop.split == "validation"
+    by_bound = stop.bounded and stop.split == "validation"
     on_validation = "metric" if by_bound else "patience"
     if (by_bound or stop.patience is not None) and not spec.data.has_validation:
         yield (
@@ -426,7 +425,7 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
             "there is no validation set",
             "set data.validation_fraction, to 0.1 say",
         )
-    if bounded and stop.split == "test" and spec.data.without_test is not None:
+    if stop.bounded and stop.split == "test" and spec.data.without_test is not None:
         yield ("run", "stop_at", "metric"), "there is no test set", spec.data.without_test
 
 

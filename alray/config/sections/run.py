@@ -71,6 +71,11 @@ class StopAt(Section):
         return "validation" if self.metric is None else self.metric.partition("_")[0]
 
     @property
+    def bounded(self) -> bool:
+        """Whether a value of the metric ends the run."""
+        return self.above is not None or self.below is not None
+
+    @property
     def metric_name(self) -> str | None:
         """The metric; None: that of the task."""
         return None if self.metric is None else self.metric.partition("_")[2]

@@ -415,9 +415,15 @@ class Standing(BaseModel):
     best: Best | None = None  # chosen on validation: the test set chooses nothing
     since_best: int = 0  # evaluations after the best one
 
+    def of_metric(self, name: MetricName) -> Standing:
+        """The standing of evaluations by this metric: values of two metrics cannot be compared."""
+        return self if self.metric == name else Standing(metric=name)
+
     def after(self, evaluation: EvaluationRecord) -> Standing:
         """The standing after one more evaluation. A second one after the same mini-batch, at the end of a run, can only
         add what the first one did not measure."""
+        if evaluation.metric != self.metric:
+            return self.of_metric(evaluation.metric).after(evaluation)
         train = evaluation.train
         validation = evaluation.validation
         test = evaluation.test
@@ -795,6 +801,7 @@ class Environment(BaseModel):
     spec_sha256: list[str] | None = None
     objects: list[str] | None = None
     model_sha256: str | None = None
+    architecture_sha256: str | None = None
 
 
 def model_of(run_dir: Location) -> str | None:

@@ -63,6 +63,8 @@ class GivenModel(ABC):
         self.frozen = self._freeze(freeze)
         self.sha256 = module_sha256(whole) if source.startswith(OBJECT) else None
         """See `Network.model_sha256`."""
+        self.architecture_sha256 = module_sha256(whole, values=False) if source.startswith(OBJECT) else None
+        """See `Network.architecture_sha256`."""
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
 
@@ -162,9 +164,12 @@ class GivenModel(ABC):
         other_shape = {name for name in left if name in given and own[name].shape != given[name].shape}
         if other_shape:
             given = {name: value for name, value in given.items() if name not in left}
+        tied = {name: names for names in names_of(self.whole) for name in names}
+        drawn = [name for name in own if name in left and given.keys().isdisjoint(tied.get(name, [name]))]
+        if drawn:
+            why = "others: for another number of classes" if other_shape else f"none for `{drawn[0]}`"
             self.notes.append(
-                f"the last layer `{last}` begins with weights drawn by the seed, because {title} has others: for "
-                "another number of classes"
+                f"the last layer `{last}` begins with weights drawn by the seed, because {title} has {why}"
             )
         missing = [name for name in own if name not in given and name not in left]
         unknown = [name for name in given if name not in own]

@@ -28,12 +28,15 @@ _ENCODING = ("utf-8", "surrogatepass")
 _LONGEST = 1000  # characters of a text that is not hashed: one value may be a part of many
 
 
-def module_sha256(module: nn.Module) -> str:
+def module_sha256(module: nn.Module, *, values: bool = True) -> str:
     """SHA-256 of a module after what made it, `2 cpython-311 torch-2.9.0:...`.
 
     It is of its parts the classes, their attributes, and the code of classes and functions that are not installed, as
     this version of Python compiles it; of its weights and buffers names, types, values, and whether they are trained.
     Of other objects in it only the class is known.
+
+    Args:
+        values: of weights and buffers too; otherwise modules that differ in them alone are equal.
     """
     found = hashlib.sha256()
     texts = _Texts()
@@ -45,7 +48,8 @@ def module_sha256(module: nn.Module) -> str:
     trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
     for tensors in (module.named_parameters, module.named_buffers):
         for name, value in tensors(remove_duplicate=False):
-            found.update(f"{name} {name in trained} {_tensor(value)}\n".encode())
+            text = _tensor(value) if values else f"{value.dtype} {tuple(value.shape)}"
+            found.update(f"{name} {name in trained} {text}\n".encode())
     return f"{_MADE_BY}:{found.hexdigest()}"
 
 

@@ -69,8 +69,11 @@ def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> P
         kind = f"{sample.numbers} numbers"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
     described += [*packages_of(spec).items(), _own_code(spec, code)]
-    if spec.method.encoders_take_samples:
-        described.append(spec.method.kind)
+    method = spec.method
+    if method.encoders_take_samples:
+        described.append(method.kind)
+    if spec.model.source is not None:  # where a model is cut depends on these
+        described += [method.has_one_loss, method.takes_model_head]
     return folder / f"encoders-{_short_hash(described)}.json"
 
 

@@ -127,6 +127,7 @@ class Planner:
             workload.facts.identity.require_same(options.data, "the recorded run", hint="give the data of that run")
         elif changes := workload.facts.identity.changes(options.data):
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
+        workload.require_measured_stop()
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
         require_samples_to_normalise(spec, workload)

@@ -55,7 +55,12 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "spec_sha256": [*before, sha256(text.encode())],
     }
     if names := names_of(workload.spec):
-        origin |= {"objects": names, "model_sha256": workload.network.model_sha256}
+        network = workload.network
+        origin |= {
+            "objects": names,
+            "model_sha256": network.model_sha256,
+            "architecture_sha256": network.architecture_sha256,
+        }
     write_json(run_dir / FORM, DataForm.of(workload.data).model_dump(mode="json"))
     # Both hashes are there before the file changes: a crash between the two writes spoils no resume.
     write_json(run_dir / "environment.json", {**surroundings, **origin})

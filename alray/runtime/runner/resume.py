@@ -16,7 +16,7 @@ from alray.config.loading.inputs import load_own_spec, names_code
 from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.loading.source_locations import SourceLocations
 from alray.config.objects import NO_OBJECTS, Objects, require_objects
-from alray.config.sections.data import OwnData, TextSection
+from alray.config.sections.data import OwnData, TextSection, TokenSection
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
@@ -248,7 +248,7 @@ class Resumed:
         if self.manifest is None or summary is None:
             return None
         step = self.manifest["step"]
-        standing = self.start.standing
+        standing = self.start.standing.of_metric(self.spec.task.measures.name)
         stop_at = self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
         if not over or summary.status != "finished" or summary.steps != step:
@@ -263,7 +263,9 @@ class Resumed:
         vocabulary never is, because the network knows words by their numbers."""
         before = data_of(self.manifest or {})
         changes = data.changes(before)
-        if self.allow_change and changes and "words" not in changes:
+        # What a language model predicts are the tokens that it reads, so they are its classes too.
+        vocabulary = "classes" if isinstance(self.spec.data, TokenSection) else "words"
+        if self.allow_change and changes and vocabulary not in changes:
             why = "; ".join(changes.values())
             note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
             return
@@ -276,7 +278,7 @@ class Resumed:
         hint = "leave it as it was, or start a new run"
         if not changed or changed[0] in file_keys:
             hint = ", or ".join(["restore them", *(f"say where they lie now: {key}=PATH" for key in file_keys[:1])])
-        if "words" not in changes:
+        if vocabulary not in changes:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
 

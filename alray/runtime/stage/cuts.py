@@ -76,7 +76,7 @@ class Cuts:
             steps_per_epoch=assignment.data.steps_per_epoch,
             samples=lambda step: assignment.position(step)["samples"],
             control=control,
-            standing=assignment.start.standing,
+            standing=assignment.start.standing.of_metric(assignment.spec.task.measures.name),
             stop_after=assignment.stop_after,
         )
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)

@@ -114,3 +114,32 @@ def test_encoders_are_inspected_once(load_small: Callable[..., Any], tmp_path: P
         file.write_text(file.read_text().replace('"draws": false', '"draws": true'), encoding="utf-8")
     assert all(encoder.draws for encoder in opened("seed=7").workload.network.encoders)
     assert not opened("model.components.1.repeat=2").workload.network.encoders[1].draws
+
+
+MODEL = """\
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 4, 3), nn.Conv2d(4, 4, 3)
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(self.second(self.first(x)).mean((2, 3)))
+"""
+
+
+def test_a_model_is_cut_for_the_method_of_each_trial(load_small: Callable[..., Any], tmp_path: Path) -> None:
+    """Not for that of the trial before."""
+    (tmp_path / "cached_net.py").write_text(MODEL, encoding="utf-8")
+
+    def ends(method: str, study: str) -> list[Any]:
+        spec = load_small(f"method={method}", "model={from: 'python:cached_net.Net'}").spec
+        blocks = Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path / study)).workload.network.blocks
+        return [each.ends for each in blocks]
+
+    methods = ("backpropagation", "associated_learning", "backpropagation")
+    in_one = [ends(method, "one") for method in methods]
+    assert in_one == [ends(method, f"alone {number}") for number, method in enumerate(methods)]
+    assert in_one[0] != in_one[1]
