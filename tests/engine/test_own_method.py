@@ -44,12 +44,31 @@ class HintedComponent(OneHotComponent):
         return losses, passed_on | {"a_hint_of_scores": scores.detach().contiguous()}
 """
 
+TARGETED = """
+
+class Targeted(OneHot):
+    '''Has copies of the encoder: one whose name ends in `f`, and one in a part with an encoder `f` of its own.'''
+
+    def component(self, index, f, facts, make):
+        head = make("head", lambda: self.head(facts))
+        target_f = make("target_f", lambda: copy.deepcopy(f))
+        inner = make("inner", lambda: nn.ModuleDict({"f": copy.deepcopy(f)}))
+        return TargetedComponent(index, f, head, self.task, target_f, inner)
+
+
+class TargetedComponent(OneHotComponent):
+    def __init__(self, index, f, head, task, target_f, inner):
+        super().__init__(index, f, head, task)
+        self.target_f, self.inner = target_f.requires_grad_(False), inner.requires_grad_(False)
+"""
+
 
 @pytest.fixture
 def own(workshop: Workshop) -> Workshop:
     """A workshop with the documentation's example beside its spec."""
     (text,) = re.findall(r"`one_hot\.py`:\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (workshop.folder / "one_hot.py").write_text(text + HINTED, encoding="utf-8")
+    written = f"import copy\n\nfrom torch import nn\n{text}{HINTED}{TARGETED}"
+    (workshop.folder / "one_hot.py").write_text(written, encoding="utf-8")
     return workshop
 
 
@@ -87,6 +106,16 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
         ExportedRoute(Path(elsewhere), allow_code=False)
     loaded = ExportedRoute(Path(exported.file), allow_code=True)
     assert list(loaded.route.state_dict()) == list(trained.route(2).state_dict())
+
+
+def test_a_part_whose_name_ends_in_f_is_read_from_a_checkpoint(own: Workshop) -> None:
+    """Only the encoder's own body is not named in a checkpoint."""
+    method = METHOD.replace("OneHot", "Targeted")
+    finished = own.run(method, "optimizer.ema_decay=0.9", "run.epochs=1")
+    accuracies = evaluate(TrainedNetwork(own.folder / "run", allow_code=True)).scores
+    assert [entry.test for entry in accuracies] == [entry.test for entry in finished.summary.accuracy_per_depth]
+    again = own.run(method, "optimizer.ema_decay=0.9", "run.epochs=2", name="whole")
+    same(own.resume("run.epochs=2"), again)
 
 
 @pytest.mark.parametrize(
