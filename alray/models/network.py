@@ -323,7 +323,10 @@ class Network:
         if len(self) == 1:
             position = "only"
         blocks = ", ".join(self._chain.alike(block) for block in self._groups[index])
-        return f"{position} {blocks} {self.encoders[index]!r} {self.method.alike(index)}"
+        # A method of the user may give each component other parts, losses and tensors to send.
+        unknown = isinstance(self.spec.method, OwnCode) and type(self.method).alike is Method.alike
+        of_method = index if unknown else self.method.alike(index)
+        return f"{position} {blocks} {self.encoders[index]!r} {of_method}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
