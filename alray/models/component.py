@@ -55,7 +55,7 @@ class Component(nn.Module, ABC):
     """Where a user's code computes the losses: `method` or `task`, and its name."""
 
     contract: Contract | None = None
-    """Of a component of a user's method: what it sends to the next one; None: nothing is checked."""
+    """Of a component of a user's method: its losses, and what it sends to the next one; None: nothing is checked."""
 
     apart: tuple[str, ...] = ()
     """Names of parts whose losses train no other part. Their gradients are clipped by themselves, so that they do not

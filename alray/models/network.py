@@ -368,7 +368,7 @@ class Network:
             )
         if own_method:
             component.own_losses = ("method", self.spec.method.kind)
-            if isinstance(component, LocalComponent) and index < len(self) - 1:
+            if isinstance(component, LocalComponent):
                 component.contract = self._contract(index)
         elif isinstance(self.spec.task, OwnCode):
             component.own_losses = ("task", self.spec.task.kind)
@@ -393,8 +393,10 @@ class Network:
         return Encoder(body, index=index, seed=self.spec.seed, facts=facts)
 
     def _contract(self, index: int) -> Contract:
-        """What component `index` of a method of the user sends to the next one."""
+        """What component `index` of a method of the user gives."""
         method, facts = self.method, self.encoders[index]
+        if index == len(self) - 1:
+            return Contract(self.spec.method.kind, index, samples=None, labels=None, shorter=False)
         with _method_called(f"labels_out({index})", method):
             labels = method.labels_out(index)
         with _method_called("goes_up(facts)", method):
