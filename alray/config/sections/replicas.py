@@ -138,6 +138,11 @@ class AverageEvery(Section):
         return self
 
     @property
+    def keeps_in_vain(self) -> bool:
+        """Whether `keep` is not its default, and there is no delay, of which it is."""
+        return self.delay == 0 and self.keep != type(self).model_fields["keep"].default
+
+    @property
     def copies(self) -> int:
         """How many further copies of the parameters a replica holds."""
         if self.outer is None:
