@@ -76,6 +76,15 @@ def test_a_method_that_sends_something_else_is_refused_on_one_stage(
     assert "def local_losses" in file.read_text(encoding="utf-8").splitlines()[problem.line - 1]
 
 
+def test_the_losses_of_the_last_component_are_looked_at_too(copied: ModuleType) -> None:
+    file = Path("hinted.py")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace(f"losses, {RETURNED}", "{0: losses['own']}, {}"), encoding="utf-8")
+    with pytest.raises(AlrayError, match="a loss whose name is no text but int") as caught:
+        alray.plan(copied.SPEC, {"model.components": [{"block": "mlp", "widths": [16]}]}, progress=False)
+    assert caught.value.problems[0].key == "method.kind"
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_loss_that_only_some_mini_batches_have_keeps_its_values(
     copied: ModuleType, tmp_path: Path, replicas: int

@@ -55,7 +55,7 @@ class Component(nn.Module, ABC):
     """Where a user's code computes the losses: `method` or `task`, and its name."""
 
     contract: Contract | None = None
-    """Of a component of a user's method: what it sends to the next one; None: nothing is checked."""
+    """Of a component of a user's method: its losses, and what it sends to the next one; None: nothing is checked."""
 
     apart: tuple[str, ...] = ()
     """Names of parts whose losses train no other part. Their gradients are clipped by themselves, so that they do not
@@ -114,10 +114,14 @@ class Component(nn.Module, ABC):
         """The component's optimizers by name."""
         return self._optimizers
 
-    def step_optimizers(self, lr: float, label_lr: float) -> None:
+    def step_optimizers(self, lr: float, label_lr: float, step: int) -> None:
         """One step of every optimizer, at these rates, and of the average of the weights where that updates.
 
         Raises StageError if a parameter has a gradient and no optimizer.
+
+        Args:
+            step: of the mini-batch, from 1; what an optimizer of the user draws depends on it, and is the same on all
+                replicas, so that their weights stay equal.
         """
         learns = next((each for each in self._without_optimizer if each.grad is not None), None)
         if learns is not None:
@@ -128,6 +132,8 @@ class Component(nn.Module, ABC):
                 hint="let it require a gradient when the block is made, and freeze it in `forward` for as long",
             )
         optimizers = self.optimizers().items()
+        if any(optimizer.may_draw for _, optimizer in optimizers):
+            seed_all(next(self.parameters()).device, self.f.seed, "draw", self.index, step, _UPDATE)
         updated = [optimizer.step(label_lr if name == "label" else lr) for name, optimizer in optimizers]
         if self.weight_average is not None and any(updated):
             self.weight_average.update()
@@ -305,7 +311,7 @@ class Exercise(ABC):
 
     def update(self) -> None:
         """U, at rate 0."""
-        self.component.step_optimizers(0.0, 0.0)
+        self.component.step_optimizers(0.0, 0.0, 0)
 
     @torch.no_grad()
     def infer(self) -> None:
@@ -437,7 +443,7 @@ class LocalComponent(Component):
     def update_step(self, lr: float, label_lr: float) -> None:
         """U: one step of every optimizer, at these rates."""
         with self._pass(_UPDATE):
-            self.step_optimizers(lr, label_lr)
+            self.step_optimizers(lr, label_lr, self._step)
 
     def _pass(self, name: str) -> AbstractContextManager[None]:
         """Around a pass of the method. A user's code may draw from any generator, and raise any error."""

@@ -20,19 +20,20 @@ from alray.models.shape import Shape
 
 @dataclass(frozen=True)
 class Contract:
-    """What component `index` sends to the next one.
+    """What component `index` gives: its losses, and what it sends to the next one.
 
     Attributes:
         method: `python:package.module.Class`.
-        samples: what goes up with the samples (`Method.goes_up`): shapes of one sample, by name.
-        labels: what goes up with the labels (`Method.labels_out`).
+        samples: what goes up with the samples (`Method.goes_up`): shapes of one sample, by name. None: nothing goes up,
+            from the last component.
+        labels: what goes up with the labels (`Method.labels_out`), or None.
         shorter: whether a mini-batch may be narrower than that, as mini-batches of texts are.
     """
 
     method: str
     index: int
-    samples: Mapping[str, Shape]
-    labels: Mapping[str, Shape]
+    samples: Mapping[str, Shape] | None
+    labels: Mapping[str, Shape] | None
     shorter: bool
 
     def losses_and_labels(self, given: Any, function: Any, samples: int) -> tuple[Tensors, Tensors]:
@@ -46,10 +47,15 @@ class Contract:
         if fault is not None:
             raise self._wrong(function, f"returns {fault}", "return the losses by name, and the label tensors by name")
         losses, tensors = given
+        if self.labels is None:
+            return losses, tensors
         return losses, self._as_declared(tensors, self.labels, function, "labels_out", samples)
 
     def passed_up(self, given: Any, function: Any, samples: int) -> Tensors:
         """What `passed_up` returned, in the same way."""
+        if self.samples is None:
+            tensors: Tensors = given
+            return tensors
         if not isinstance(given, Mapping):
             raise self._wrong(function, f"returns {type(given).__name__}", "return tensors by name, `s` first")
         return self._as_declared(given, self.samples, function, "goes_up", samples)

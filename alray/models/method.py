@@ -133,7 +133,10 @@ class Method(ABC):
         return {}
 
     def alike(self, index: int) -> str:
-        """A text that is equal for components with equal encoders whose other parts differ in their weights only."""
+        """A text that is equal for components with equal encoders whose other parts differ in their weights only.
+
+        Of your own method: if it does not say so, each component is counted and measured by itself.
+        """
         return ""
 
     def ends_route(self, index: int) -> bool:

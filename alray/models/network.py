@@ -328,7 +328,10 @@ class Network:
         if len(self) == 1:
             position = "only"
         blocks = ", ".join(self._chain.alike(block) for block in self._groups[index])
-        return f"{position} {blocks} {self.encoders[index]!r} {self.method.alike(index)}"
+        # A method of the user may give each component other parts, losses and tensors to send.
+        unknown = isinstance(self.spec.method, OwnCode) and type(self.method).alike is Method.alike
+        of_method = index if unknown else self.method.alike(index)
+        return f"{position} {blocks} {self.encoders[index]!r} {of_method}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
@@ -370,7 +373,7 @@ class Network:
             )
         if own_method:
             component.own_losses = ("method", self.spec.method.kind)
-            if isinstance(component, LocalComponent) and index < len(self) - 1:
+            if isinstance(component, LocalComponent):
                 component.contract = self._contract(index)
         elif isinstance(self.spec.task, OwnCode):
             component.own_losses = ("task", self.spec.task.kind)
@@ -395,8 +398,10 @@ class Network:
         return Encoder(body, index=index, seed=self.spec.seed, facts=facts)
 
     def _contract(self, index: int) -> Contract:
-        """What component `index` of a method of the user sends to the next one."""
+        """What component `index` of a method of the user gives."""
         method, facts = self.method, self.encoders[index]
+        if index == len(self) - 1:
+            return Contract(self.spec.method.kind, index, samples=None, labels=None, shorter=False)
         with _method_called(f"labels_out({index})", method):
             labels = method.labels_out(index)
         with _method_called("goes_up(facts)", method):

@@ -205,6 +205,11 @@ class ComponentOptimizer:
         self.delayed = DelayedWeights(self.parameters, self._look_ahead)
 
     @property
+    def may_draw(self) -> bool:
+        """Whether an update may draw random numbers: an optimizer that is not alray's may."""
+        return bool(self._optimizers) and isinstance(self._recipe.section, ForeignSection)
+
+    @property
     def accumulates(self) -> bool:
         """Whether an update takes the gradients of more than one mini-batch."""
         return self.accumulation.mini_batches > 1

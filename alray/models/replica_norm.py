@@ -6,6 +6,7 @@ torch's SyncBatchNorm does the same, but on CUDA only and for equal shares of a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -28,18 +29,29 @@ class ReplicaSums(Protocol):
 
 
 def share_norms(module: nn.Module, over: ReplicaSums) -> None:
-    """Replace every batch normalisation in a module by one with statistics over all replicas.
+    """Have every batch normalisation in a module compute its statistics over all replicas.
 
-    Parameters and buffers stay the same tensors with the same names. Raises PlanError for a batch normalisation whose
-    class overrides `forward`.
+    Each stays the same object: whoever calls it by another reference than its parent's, as a group of blocks calls its
+    encoders, gets the same statistics. Raises PlanError for a batch normalisation whose class overrides `forward`.
     """
-    shared: dict[nn.Module, ReplicaBatchNorm] = {}
-    for parent in list(module.modules()):
-        for name, child in list(parent._modules.items()):  # includes modules registered under two names
-            if isinstance(child, BatchNorm) and not isinstance(child, ReplicaBatchNorm):
-                if child not in shared:
-                    shared[child] = ReplicaBatchNorm(child, over)
-                setattr(parent, name, shared[child])
+    for part in module.modules():
+        if isinstance(part, BatchNorm) and not isinstance(part, ReplicaBatchNorm):
+            part.__class__ = _shared(type(part))  # type: ignore[arg-type]
+            part.alray_over = over
+
+
+@cache
+def _shared(kind: type[BatchNorm]) -> type[BatchNorm]:
+    """This class of batch normalisations, with statistics over all replicas."""
+    kind = getattr(kind, "alray_whole", kind)  # mixed precision changes nothing in a normalisation by itself
+    if kind.forward is not BatchNorm.forward:
+        raise PlanError(
+            f"the batch normalisation `{kind.__name__}` has its own forward pass, which alray cannot compute over "
+            "replicas",
+            key="replicas.sync_batch_norm",
+            hint="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
+        )
+    return type(kind.__name__, (ReplicaBatchNorm, kind), {"__module__": kind.__module__})
 
 
 class ReplicaBatchNorm(BatchNorm):
@@ -50,28 +62,7 @@ class ReplicaBatchNorm(BatchNorm):
     update the running statistics in the same way. In evaluation this is torch's batch normalisation.
     """
 
-    def __init__(self, norm: BatchNorm, over: ReplicaSums) -> None:
-        """
-        Args:
-            norm: the batch normalisation whose parameters, buffers and settings it takes over.
-        """
-        if type(norm).forward is not BatchNorm.forward:
-            raise PlanError(
-                f"the batch normalisation `{type(norm).__name__}` has its own forward pass, which alray cannot "
-                "compute over replicas",
-                key="replicas.sync_batch_norm",
-                hint="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
-            )
-        super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False, track_running_stats=False)
-        self.affine = norm.affine
-        self.track_running_stats = norm.track_running_stats
-        self.weight = norm.weight
-        self.bias = norm.bias
-        self.running_mean = norm.running_mean
-        self.running_var = norm.running_var
-        self.num_batches_tracked = norm.num_batches_tracked
-        self._over = over
-        self.train(norm.training)
+    alray_over: ReplicaSums
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.ndim < 2:
@@ -83,9 +74,9 @@ class ReplicaBatchNorm(BatchNorm):
             result = super().forward(s)
             return result
         self._check_input_dim(s)
-        moments = _moments(s.detach(), self._over)
+        moments = _moments(s.detach(), self.alray_over)
         self._track(moments)
-        result = _Normalise.apply(s, self.weight, self.bias, moments, self.eps, self._over)
+        result = _Normalise.apply(s, self.weight, self.bias, moments, self.eps, self.alray_over)
         return result
 
     @torch.no_grad()

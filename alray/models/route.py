@@ -27,7 +27,7 @@ class Route(nn.Module):
         *,
         writes_input: bool,
         below: Sequence[nn.Module] = (),
-        passages: Sequence[nn.Module] = (),
+        passages: Sequence[nn.Module | None] = (),
         boundaries: Sequence[nn.Module] = (),
     ) -> None:
         """
@@ -36,7 +36,7 @@ class Route(nn.Module):
             decoders: h_1..h_l, or none.
             writes_input: whether f_1 changes its input in place.
             below: the turns of the depths below l whose scores are added up: of all or of the last of them.
-            passages: those of the components 1..l, or none.
+            passages: those of the components 1..l, None for one that has none; or none at all.
             boundaries: what compresses between these components, or none.
         """
         super().__init__()
@@ -44,7 +44,7 @@ class Route(nn.Module):
         self.turn = turn
         self.h = nn.ModuleList(decoders)
         self.below = nn.ModuleList(below)
-        self.passages = nn.ModuleList(passages)
+        self.passages = nn.ModuleList(passages)  # type: ignore[arg-type]  # it may hold None
         self.boundaries = nn.ModuleList(boundaries)
         self.writes_input = writes_input
         self.eval()
@@ -83,9 +83,9 @@ class Route(nn.Module):
     def _up(self, depth: int, tensors: Tensors) -> Tensors:
         if depth > 0 and self.boundaries:
             tensors = self.boundaries[depth - 1](tensors)
-        if not self.passages:
+        passage = self.passages[depth] if self.passages else None
+        if passage is None:
             return in_default_strides(run_block(self.f[depth], tensors))
-        passage = self.passages[depth]
         assert isinstance(passage, Passage)
         return passage.after(tensors, in_default_strides(run_block(self.f[depth], passage.before(tensors))))
 
@@ -107,13 +107,14 @@ def route_of(components: Sequence[Component], depth: int) -> Route:
     taken = components[:depth]
     turn = taken[-1].turn
     assert turn is not None, "no route ends here"
+    passages = [component.passage for component in taken]
     return Route(
         [component.f.body for component in taken],
         turn,
         [component.decoder for component in taken if component.decoder is not None],
         writes_input=taken[0].f.writes_input,
         below=[component.turn for component in taken[:-1] if component.adds_up and component.turn is not None],
-        passages=[component.passage for component in taken if component.passage is not None],
+        passages=passages if any(each is not None for each in passages) else (),
         boundaries=[
             Rounding(component.above.up)
             for component in taken[:-1]

@@ -118,7 +118,8 @@ def _averaged(module: nn.Module, parameters: Collection[nn.Parameter]) -> dict[s
 
 def name_in_checkpoint(name: str) -> str:
     """The name of a component's parameter or buffer in a checkpoint: the encoder's body is not named."""
-    return name.replace("f.body.", "f.", 1)
+    # Another part may hold an encoder too, and `Component.load_weights` finds the way back for `f` alone.
+    return f"f.{name.removeprefix('f.body.')}" if name.startswith("f.body.") else name
 
 
 def go_on_with(module: nn.Module, trained: Mapping[str, torch.Tensor]) -> None:

@@ -196,7 +196,8 @@ class Workload:
     def notes(self) -> tuple[str, ...]:
         """Sentences that the user should read before the run: which initial weights were not taken, which optimizer
         updates how many parameters, whether gradients are late, how learning rates follow updates of several
-        mini-batches, and where replicas do not give the result of one process."""
+        mini-batches, which keys of `replicas` change nothing, and where replicas do not give the result of one process.
+        """
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes, *([] if self.cut_note is None else [self.cut_note])]
         if given := names_of(spec):
@@ -227,8 +228,17 @@ class Workload:
                 f"{together} mini-batches make an update and share its learning rate: a rate that changes does so once "
                 f"every {together} mini-batches"
             )
+        synchronise = spec.replicas.synchronise
+        outer = None if synchronise == "every_step" else synchronise.outer
         if spec.replicas.count == 1:
+            if outer is not None:
+                notes.append("one replica meets no other: `replicas.synchronise.outer` changes nothing")
             return tuple(notes)
+        if synchronise != "every_step" and synchronise.keeps_in_vain:
+            notes.append(
+                "`replicas.synchronise.keep` changes nothing without a delay: replicas go on from the result of a "
+                "meeting alone"
+            )
         not_one = f"{spec.replicas.count} replicas do not train exactly what one process would train"
         normalises = self.network.method.normalises_batches or any(each.normalises_batches for each in encoders)
         if normalises and not spec.replicas.sync_batch_norm:

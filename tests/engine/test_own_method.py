@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from alray.core.errors import RequestError, SpecError
 from alray.core.run_folder.records import StepRecord
@@ -14,6 +15,7 @@ from alray.core.run_folder.records import read as read_records
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
+from alray.inference.plain_network import plain_network
 from alray.inference.requests import evaluate
 
 from ..pairwise import first_alone
@@ -44,12 +46,58 @@ class HintedComponent(OneHotComponent):
         return losses, passed_on | {"a_hint_of_scores": scores.detach().contiguous()}
 """
 
+TARGETED = """
+
+class Targeted(OneHot):
+    '''Has copies of the encoder: one whose name ends in `f`, and one in a part with an encoder `f` of its own.'''
+
+    def component(self, index, f, facts, make):
+        head = make("head", lambda: self.head(facts))
+        target_f = make("target_f", lambda: copy.deepcopy(f))
+        inner = make("inner", lambda: nn.ModuleDict({"f": copy.deepcopy(f)}))
+        return TargetedComponent(index, f, head, self.task, target_f, inner)
+
+
+class TargetedComponent(OneHotComponent):
+    def __init__(self, index, f, head, task, target_f, inner):
+        super().__init__(index, f, head, task)
+        self.target_f, self.inner = target_f.requires_grad_(False), inner.requires_grad_(False)
+"""
+
+DOUBLED = """
+
+from alray.models.component import Passage
+
+
+class Doubled(OneHot):
+    '''The second component alone has a passage.'''
+
+    def component(self, index, f, facts, make):
+        kind = DoubledComponent if index == 1 else OneHotComponent
+        return kind(index, f, make("head", lambda: self.head(facts)), self.task)
+
+
+class DoubledComponent(OneHotComponent):
+    @property
+    def passage(self):
+        return Twice()
+
+
+class Twice(Passage):
+    def before(self, incoming):
+        return incoming | {"s": 2 * incoming["s"]}
+
+    def after(self, incoming, encoded):
+        return encoded
+"""
+
 
 @pytest.fixture
 def own(workshop: Workshop) -> Workshop:
     """A workshop with the documentation's example beside its spec."""
     (text,) = re.findall(r"`one_hot\.py`:\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (workshop.folder / "one_hot.py").write_text(text + HINTED, encoding="utf-8")
+    written = f"import copy\n\nfrom torch import nn\n{text}{HINTED}{TARGETED}{DOUBLED}"
+    (workshop.folder / "one_hot.py").write_text(written, encoding="utf-8")
     return workshop
 
 
@@ -87,6 +135,28 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
         ExportedRoute(Path(elsewhere), allow_code=False)
     loaded = ExportedRoute(Path(exported.file), allow_code=True)
     assert list(loaded.route.state_dict()) == list(trained.route(2).state_dict())
+
+
+def test_a_part_whose_name_ends_in_f_is_read_from_a_checkpoint(own: Workshop) -> None:
+    """Only the encoder's own body is not named in a checkpoint."""
+    method = METHOD.replace("OneHot", "Targeted")
+    finished = own.run(method, "optimizer.ema_decay=0.9", "run.epochs=1")
+    accuracies = evaluate(TrainedNetwork(own.folder / "run", allow_code=True)).scores
+    assert [entry.test for entry in accuracies] == [entry.test for entry in finished.summary.accuracy_per_depth]
+    again = own.run(method, "optimizer.ema_decay=0.9", "run.epochs=2", name="whole")
+    same(own.resume("run.epochs=2"), again)
+
+
+def test_a_route_passes_the_components_that_have_a_passage_and_those_that_have_none(own: Workshop) -> None:
+    finished = own.run(METHOD.replace("OneHot", "Doubled"), "run.epochs=1", "optimizer.lr=1e-2")
+    trained = TrainedNetwork(own.folder / "run", allow_code=True)
+    accuracies = evaluate(trained).scores
+    assert [entry.test for entry in accuracies] == [entry.test for entry in finished.summary.accuracy_per_depth]
+    exported = export_route(trained, 4, "safetensors", own.folder / "run" / "code" / "route.safetensors")
+    samples = torch.randn(5, 2, 8, 8)
+    scores = trained.route(4)(samples)
+    assert torch.equal(ExportedRoute(Path(exported.file), allow_code=True).route(samples), scores)
+    assert torch.equal(plain_network(trained, 4)(samples), scores)
 
 
 @pytest.mark.parametrize(

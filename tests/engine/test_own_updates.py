@@ -17,6 +17,8 @@ from .test_same_bits import same
 UPDATES = '''
 """An optimizer and a rate."""
 
+import random
+
 import numpy
 import torch
 
@@ -73,6 +75,17 @@ class Besides(Ramped):
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
         self.updates = state_dict["updates"]
+
+
+class Noisy(torch.optim.SGD):
+    """Adds noise to the weights."""
+
+    def step(self, closure=None):
+        super().step()
+        with torch.no_grad():
+            for weights in (each for group in self.param_groups for each in group["params"]):
+                drawn = numpy.random.rand() + random.random()
+                weights.add_(torch.randn_like(weights), alpha=1e-3 * drawn)
 
 
 class Numpy(Ramped):
@@ -136,6 +149,27 @@ def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tup
     same(own.run(*keys, *length, "pipeline.stages=2", name="two"), one)
     same(own.run(*keys, *length, "pipeline.stages=3", name="three"), one)
     own.run(*keys, "run.epochs=null", "run.steps=7", "pipeline.stages=2", name="stopped")
+    same(own.resume("run.steps=12", name="stopped"), one)
+
+
+PIPELINE = ("method=backpropagation", "pipeline.micro_batch_norm=accept", "pipeline.micro_batches=4")
+ON_TWO_STAGES = {
+    "local losses": (),
+    "zero bubble": (*PIPELINE, "pipeline.schedule=zero_bubble", "optimizer.accumulate=2"),
+    "late gradients": (*PIPELINE, "pipeline.schedule=2bw"),
+    "replicas": ("replicas.count=2",),
+}
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("keys", ON_TWO_STAGES.values(), ids=ON_TWO_STAGES)
+def test_what_an_optimizer_draws_is_the_same_on_any_stages_and_after_a_resume(own: Workshop, keys) -> None:
+    """On all replicas too: a checkpoint finds it if their weights differ."""
+    noisy = (*keys, "optimizer.kind=python:updates.Noisy", "optimizer.lr=1e-3", "run.epochs=null")
+    one = own.run(*noisy, "run.steps=12", "pipeline.stages=1", name="one")
+    assert one.error is None
+    same(own.run(*noisy, "run.steps=12", "pipeline.stages=2", name="two"), one)
+    own.run(*noisy, "run.steps=7", "pipeline.stages=2", name="stopped")
     same(own.resume("run.steps=12", name="stopped"), one)
 
 

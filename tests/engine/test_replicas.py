@@ -301,6 +301,25 @@ def test_replicas_that_average_weights_stay_as_many(replicated) -> None:
     assert run.error is None
 
 
+def test_what_replicas_keep_of_another_compression_or_outer_optimizer_begins_anew(replicated) -> None:
+    """With --allow-change. The state in the checkpoint is that of the setting before."""
+    compression, outer = "replicas.compression", "{average_every: 2 steps, outer: {lr: 0.5}}"
+    replicated.run(*replicas(2, f"{compression}={{kind: powersgd, rank: 1}}"), "run.steps=3")
+    changes = [
+        (f"{compression}={{kind: powersgd, rank: 2}}", "begins anew"),
+        (f"{compression}={{kind: top_k, fraction: 0.1}}", "begins anew"),
+        (f"{compression}=none", "begins anew"),
+        (f"replicas.synchronise={outer}", "begins anew"),
+        ("replicas.synchronise.outer.lr=0.7", "`replicas.synchronise.outer.lr` from 0.5 to 0.7"),
+        ("replicas.synchronise=every_step", "begins anew"),
+    ]
+    for steps, (change, said) in enumerate(changes, start=4):
+        watching = Watching()
+        run = replicated.resume(f"run.steps={steps}", change, allow_change=True, watching=watching)
+        assert run.error is None and run.summary.steps == steps
+        assert any(said in note for note in watching.notes), change
+
+
 OWN = '''
 import torch
 

@@ -235,6 +235,17 @@ def test_a_resume_that_ends_before_it_trains_changes_nothing(workshop) -> None:
     assert b"lr: 0.1" in (workshop.folder / "run" / "spec.yaml").read_bytes()
 
 
+@pytest.mark.parametrize("change", ["optimizer.kind=adamw", "optimizer.accumulate=2"])
+def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, change: str) -> None:
+    workshop.run("optimizer.accumulate=3", "run.epochs=null", "run.steps=5")
+    files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(CheckpointError) as caught:
+        workshop.resume(change, "run.steps=9", allow_change=True)
+    assert caught.value.problems[0].key == change.partition("=")[0]
+    assert [file.read_bytes() for file in files] == before
+
+
 def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(workshop, reference) -> None:
     def kill(statuses) -> None:
         if statuses[0].step > 10:

@@ -72,6 +72,30 @@ def test_with_contrasts_of_all_replicas(normalised, processes, overrides) -> Non
     assert distance(run, one) <= ADAM[1]
 
 
+def test_a_norm_that_its_parent_s_modules_do_not_lead_to(normalised, processes) -> None:
+    """One is a block of a group, which calls its blocks' encoders; one is called by way of a list."""
+    (normalised.folder / "norms.py").write_text(
+        "import torch\n"
+        "class Norm(torch.nn.BatchNorm1d):\n"
+        "    def __init__(self, input): super().__init__(*input)\n"
+        "class Listed(torch.nn.Module):\n"
+        "    def __init__(self, input):\n"
+        "        super().__init__(); self.norm = torch.nn.BatchNorm1d(*input); self.layers = [self.norm]\n"
+        "    def forward(self, s): return self.layers[0](s)\n"
+    )
+    overrides = [
+        *ADAM[0],
+        "method={kind: decoupled_greedy, group: 2}",
+        "model.components=[{block: linear, width: 12}, {block: 'python:norms.Norm'}, {block: linear, width: 12},"
+        " {block: 'python:norms.Listed'}]",
+        "pipeline.costs=null",
+    ]
+    one = normalised.run(*overrides, name="one")
+    run = normalised.run(*overrides, *replicas(2), SHARED, inline=False)
+    assert distance(run, one) <= ADAM[1]
+    assert run.summary.accuracy == one.summary.accuracy
+
+
 @pytest.mark.full
 def test_a_replica_that_waits_for_one_that_evaluates_is_not_stuck(normalised, processes) -> None:
     """It waits within a computation."""

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alray.core.errors import PlanError
+from alray.models.precision import lower
 from alray.models.replica_norm import ReplicaBatchNorm, share_norms
 
 
@@ -97,7 +98,8 @@ def test_equals_one_process(shares: list[int]) -> None:
 
 def test_a_large_mean_cancels_nothing() -> None:
     s = torch.randn(64, 3) + 1.0e4
-    norm = ReplicaBatchNorm(nn.BatchNorm1d(3), Threads(1).member(0))
+    norm = nn.BatchNorm1d(3)
+    share_norms(norm, Threads(1).member(0))
     expected = nn.BatchNorm1d(3).double()(s.double()).float()
     torch.testing.assert_close(norm(s), expected, rtol=1e-2, atol=1e-2)
 
@@ -152,7 +154,8 @@ def test_one_that_computes_in_its_own_way_is_refused(make: Callable[[], nn.Modul
 
 
 def test_one_value_has_no_variance() -> None:
-    norm = ReplicaBatchNorm(nn.BatchNorm1d(3), Threads(1).member(0))
+    norm = nn.BatchNorm1d(3)
+    share_norms(norm, Threads(1).member(0))
     with pytest.raises(ValueError, match="more than one value per channel"):
         norm(torch.randn(1, 3))
     with pytest.raises(ValueError, match="takes"):
@@ -192,7 +195,8 @@ def test_narrow_maps_are_computed_with_as_torch_does(affine: bool) -> None:
         of_weights = [norm.weight.grad, norm.bias.grad] if affine else []
         return [*of_weights, norm.running_mean, norm.running_var, result.detach().float(), given.grad.float()]
 
-    mine, torchs = nn.Sequential(nn.BatchNorm2d(8, affine=affine)), nn.BatchNorm2d(8, affine=affine)
+    mine, torchs = nn.BatchNorm2d(8, affine=affine), nn.BatchNorm2d(8, affine=affine)
+    lower(mine, torch.bfloat16)  # as `run.precision` does with a block that is a norm
     share_norms(mine, Threads(1).member(0))
-    for one, other in zip(trained(mine[0]), trained(torchs), strict=True):
+    for one, other in zip(trained(mine), trained(torchs), strict=True):
         assert one.dtype == other.dtype and (one - other).norm() <= 5e-3 * other.norm()

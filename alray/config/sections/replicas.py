@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -19,6 +20,9 @@ from alray.config.sections.section import (
     describe,
     refusal,
 )
+
+OF_OUTER_OPTIMIZER = "an outer optimizer"
+"""What `Replicas.kept` says of one, whatever its settings: they may change."""
 
 
 class DisturbanceSection(Section):
@@ -134,6 +138,11 @@ class AverageEvery(Section):
         return self
 
     @property
+    def keeps_in_vain(self) -> bool:
+        """Whether `keep` is not its default, and there is no delay, of which it is."""
+        return self.delay == 0 and self.keep != type(self).model_fields["keep"].default
+
+    @property
     def copies(self) -> int:
         """How many further copies of the parameters a replica holds."""
         if self.outer is None:
@@ -202,6 +211,15 @@ class Replicas(Section):
     shares: Counts | None = None
     """Number of samples of a mini-batch for each replica, one entry for each replica. Their sum is `data.batch_size`.
     null: equal shares; if the batch does not divide evenly, the first replicas get one sample more."""
+
+    @property
+    def kept(self) -> str:
+        """What a replica keeps from step to step besides weights and optimizers, as a text: the state of one run can go
+        on in another whose text is equal."""
+        if self.synchronise != "every_step" and self.synchronise.outer is not None:
+            return OF_OUTER_OPTIMIZER
+        # Without defaults: a key that a later version adds does not make it another one.
+        return json.dumps(self.compression.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
 
     def average_interval(self, accumulate: int) -> int:
         """The number of mini-batches between two averages of gradients or weights.

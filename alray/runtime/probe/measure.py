@@ -154,14 +154,15 @@ def _begun(
         incoming: what the first component of the network gets.
         passed_on: what each kind of component passes on. This adds the new kinds.
     """
-    labels = {"labels": incoming["labels"]}
+    # A component with local losses gets what the one below sends: another tensor may be named `labels`, or none.
+    labels = {} if network.method.local_losses else {"labels": incoming["labels"]}
     exercises: dict[int, Exercise] = {}
     took_s = 0.0
     for index in indices:
         name = names[index]
         if name in passed_on and (network.spec.run.compile or took_s > _TOGETHER_S):
             continue
-        given = passed_on[names[index - 1]] | labels if index > 0 else incoming
+        given = labels | passed_on[names[index - 1]] if index > 0 else incoming
         with _faults_of(network, index):
             component = network.component(index, incoming["s"].device)
             exercise = _exercise(network, component, given, len(given["s"]))

@@ -79,13 +79,13 @@ class Neighbours:
         action = each.parts[name]
         if above is None:
             return action
-        labels = {"labels": above.incoming["labels"]}
+        labels = {name: above.incoming[name] for name in above.incoming if name == "labels"}
 
         def run() -> None:
             if name == "forward_s":  # as in a stage, nothing of the last mini-batch is left
                 each.passed_on = {}
                 above.incoming = labels
             action()
-            above.incoming = each.passed_on | labels
+            above.incoming = labels | each.passed_on
 
         return run

@@ -34,7 +34,7 @@ from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import has_own_spec, require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
-from alray.runtime.stage.checkpoint import read_checked
+from alray.runtime.stage.checkpoint import OF_OPTIMIZER, read_checked, read_state, require_same_optimizer
 from alray.runtime.workload import Workload
 
 _FREE = (
@@ -175,7 +175,8 @@ class Resumed:
         return replace(self, manifest=latest_manifest(self.run_dir))
 
     def require_whole_checkpoint(self) -> None:
-        """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged.
+        """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged, or if another
+        optimizer is to go on from it.
 
         The stages would find it too, but by then the resume has changed `spec.yaml`, and deleted `summary.json`.
         """
@@ -186,6 +187,9 @@ class Resumed:
         try:
             for entry in manifest["files"]:
                 read_checked(folder, entry["file"], entry["sha256"])
+                if self.allow_change and entry["file"].endswith(OF_OPTIMIZER):
+                    states = read_state(folder, entry["file"], entry["sha256"])
+                    require_same_optimizer(states, self.spec.optimizer)
         except CheckpointError:
             if latest_manifest(self.run_dir) == manifest:
                 raise
@@ -484,6 +488,10 @@ def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
     if "replicas.count" in changes and isinstance(before.replicas.synchronise, AverageEvery):
         why = "each replica has its own weights; another number of them begins with the mean"
         changes["replicas.count"] += f" ({why})"
+    if before.replicas.kept != after.replicas.kept:
+        for key in changes:
+            if _is_under(key, ("replicas.compression", "replicas.synchronise")):
+                changes[key] += " (what replicas keep for it from step to step begins anew)"
     return changes
 
 

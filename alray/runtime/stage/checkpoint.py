@@ -20,6 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
+from alray.config.sections.optimizer import OptimizerSection
+from alray.core.counting import counted
 from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.store import ComponentFile
 from alray.core.storage import disk
@@ -31,6 +33,8 @@ from alray.models.weight_average import go_on_with
 _TRAINED = "weights of training"
 """In a file of optimizer state: the weights with which training goes on, where those of the checkpoint are their moving
 average."""
+OF_OPTIMIZER = ".optimizer.pt"
+"""The end of the name of such a file."""
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""
 
@@ -43,7 +47,7 @@ def weights_file(index: int) -> str:
 
 
 def optimizer_file(index: int) -> str:
-    return f"component-{index:02d}.optimizer.pt"
+    return f"component-{index:02d}{OF_OPTIMIZER}"
 
 
 @dataclass(frozen=True)
@@ -233,6 +237,26 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Location
                 file=str(file),
                 hint="leave `optimizer.kind` and the model as they were, or start a new run",
             ) from error
+
+
+def require_same_optimizer(states: dict[str, Any], optimizer: OptimizerSection) -> None:
+    """Raise CheckpointError if these states of a component's optimizers are those of another kind, or if as many
+    gradients wait in them as an update now takes, or more."""
+    for name, state in states.items():
+        if name == _TRAINED or not state:
+            continue
+        kind, waiting = state["kind"], state.get("accumulation", {}).get("mini_batches", 0)
+        if kind != optimizer.kind:
+            key, now, has = "kind", optimizer.kind, f"the state of `{kind}`"
+        elif waiting >= optimizer.accumulate:
+            key, now, has = "accumulate", str(optimizer.accumulate), f"gradients of {counted(waiting, 'mini-batch')}"
+        else:
+            continue
+        raise CheckpointError(
+            f"the checkpoint has {has}, and `optimizer.{key}` is now {now}",
+            key=f"optimizer.{key}",
+            hint="leave it as it was, or start a new run",
+        )
 
 
 def _hash(hashes: dict[str, str], folder: Location, name: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from alray.config.sections.replicas import OF_OUTER_OPTIMIZER
 from alray.core.run_folder.store import ComponentFile
 from alray.core.storage.location import Location
 from alray.models.component import Component
@@ -22,7 +23,8 @@ from alray.runtime.stage.checkpoint import Snapshot, load_optimizers, read_state
 from alray.runtime.stage.replication import Replication
 
 ReplicaState = dict[str, Any]
-"""By name: dictionaries of tensors on the CPU. Empty if the replica has no state besides that of all replicas."""
+"""By name: dictionaries of tensors on the CPU, and `kept`, whose state `compression` is. Empty if the replica has no
+state besides that of all replicas."""
 
 
 def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) -> ReplicaState:
@@ -31,7 +33,9 @@ def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) 
         own: the component as this replica has it.
         apart: whether the checkpoint has the mean of the weights instead.
     """
-    state: ReplicaState = {"compression": replication.state_dict(own.index)}
+    state: ReplicaState = {}
+    if lasting := replication.state_dict(own.index):
+        state |= {"compression": lasting, "kept": replication.kept}
     if apart:
         state["weights"] = own.weights
     if replication.replica > 0:
@@ -67,7 +71,8 @@ def load_replica_state(
 
     In a checkpoint of another number of replicas there is no state of this replica. Compressions and outer optimizers
     begin anew, and replicas that average weights begin with the mean. Gradients that wait for their update are parts of
-    one sum: the first replica takes all of them. Raises CheckpointError for a damaged file.
+    one sum: the first replica takes all of them. A compression, or an outer optimizer, also begins anew where the
+    checkpoint has the state of another one. Raises CheckpointError for a damaged file.
     """
     index = component.index
     replica = replication.replica
@@ -92,7 +97,7 @@ def load_replica_state(
 
 
 def _take(component: Component, replication: Replication, state: ReplicaState, file: Location) -> None:
-    if "compression" in state:
+    if "compression" in state and _fits(state, replication):
         replication.load_state_dict(component.index, state["compression"])
     if replication.averages_weights and "weights" in state:
         component.load_weights(state["weights"])
@@ -103,6 +108,15 @@ def _take(component: Component, replication: Replication, state: ReplicaState, f
         held[name].copy_(value)
     for name, waiting in state.get("waiting", {}).items():
         component.optimizers()[name].accumulation.load_state_dict(waiting)
+
+
+def _fits(state: ReplicaState, replication: Replication) -> bool:
+    """Whether it was kept of the same compression, or also of an outer optimizer. Else that begins anew."""
+    if "kept" in state:
+        same: bool = state["kept"] == replication.kept
+        return same
+    # Until 0.3.0 a state did not say so. That of an outer optimizer has the weights that replicas start from.
+    return ("start.0" in state["compression"]) == (replication.kept == OF_OUTER_OPTIMIZER)
 
 
 def _read(file: str, folder: Location, hashes: Mapping[str, str]) -> ReplicaState:

@@ -68,6 +68,8 @@ class Replication(ABC):
     """Whether the averages of a chain's gradients may start while its backward pass goes on."""
     averages_weights = False
     """Whether each replica trains alone for some steps, until all take the mean of their weights."""
+    kept = ""
+    """Whose state `state_dict` returns, as `Replicas.kept` says it."""
     balances_shares = False
     """Whether shares follow the speed of the replicas, epoch by epoch."""
 
@@ -182,6 +184,7 @@ class SeveralReplicas(Replication, ABC):
         synchronise = spec.replicas.synchronise
         self._apart = None if synchronise == "every_step" else synchronise
         self.averages_weights = self._apart is not None
+        self.kept = spec.replicas.kept
         self._meet_every = spec.optimizer.accumulate if self._apart is None else self._apart.most_apart
         self.balances_shares = spec.replicas.balance == "dynamic_batch_size"
         self._announced: list[str] = []

@@ -261,6 +261,53 @@ def test_neighbours_read_what_the_one_below_has_just_computed(make_workload, mon
     assert second[0] is first[1] and third[0] is second[1] and fourth[0] is third[1]
 
 
+SENDS = """\
+from torch.nn import functional
+
+from alray import LocalComponent, Method, classifier, pass_on, read_scores
+from alray.models.shape import Shape
+
+
+class Sends(Method):
+    def component(self, index, f, facts, make):
+        options = {"pool": 4, "hidden": 4 * index or None, "activation": "relu", "pooling": facts.pooling}
+        head = make("head", lambda: classifier(facts.output, classes=self.task.classes, **options))
+        return SendsComponent(index, f, head, self.task)
+
+    def ends_route(self, index):
+        return True
+
+    def labels_out(self, index):
+        return {"labels": Shape((index + 1, self.task.classes))}
+
+
+class SendsComponent(LocalComponent):
+    def __init__(self, index, f, head, task):
+        super().__init__(index, f)
+        self.head, self.classes = head, task.classes
+        self.train_with(task.optimizer, encoder=(f, head))
+
+    @property
+    def turn(self):
+        return self.head
+
+    def local_losses(self, encoded, incoming):
+        rows = incoming["labels"]
+        if self.index == 0:
+            rows = functional.one_hot(rows, self.classes).float()[:, None]
+        assert rows.shape[1:] == (self.index or 1, self.classes) and rows.is_floating_point()
+        loss = functional.mse_loss(read_scores(self.head, encoded), rows[:, 0])
+        return {"error": loss}, {"labels": pass_on(rows[:, :1].expand(-1, self.index + 1, -1))}
+"""
+
+
+def test_a_component_of_an_own_method_gets_what_the_one_below_sends(make_workload):
+    """Also if that is named `labels`, and if it has another shape for each of several equal encoders."""
+    costs = probe(make_workload(FOUR, "method={kind: 'python:own_blocks.Sends'}", code=SENDS))
+    heads = [component.parts["head"] for component in costs.components]
+    assert heads == sorted(set(heads)) and len(heads) == 4
+
+
 def test_components_like_others_are_left_out_where_a_mini_batch_takes_long(make_workload, monkeypatch):
     workload = make_workload(FOUR, "pipeline.stages=1")
     monkeypatch.setattr("alray.runtime.probe.measure._TOGETHER_S", 0.0)

@@ -121,8 +121,12 @@ class Work(ABC):
                 self.replication.start(component, samples)
 
     @abstractmethod
-    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
-        """U: one step of the optimizers of every component of virtual stage `own`."""
+    def update(self, lr: float, label_lr: float, own: int = 0, step: int = 1) -> None:
+        """U: one step of the optimizers of every component of virtual stage `own`.
+
+        Args:
+            step: of the mini-batch, from 1.
+        """
 
     @abstractmethod
     def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
