@@ -169,6 +169,11 @@ def _empty(verdict: Verdict, study: Study) -> Iterator[Finding]:
         yield ("figure",), message, "add the axis, or decide by another figure"
     if verdict.is_of_series and BATCH_SIZE in verdict.of:
         yield ("of", BATCH_SIZE), f"`{verdict.figure}` is about all batch sizes together", "remove it"
+    several = [axis for axis, values in study.axes.items() if isinstance(values, list | dict) and len(values) > 1]
+    for index, other in enumerate(verdict.over if verdict.is_of_series else ()):
+        if left_open := [axis for axis in several if axis in verdict.of and axis not in other]:
+            message = f"critical batch sizes are compared by one ratio, and this leaves {listed(left_open, 'and')} open"
+            yield ("over", index), message, "name its value, as `of` does"
     if verdict.figure.endswith("_to_target") and verdict.minus and study.search is not None:
         yield ("minus",), "searches are compared by ratios, not by differences", "write `over`"
     if verdict.figure == "exit_time" and study.early_exit is None:
