@@ -222,6 +222,8 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
     shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
+    if name in _OF_EVALUATIONS and values:
+        values = spread_out(values, sum(_grain(row, name, by_factors=by_factors) for row in rows))
     confidence = of_mean(values)
     unit = "seed"
     if name in TIMES:
@@ -261,6 +263,14 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
             scaled = math.log(value) if by_factors else value
             found.setdefault(record.session if of_session else record.seed, []).append(scaled)
     return {unit: fmean(values) for unit, values in found.items()}
+
+
+def _grain(row: PointRow, name: str, *, by_factors: bool) -> float:
+    """The interval between two evaluations of a point in steps or samples, as far as its seeds show it; on a scale of
+    logarithms if `by_factors`."""
+    counts = [round(value) for record in row.best if (value := value_of(record, name)) is not None]
+    grain = math.gcd(*counts)
+    return math.log1p(grain / min(counts)) if by_factors else grain
 
 
 def _of_searches(

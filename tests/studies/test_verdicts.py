@@ -244,6 +244,17 @@ def test_equal_steps_of_a_search_are_known_to_an_evaluation_alone(figure: str) -
     assert compared.low < 0.95 and compared.high > 1.05
 
 
+@pytest.mark.parametrize(("others", "answer"), [(30, "not decided by this study"), (300, "holds")])
+def test_seeds_that_reach_the_target_at_one_evaluation_are_no_certainty(others: int, answer: str) -> None:
+    """With an evaluation every ten steps, 20 of them may be 11, and 30 may be 21."""
+    cells = [(name, seed, steps) for name, steps in (("al", 20), ("bp", others)) for seed in range(3)]
+    trials = [trial(n, {"variant": name}, seed=seed, steps=steps) for n, (name, seed, steps) in enumerate(cells)]
+    claim = {"claim": "fewer", "figure": "steps_to_target", "of": {"variant": "al"}, "over": [{"variant": "bp"}]}
+    target = {"metric": "validation_error", "below": 0.1}
+    (found,) = answers_of(results(trials, verdicts=[{**claim, "below": 1}], target=target))
+    assert found.answer == answer and found.compared[0].low < 20 / others < found.compared[0].high
+
+
 def test_figures_that_have_no_ratio() -> None:
     def answer(values: tuple[float, ...], **claim: Any) -> Answer:
         cells = [("al", seed, each) for seed, each in enumerate(values)] + [("bp", seed, 0.8) for seed in range(4)]
