@@ -161,6 +161,11 @@ def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     assert loaded.specs[0].run.stop_at.above == 0.9
 
 
+def test_a_section_of_all_trials_stands_beside_a_target(load: Callable[..., Any]) -> None:
+    loaded = load(study(set="{run: {epochs: 2}}", target="{metric: validation_error, below: 0.25}"))
+    assert (loaded.specs[0].run.epochs, loaded.specs[0].run.stop_at.above) == (2, 0.75)
+
+
 def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> None:
     study = "target: {metric: validation_error, below: 0.1, variants: {naive: 0.25}}\n"
     loaded = load(STUDY + study)
@@ -285,6 +290,14 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["10 follow.model.components.1.repeat", "10 follow.pipeline.stages", "10 follow.pipeline.stages"]),
         (study("{seed: [1, 2]}", repeats="2"), ["3 axes.seed"]),
         (study(target="{metric: validation_error, below: 0.5}", set="{run.stop_at: null}"), ["3 target"]),
+        *((study(axes, target="{metric: validation_error, below: 0.5}", **keys),
+           [f"{4 if axes != '{}' else 3} target"])
+          for axes, keys in (
+              ("{variant: {a: {run.stop_at.above: 0.9}, b: {}}}", {}),
+              ("{seed: [1, 2]}", {"follow": "{run.stop_at.above: seed}"}),
+              ("{run: [{epochs: 1}, {epochs: 2}]}", {}),
+              ("{}", {"set": "{run: {epochs: 2, stop_at: null}}"}),
+          )),
         (STUDY + "search: {trials: 2, space: {pipeline.stages: {choice: [1, 2]}}}\n",
          ["10 search.space.pipeline.stages"]),
         (search("seed: {choice: [1]}"), ["3 search.space.seed"]),
