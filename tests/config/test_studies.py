@@ -166,6 +166,24 @@ def test_a_section_of_all_trials_stands_beside_a_target(load: Callable[..., Any]
     assert (loaded.specs[0].run.epochs, loaded.specs[0].run.stop_at.above) == (2, 0.75)
 
 
+@pytest.mark.parametrize(
+    ("keys", "kept"),
+    [
+        ({}, [None, None]),
+        ({"set": "{run: {epochs: 2}}"}, [None, None]),
+        ({"set": "{run: {epochs: 2, checkpoint: {keep: 1}}}"}, [1, 1]),
+        ({"axes": "{run: [{epochs: 1}, {epochs: 2, checkpoint: {keep: 1}}]}"}, [None, 1]),
+        ({"search": "{trials: 2, space: {run: {choice: [{epochs: 1}]}}}"}, [None, None]),
+    ],
+)
+def test_trials_keep_checkpoints_only_where_the_study_says_so(
+    load: Callable[..., Any], keys: dict[str, str], kept: list[int | None]
+) -> None:
+    loaded = load(study(**{"repeats": "2", **keys} if "axes" not in keys else keys))
+    found = [loaded.spec_of(trial).run.checkpoint for trial in loaded.trials]
+    assert [checkpoint and checkpoint.keep for checkpoint in found[:2]] == kept
+
+
 def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> None:
     study = "target: {metric: validation_error, below: 0.1, variants: {naive: 0.25}}\n"
     loaded = load(STUDY + study)
