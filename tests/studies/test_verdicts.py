@@ -244,6 +244,20 @@ def test_equal_steps_of_a_search_are_known_to_an_evaluation_alone(figure: str) -
     assert compared.low < 0.95 and compared.high > 1.05
 
 
+def test_a_search_of_choices_alone_is_told() -> None:
+    kinds = ("adam", "sgd")
+    trials = [
+        trial(n, {}, index=index, seed=seed, values={"optimizer.kind": kinds[index]}, steps=20 + index + seed)
+        for n, (index, seed) in enumerate(product(range(2), range(3)))
+    ]
+    search = {"kind": "random", "trials": 2, "space": {"optimizer.kind": {"choice": kinds}}}
+    claim = {"claim": "few", "figure": "steps_to_target", "below": 100}
+    target = {"metric": "validation_error", "below": 0.1}
+    (found,) = answers_of(results(trials, verdicts=[claim], target=target, search=search, repeats=3))
+    (doubt,) = found.doubts
+    assert "choices alone" in doubt and "reached the target" not in doubt
+
+
 @pytest.mark.parametrize(("others", "answer"), [(30, "not decided by this study"), (300, "holds")])
 def test_seeds_that_reach_the_target_at_one_evaluation_are_no_certainty(others: int, answer: str) -> None:
     """With an evaluation every ten steps, 20 of them may be 11, and 30 may be 21."""
