@@ -18,6 +18,7 @@ from alray.core.errors import RequestError
 from alray.core.storage.lock import locked
 from alray.data import cache
 from alray.studies.folder import StudyFolder
+from alray.studies.report import write_report
 from alray.studies.trial import TrialOrder, record_of, run_trial
 
 STUDY = """\
@@ -308,6 +309,17 @@ def test_a_study_continues_with_other_claims_and_one_begun_before_there_were_cla
     del begun["spec"]["verdicts"]
     Path("out/trials.json").write_text(json.dumps(begun))
     assert StudyFolder.open(folder.path).grown(edited).trials == loaded.trials
+
+
+def test_a_report_names_claims_that_are_later_than_its_study(study: Path) -> None:
+    study.write_text(f"{STUDY}verdicts: [{{claim: quick, figure: step_time_s, below: 1.0}}]\n", encoding="utf-8")
+    folder, kept = StudyFolder.make(load_study(study), Path("out")), Path("out/study.yaml")
+    kept.write_text(kept.read_text().replace("claim: quick", "claim: fast"))
+    assert write_report(folder).summary.warnings == []  # other words for the same question
+    kept.write_text(kept.read_text().replace("below: 1.0", "below: 2.0"))
+    for overrides in ([], ["repeats=3"]):
+        folder.keep(folder.grown(load_study(kept, overrides)))
+        assert "later than the beginning of the study: fast." in " ".join(write_report(folder).summary.warnings)
 
 
 def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:
