@@ -184,7 +184,8 @@ def _needed(
         places: the figures of the claim at each of its points, all with an interval.
     """
     if answer.one_session:
-        return "several sessions" if results.study.target is None else "a study of times alone"
+        times_alone = results.study.target is None and results.study.search is None  # others have one session
+        return "several sessions" if times_alone else "a study of times alone"
     if all(each.low == each.high for each in answer.compared):
         return None  # more of them show the same
     known = [each for figures in places for each in figures]

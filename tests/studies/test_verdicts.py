@@ -452,6 +452,17 @@ def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
     assert "| streaming is faster | not decided in one session |" in (tmp_path / "out/report.md").read_text()
 
 
+def test_what_has_one_session_alone_is_decided_by_a_study_of_times() -> None:
+    trials = [trial(seed, {}, seed=seed, step_time_s=0.01 + 0.001 * seed, steps=9) for seed in range(3)]
+    claim = {"claim": "quick", "figure": "step_time_s", "below": 1}
+    for keys in (
+        {"target": {"metric": "validation_error", "below": 0.1}},
+        {"search": {"trials": 1, "space": {"optimizer.lr": {"uniform": [0.1, 1]}}}},
+    ):
+        (found,) = answers_of(results(trials, verdicts=[claim], **keys))
+        assert found.needed == "a study of times alone"
+
+
 def environment(folder: Path, number: int, **of: str) -> None:
     (folder / f"{number:04d}").mkdir(parents=True, exist_ok=True)
     (folder / f"{number:04d}/environment.json").write_text(json.dumps(of))
