@@ -63,7 +63,7 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     if later := folder.later_claims():
         warnings.append(f"These claims or their bounds are later than the beginning of the study: {'; '.join(later)}.")
     summary = _summary(folder, results, lost, exhibits, warnings, answers)
-    write_exhibits(exhibits, folder.path)
+    exhibits = write_exhibits(exhibits, folder.path)
     write_table("points", table, folder.path / TABLES)
     write_table("trials", trials_table(results.records), folder.path / TABLES)
     write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
