@@ -29,6 +29,8 @@ REPORTS = ROOT / "docs" / "studies"
 PAGE = ROOT / "docs" / "findings.md"
 OWN_PAGE = ROOT / "docs" / "own_claims.md"
 KEPT = "verdicts.json"
+FIRST_RUNS = "first_runs.json"
+"""In the folder of the reports: study -> the day on which its first run began, of which the report may be gone."""
 NOT_RUN = "not run yet"
 AGAIN = "to be measured again"
 """Of a claim that the clock of alray before 0.3 decided (`benchmarks/earlier_clock.py`)."""
@@ -75,7 +77,8 @@ OWN_INTRODUCTION = f"""\
 # Claims of this project
 
 Written by `make findings` from the verdicts of the studies. These claims have no publication. A bound that was set
-after its figure was known decides nothing new, so the day of each bound stands beside the day on which its study began.
+after its figure was known decides nothing new, so the day of each bound stands beside the day on which the first run of
+its study began. The report may be of a later run, with more seeds, sessions or points: it *ran on* the days beside it.
 {{bounds}}
 An estimate has no bound. Claims of publications are on the page of [findings](findings.md).
 
@@ -196,7 +199,8 @@ SEEDS = (
 @dataclass(frozen=True)
 class Finding:
     """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since.
-    broken: times in the tables of its report cannot be true. ran: the days on which its trials began, in order."""
+    broken: times in the tables of its report cannot be true. ran: the days on which its trials began, in order.
+    first_ran: the day on which the first run of its study began; empty if none is known."""
 
     verdict: Verdict
     study: str
@@ -204,6 +208,7 @@ class Finding:
     earlier: bool = False
     broken: bool = False
     ran: tuple[str, ...] = ()
+    first_ran: str = ""
 
     @property
     def says(self) -> str:
@@ -233,10 +238,17 @@ def kept(study: Study, summary: dict[str, Any]) -> dict[str, Any]:
 
 def findings(specs: Path, reports: Path) -> list[Finding]:
     """Every claim of the studies in a folder, with the answers that are kept in another one."""
-    return [found for file in sorted(specs.glob("*.yaml")) for found in _of_study(read_study_file(file), reports)]
+    known, studies = first_runs(reports), map(read_study_file, sorted(specs.glob("*.yaml")))
+    return [found for study in studies for found in _of_study(study, reports, known.get(study.study))]
 
 
-def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
+def first_runs(reports: Path) -> dict[str, str]:
+    """Study -> the day on which its first run began, of the studies that ran when the pages were last made."""
+    file = reports / FIRST_RUNS
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def _of_study(study: Study, reports: Path, began: str | None) -> Iterator[Finding]:
     file = reports / study.study / KEPT
     if not file.is_file():
         yield from (Finding(verdict, study.study, None) for verdict in study.verdicts)
@@ -248,6 +260,7 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
     page = file.with_name("README.md")
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     ran = tuple(sorted({*_DAY.findall(text.partition("\n## Made with\n")[2])}))
+    first_ran = min([*ran, *([began] if began else [])], default="")
     earlier = not is_of_today(study, of["study"])
     for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
         same = [
@@ -256,7 +269,7 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
             if other == _question(question)
         ]
         answer = same[0] if same else None
-        yield Finding(verdict, study.study, answer, earlier and bool(same), BROKEN in text, ran)
+        yield Finding(verdict, study.study, answer, earlier and bool(same), BROKEN in text, ran, first_ran)
 
 
 def is_of_today(study: Study, ran: dict[str, Any], *, as_often: bool = True) -> bool:
@@ -319,9 +332,12 @@ def page(found: Sequence[Finding]) -> str:
 def own_page(found: Sequence[Finding]) -> str:
     """The text of the page about claims of this project."""
     together = decided_together(found)
-    rows = [(each.verdict.claim, each.verdict.since or "", ", ".join(each.ran), *_row(each)) for each in together]
+    rows = [
+        (each.verdict.claim, each.verdict.since or "", each.first_ran, ", ".join(each.ran), *_row(each))
+        for each in together
+    ]
     parts = [OWN_INTRODUCTION.format(bounds=_bounds(found)), _counts(together), *_broken(together)]
-    parts += [_table(("claim", "bound set on", "ran on", *_HEAD), rows), *_doubts(together)]
+    parts += [_table(("claim", "bound set on", "first ran on", "ran on", *_HEAD), rows), *_doubts(together)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
@@ -341,8 +357,8 @@ def _ranked(seed: Seed, found: Sequence[Finding]) -> list[str]:
 
 
 def _bounds(found: Sequence[Finding]) -> str:
-    """How many bounds are not older than the trials that decide them."""
-    known = [(each.verdict.since, each.ran[0]) for each in found if each.verdict.since and each.answer and each.ran]
+    """How many bounds are not older than the first run of their study."""
+    known = [(each.verdict.since, each.first_ran) for each in found if each.verdict.since and each.first_ran]
     later, same = sum(since > ran for since, ran in known), sum(since == ran for since, ran in known)
     return f"Of {len(known)} bounds whose study ran, {later} are later than that day, and {same} of the same day."
 
@@ -442,8 +458,11 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def main() -> None:
-    for path, text in pages(findings(SPECS, REPORTS)).items():
+    found = findings(SPECS, REPORTS)
+    for path, text in pages(found).items():
         path.write_text(text, encoding="utf-8")
+    first = first_runs(REPORTS) | {each.study: each.first_ran for each in found if each.first_ran}
+    (REPORTS / FIRST_RUNS).write_text(json.dumps(first, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def study_text(report: StudyReport, page: Page) -> str:
     summary = report.summary
     counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
     table = f"{page.heading(f'{summary.study}: {counts}, {summary.outcome}')}\n{page.table(report.table)}"
-    found = [f"{each.answer}: {each.claim}" for each in summary.verdicts]
+    found = [f"{each.says_in_full}: {each.claim}" for each in summary.verdicts]
     if summary.skipped:
         found.append(f"skipped: {counted(len(summary.skipped), 'point')}; the report says which and why")
     found += [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]

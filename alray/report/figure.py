@@ -165,19 +165,22 @@ FIGURES, TABLES = "figures", "tables"
 """The folders of their files."""
 
 
-def write_exhibits(exhibits: Sequence[Exhibit], folder: Location) -> None:
-    """Write the figures and tables anew, each into its folder: those of an earlier report may have other names."""
+def write_exhibits(exhibits: Sequence[Exhibit], folder: Location) -> list[Exhibit]:
+    """Write the figures and tables anew, each into its folder: those of an earlier report may have other names. Return
+    the exhibits with their figures named as their files."""
     folder.mkdir(exist_ok=True)
     for name in (FIGURES, TABLES):
         if (folder / name).is_dir():
             remove_folder(folder / name)
         (folder / name).mkdir()
-    figures = [figure for exhibit in exhibits for figure in exhibit.figures]
-    for figure, name in zip(figures, _file_names(figure.name for figure in figures), strict=True):
-        write_figure(replace(figure, name=name), folder / FIGURES)
-    tables = [named for exhibit in exhibits for named in exhibit.tables.items()]
+    names = iter(_file_names(figure.name for exhibit in exhibits for figure in exhibit.figures))
+    named = [replace(each, figures=tuple(replace(one, name=next(names)) for one in each.figures)) for each in exhibits]
+    for figure in chain(*(exhibit.figures for exhibit in named)):
+        write_figure(figure, folder / FIGURES)
+    tables = [each for exhibit in exhibits for each in exhibit.tables.items()]
     for (_, table), name in zip(tables, _file_names(name for name, _ in tables), strict=True):
         write_table(name, table, folder / TABLES)
+    return named
 
 
 def write_figure(figure: Figure, folder: Location) -> None:

@@ -222,6 +222,8 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
     shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
+    if name in _OF_EVALUATIONS and values:
+        values = spread_out(values, sum(_grain(row, name, by_factors=by_factors) for row in rows))
     confidence = of_mean(values)
     unit = "seed"
     if name in TIMES:
@@ -263,6 +265,14 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
     return {unit: fmean(values) for unit, values in found.items()}
 
 
+def _grain(row: PointRow, name: str, *, by_factors: bool) -> float:
+    """The interval between two evaluations of a point in steps or samples, as far as its seeds show it; on a scale of
+    logarithms if `by_factors`."""
+    counts = [round(value) for record in row.best if (value := value_of(record, name)) is not None]
+    grain = math.gcd(*counts)
+    return math.log1p(grain / min(counts)) if by_factors else grain
+
+
 def _of_searches(
     results: Results, name: str, rows: Sequence[PointRow], *, by_factors: bool
 ) -> tuple[Confidence | None, str, int]:
@@ -287,7 +297,9 @@ def _of_searches(
         settings = results.settings_of(row)
         reached = [each for each in settings if len(each) == seeds and all(value_of(one, name) for one in each)]
         dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
-        if len(reached) < 2 or dimensions == 0:
+        if dimensions == 0:
+            return None, "a search of choices alone, without numbers, does not show how far the best is", seeds
+        if len(reached) < 2:
             return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target", seeds
         of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
         means = of_each.mean(axis=1).tolist()

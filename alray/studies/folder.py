@@ -30,6 +30,7 @@ from alray.studies.records import Begun, TrialRecord, read_trial
 
 _MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", "max_concurrent", "verdicts", "published", "impossible")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
+_WORDS_OF_CLAIMS = ("claim", "source", "quote", "paraphrase", "since")
 _MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"
 TRIALS = "trials.json"
@@ -80,15 +81,24 @@ class StudyFolder:
         return folder
 
     def keep(self, grown: LoadedStudy) -> None:
-        """Keep what `grown` returned. The text of the study comes first: a study whose text alone has grown is one that
-        grows at its next resume."""
+        """Keep what `grown` returned, and the claims with which the study began. The text of the study comes first: a
+        study whose text alone has grown is one that grows at its next resume."""
         begun = self.begun
         now = _begun(grown, begun.objects)
+        if begun.spec is not None:
+            now = now.model_copy(update={"spec": {**(now.spec or {}), "verdicts": begun.spec.get("verdicts", [])}})
         if begun.code is not None:
             now = now.model_copy(update={"code": {**(now.code or {}), **begun.code}})
-        if now != begun:
+        if now != begun or grown.study != self.study:
             replace_file(self.path / STUDY, dump_study(grown.study))
             write_json(self.path / TRIALS, now.model_dump(mode="json"))
+
+    def later_claims(self) -> list[str]:
+        """The claims of the study that ask another question, or have another bound, than all with which it began."""
+        if (begun := self.begun.spec) is None:
+            return []
+        first = [_question(each) for each in begun.get("verdicts", [])]
+        return [each.claim for each in self.study.verdicts if _question(each.model_dump(mode="json")) not in first]
 
     def require_same_code(self, loaded: LoadedStudy) -> None:
         """Raise RequestError, which names the files, if code of the user that the study began with has changed: its
@@ -380,6 +390,11 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))
+
+
+def _question(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """What a claim asks, without its words."""
+    return {key: value for key, value in verdict.items() if key not in _WORDS_OF_CLAIMS and value not in (None, [], {})}
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -25,8 +25,9 @@ _NOT_THE_SAMPLES = ("assume", "batch_size", "last_batch", "workers")
 def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
     """What these run folders and study folders tell of this network.
 
-    Raises CheckpointError if one is neither, and RequestError if one has only other networks, or other data, another
-    task or another target than the ones before: mini-batches to different targets are no factor of a method.
+    Raises CheckpointError if one is neither, and RequestError if one tells nothing, if it has only other networks, or
+    other data, another task or another target than the ones before: mini-batches to different targets are no factor of
+    a method.
     """
     trained: list[tuple[str, Spec]] = []
     measured: list[MeasuredStep] = []
@@ -38,7 +39,9 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
             rows = [row for row in rows_of(study.records(), target=True) if row.reached]
             own = [(row, load_own_spec(study.trial_dir(row.best[0].number)).spec) for row in rows]
             of_network = [(row, spec) for row, spec in own if spec.model == network.model]
-            if own and not of_network:
+            if not own:
+                raise _tells_nothing(named, "no trial of this study reached a target", "give a study with a `target`")
+            if not of_network:
                 raise _of_another(named)
             for row, spec in of_network:
                 trained.append((str(named), spec))
@@ -48,8 +51,11 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
             if spec.model != network.model:
                 raise _of_another(named)
             trained.append((str(named), spec))
-            measured += _measured(folder, spec)
-            if (reached := _reached(folder, spec)) is not None:
+            of_run, reached = _measured(folder, spec), _reached(folder, spec)
+            if not of_run and reached is None:
+                raise _tells_nothing(named, "this run has no step time and reached no target", "let it come to its end")
+            measured += of_run
+            if reached is not None:
                 _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))
     _require_one_target(trained)
     return Known(tuple(measured), steps)
@@ -92,6 +98,10 @@ def _bound(stop_at: StopAt) -> float | None:
 
 def _of_another(folder: str | Location) -> RequestError:
     return RequestError("this trained another network", file=str(folder), hint="give runs of the same model")
+
+
+def _tells_nothing(folder: str | Location, why: str, hint: str) -> RequestError:
+    return RequestError(f"{why}, so a crossover can take nothing of it", file=str(folder), hint=hint)
 
 
 def _keep(steps: dict[tuple[str, str | None, int | None], Steps], spec: Spec, found: Steps) -> None:

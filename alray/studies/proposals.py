@@ -7,6 +7,7 @@ that was killed continues as if it had not been.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -89,7 +90,8 @@ def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: 
 def cost_of(record: TrialRecord, budget: int) -> float:
     """The cost that Optuna minimises: the mini-batches to the target. Where it was not reached, or there is none, these
     are the budget + 1 - accuracy; so any trial that reaches it is better than all that do not. Of a metric that does
-    not lie in 0..1 the budget grows by its distance d from the best value, as d / (1 + d).
+    not lie in 0..1, the arc tangent brings every value there. It keeps their order, and none is worse than a trial that
+    diverged.
 
     The accuracy is the best one on the validation set; of a trial that diverged it is 0.
 
@@ -104,8 +106,7 @@ def cost_of(record: TrialRecord, budget: int) -> float:
     metric = record.summary.measures if record.summary is not None else ACCURACY
     if metric.share:
         return budget + 1.0 - best.validation
-    distance = best.validation if metric.lowest else 1.0 - best.validation  # R² is at most 1
-    return budget + distance / (1.0 + distance)
+    return budget + 0.5 + math.atan(best.validation if metric.lowest else -best.validation) / math.pi
 
 
 def _outcome(records: Sequence[TrialRecord | None], budget: int) -> tuple[TrialState, float | None]:

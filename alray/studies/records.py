@@ -137,7 +137,7 @@ class Compared(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    point: str  # the values of the axes that the claim does not name
+    point: str  # the values of the axes that `of` leaves open
     value: float
     low: float
     high: float

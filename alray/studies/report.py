@@ -59,8 +59,11 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     answers = answers_of(results)
     exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
     exhibits += figure.exhibits_of(folder.begun.skipped, (skipped_points,))
-    summary = _summary(folder, results, lost, exhibits, warnings_of(results, exhibits), answers)
-    write_exhibits(exhibits, folder.path)
+    warnings = warnings_of(results, exhibits)
+    if later := folder.later_claims():
+        warnings.append(f"These claims or their bounds are later than the beginning of the study: {'; '.join(later)}.")
+    summary = _summary(folder, results, lost, exhibits, warnings, answers)
+    exhibits = write_exhibits(exhibits, folder.path)
     write_table("points", table, folder.path / TABLES)
     write_table("trials", trials_table(results.records), folder.path / TABLES)
     write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))

@@ -184,7 +184,8 @@ def _needed(
         places: the figures of the claim at each of its points, all with an interval.
     """
     if answer.one_session:
-        return "several sessions" if results.study.target is None else "a study of times alone"
+        times_alone = results.study.target is None and results.study.search is None  # others have one session
+        return "several sessions" if times_alone else "a study of times alone"
     if all(each.low == each.high for each in answer.compared):
         return None  # more of them show the same
     known = [each for figures in places for each in figures]
@@ -258,22 +259,23 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
     for point, rows in known:
         if not _matches(point, verdict.of):
             continue
+        place = label_of({axis: value for axis, value in point.items() if axis not in verdict.of})
         rest = {axis: value for axis, value in point.items() if axis not in named}
         beside = [(at, each) for selector in others for at, each in known if _matches(at, {**rest, **selector})]
         compared = [each for at, each in beside if at != point]
         if beside and not compared:
             continue  # it is all that others are compared with
         if others and not compared:
-            yield label_of(rest), [Doubted(None, False, (_NOTHING,))]
+            yield place, [Doubted(None, False, (_NOTHING,))]
         elif verdict.figure == "growth_of_best_rate":
-            yield label_of(rest), [of_growth(results, rows)]
+            yield place, [of_growth(results, rows)]
         elif verdict.is_of_series:
-            yield label_of(rest), [of_series(results, rows, *compared)]
+            yield place, [of_series(results, rows, *compared)]
         elif others:
             way: Way = "ratio" if verdict.over else "difference"
-            yield label_of(rest), [_of_pair(results, verdict, (rows[0], each[0]), way) for each in compared]
+            yield place, [_of_pair(results, verdict, (rows[0], each[0]), way) for each in compared]
         else:
-            yield label_of(rest), [_sampled(results, verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
+            yield place, [_sampled(results, verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
 
 
 def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow], way: Way) -> Doubted:

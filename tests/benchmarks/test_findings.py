@@ -72,7 +72,7 @@ def test_a_claim_has_the_answer_to_its_own_question(study: Path) -> None:
     assert cells[2:5] == ["a: 0.5 times (0.457 to 0.6)", "5 sessions", "holds (p = 0.02)"]
     assert cells[6] == "[scaling](studies/scaling/README.md)"
     assert "- a: one doubt. This is about: AL is faster." in texts[PAGE] and "variant=" not in texts[PAGE]
-    assert "| AL is quick | 2026-11-22 | – |" in texts[OWN_PAGE] and "AL is quick" not in texts[PAGE]
+    assert "| AL is quick | 2026-11-22 | – | – |" in texts[OWN_PAGE] and "AL is quick" not in texts[PAGE]
 
 
 def test_what_a_publication_says_stands_once_below_its_claims(study: Path) -> None:
@@ -93,8 +93,18 @@ def test_a_bound_stands_beside_the_day_on_which_its_study_began(study: Path) -> 
     for day, said in (("2026-11-21", "1 are later than that day, and 0 of"), ("2026-11-22", "0 are later than that")):
         (report / "README.md").write_text(f"# scaling\n\n## Made with\n\nalray 0.2.0; 2 cores; {day}\n")
         text = pages(found_of(study))[OWN_PAGE]
-        assert f"| AL is quick | 2026-11-22 | {day} |" in text
+        assert f"| AL is quick | 2026-11-22 | {day} | {day} |" in text
         assert f"Of 1 bounds whose study ran, {said}" in " ".join(text.split())
+
+
+def test_a_bound_stands_beside_the_first_day_of_a_study_that_ran_again(study: Path) -> None:
+    """Its report is of the last run, which knows nothing of the first one."""
+    report = study.parents[1] / "docs/scaling"
+    (report / "README.md").write_text("# scaling\n\n## Made with\n\nalray 0.2.0; 2 cores; 2026-11-27\n")
+    (report.parent / findings_page.FIRST_RUNS).write_text('{"scaling": "2026-11-21"}')
+    text = pages(found_of(study))[OWN_PAGE]
+    assert "| AL is quick | 2026-11-22 | 2026-11-21 | 2026-11-27 |" in text
+    assert "Of 1 bounds whose study ran, 1 are later" in " ".join(text.split())
 
 
 def test_claims_of_a_page_are_decided_at_one_false_discovery_rate(study: Path) -> None:

@@ -16,6 +16,7 @@ from alray.config.loading.inputs import load_own_spec
 from alray.core.errors import RequestError
 from alray.studies.known_ways import known_ways
 
+from ..studies.conftest import results, study_folder, trial
 from .conftest import COUNTED
 
 FEW = (
@@ -97,6 +98,17 @@ def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path)
         with pytest.raises(RequestError, match=f"this trained with {said} than `.*reached`") as caught:
             known_ways([reached, folder], network)
         assert caught.value.problems[0].file == str(folder)
+
+
+def test_what_tells_nothing_is_refused(tmp_path: Path, ended: Path) -> None:
+    network = load_own_spec(ended).spec
+    folder = study_folder(results([trial(0, {})]), tmp_path / "study").path
+    with pytest.raises(RequestError, match="no trial of this study reached a target"):
+        known_ways([folder], network)
+    early = Path(shutil.copytree(ended, tmp_path / "early"))
+    (early / "summary.json").unlink()
+    with pytest.raises(RequestError, match="no step time and reached no target"):
+        known_ways([early], network)
 
 
 @pytest.mark.few

@@ -18,7 +18,11 @@ from alray.core.errors import RequestError
 from alray.core.storage.lock import locked
 from alray.data import cache
 from alray.studies.folder import StudyFolder
+from alray.studies.report import write_report
 from alray.studies.trial import TrialOrder, record_of, run_trial
+
+from ..studies.conftest import results, study_folder
+from ..studies.conftest import trial as made
 
 STUDY = """\
 study: scaling
@@ -308,6 +312,26 @@ def test_a_study_continues_with_other_claims_and_one_begun_before_there_were_cla
     del begun["spec"]["verdicts"]
     Path("out/trials.json").write_text(json.dumps(begun))
     assert StudyFolder.open(folder.path).grown(edited).trials == loaded.trials
+
+
+def test_a_terminal_says_of_claims_what_the_report_says(alray: Callable[..., Any], tmp_path: Path) -> None:
+    trials = [made(seed, {}, seed=seed, step_time_s=0.01 + 0.001 * seed) for seed in range(3)]
+    claims = [{"claim": "it is quick", "figure": "step_time_s", "below": 1.0}]
+    folder = study_folder(results(trials, verdicts=claims), tmp_path / "out").path
+    said = alray("report", folder)
+    assert "not decided in one session: it is quick" in said.out
+    assert "| it is quick | not decided in one session |" in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_report_names_claims_that_are_later_than_its_study(study: Path) -> None:
+    study.write_text(f"{STUDY}verdicts: [{{claim: quick, figure: step_time_s, below: 1.0}}]\n", encoding="utf-8")
+    folder, kept = StudyFolder.make(load_study(study), Path("out")), Path("out/study.yaml")
+    kept.write_text(kept.read_text().replace("claim: quick", "claim: fast"))
+    assert write_report(folder).summary.warnings == []  # other words for the same question
+    kept.write_text(kept.read_text().replace("below: 1.0", "below: 2.0"))
+    for overrides in ([], ["repeats=3"]):
+        folder.keep(folder.grown(load_study(kept, overrides)))
+        assert "later than the beginning of the study: fast." in " ".join(write_report(folder).summary.warnings)
 
 
 def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:

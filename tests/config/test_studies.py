@@ -161,6 +161,29 @@ def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     assert loaded.specs[0].run.stop_at.above == 0.9
 
 
+def test_a_section_of_all_trials_stands_beside_a_target(load: Callable[..., Any]) -> None:
+    loaded = load(study(set="{run: {epochs: 2}}", target="{metric: validation_error, below: 0.25}"))
+    assert (loaded.specs[0].run.epochs, loaded.specs[0].run.stop_at.above) == (2, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("keys", "kept"),
+    [
+        ({}, [None, None]),
+        ({"set": "{run: {epochs: 2}}"}, [None, None]),
+        ({"set": "{run: {epochs: 2, checkpoint: {keep: 1}}}"}, [1, 1]),
+        ({"axes": "{run: [{epochs: 1}, {epochs: 2, checkpoint: {keep: 1}}]}"}, [None, 1]),
+        ({"search": "{trials: 2, space: {run: {choice: [{epochs: 1}]}}}"}, [None, None]),
+    ],
+)
+def test_trials_keep_checkpoints_only_where_the_study_says_so(
+    load: Callable[..., Any], keys: dict[str, str], kept: list[int | None]
+) -> None:
+    loaded = load(study(**{"repeats": "2", **keys} if "axes" not in keys else keys))
+    found = [loaded.spec_of(trial).run.checkpoint for trial in loaded.trials]
+    assert [checkpoint and checkpoint.keep for checkpoint in found[:2]] == kept
+
+
 def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> None:
     study = "target: {metric: validation_error, below: 0.1, variants: {naive: 0.25}}\n"
     loaded = load(STUDY + study)
@@ -285,6 +308,14 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["10 follow.model.components.1.repeat", "10 follow.pipeline.stages", "10 follow.pipeline.stages"]),
         (study("{seed: [1, 2]}", repeats="2"), ["3 axes.seed"]),
         (study(target="{metric: validation_error, below: 0.5}", set="{run.stop_at: null}"), ["3 target"]),
+        *((study(axes, target="{metric: validation_error, below: 0.5}", **keys),
+           [f"{4 if axes != '{}' else 3} target"])
+          for axes, keys in (
+              ("{variant: {a: {run.stop_at.above: 0.9}, b: {}}}", {}),
+              ("{seed: [1, 2]}", {"follow": "{run.stop_at.above: seed}"}),
+              ("{run: [{epochs: 1}, {epochs: 2}]}", {}),
+              ("{}", {"set": "{run: {epochs: 2, stop_at: null}}"}),
+          )),
         (STUDY + "search: {trials: 2, space: {pipeline.stages: {choice: [1, 2]}}}\n",
          ["10 search.space.pipeline.stages"]),
         (search("seed: {choice: [1]}"), ["3 search.space.seed"]),
@@ -297,11 +328,11 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["4 verdicts[0].of.seed", "4 verdicts[0].over[0].lr"]),
         (study("{seed: []}", verdicts="[{claim: a, figure: test, of: {seed: 3}, above: 1}]"),
          ["3 axes.seed", "4 verdicts[0].of.seed"]),
-        (study(verdicts="[{claim: a, figure: critical_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
+        (study(verdicts="[{claim: a, figure: critical_batch_size, above: 1}]"), ["3 verdicts[0].figure"] * 2),
         (study(verdicts="[{claim: a, figure: largest_useful_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
         (study(verdicts="[{claim: a, figure: {steps: 1}, above: 1}]"), ["3 verdicts[0].figure"]),
         (study(target="{metric: validation_error, below: 0.5}", verdicts="[{claim: a, figure: growth_of_best_rate}]"),
-         ["4 verdicts[0].figure"]),
+         ["4 verdicts[0].figure"] * 2),
         (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: critical_batch_size, minus: [{seed: 1}], above: 1}]"),
          ["4 verdicts[0]"]),
         (study(verdicts="[{claim: a, figure: test, above: 1, below: 2}, {claim: a, figure: best, below: 1}]"),
@@ -324,6 +355,10 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study("{seed: [1, 2]}", target="{metric: validation_error, below: 0.5}",
                verdicts="[{claim: a, figure: critical_batch_size}, {claim: a, figure: exit_time}]"),
          ["5 verdicts[0].figure", "5 verdicts[1].figure"]),
+        (study("{data.batch_size: [8, 16], seed: [1, 2], run.epochs: [1, 2]}",
+               target="{metric: validation_error, below: 0.5}",
+               verdicts="[{claim: a, figure: critical_batch_size, of: {seed: 1, run.epochs: 1}, over: [{seed: 2}]}]"),
+         ["5 verdicts[0].over[0]"]),
         (study("{pipeline.stages: [1, 2]}", search="{trials: 2, space: {optimizer.lr: {choice: [1]}}}",
                target="{metric: validation_error, below: 0.5}",
                verdicts="[{claim: a, figure: steps_to_target, of: {pipeline.stages: 1}, "

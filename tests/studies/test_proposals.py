@@ -109,6 +109,17 @@ def test_what_a_trial_costs(fields: dict[str, Any], budget: int, cost: float) ->
     assert cost_of(made(0, {}, **fields), budget) == cost
 
 
+@pytest.mark.parametrize(("metric", "sign"), [("score", -1), ("cost", 1), ("mean_squared_error", 1), ("r2", -1)])
+def test_better_values_of_a_metric_without_bounds_cost_less_and_none_as_much_as_divergence(
+    metric: str, sign: int
+) -> None:
+    values = (-1000.0, -2.0, -0.5, 0.0, 0.5, 1.99, 2.0, 30.0, 1000.0)
+    ran = {"metric": metric}
+    costs = [cost_of(made(0, {}, validation=value, ran=ran), 0) for value in values]
+    assert sorted(costs, key=lambda cost: sign * cost) == costs and len(set(costs)) == len(costs)
+    assert max(costs) < cost_of(made(0, {}, ran=ran, status="diverged"), 0)
+
+
 def test_every_outcome_and_every_distribution_can_be_told() -> None:
     space = {key: Distribution.model_validate(kind) for key, kind in EVERY_KIND.items()}
     tried: list[Any] = []

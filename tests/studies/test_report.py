@@ -142,6 +142,23 @@ def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
     assert all(path.name == file_name(path.stem) + path.suffix for path in (tmp_path / "out/figures").iterdir())
 
 
+def test_each_figure_of_series_whose_names_differ_in_signs_has_a_file(tmp_path: Path) -> None:
+    cells = enumerate((name, size, index) for name in ("a+b", "a-b") for size in (8, 16) for index in range(2))
+    trials = [
+        trial(
+            n,
+            {"variant": name, "data.batch_size": size},
+            index=index,
+            values={"optimizer.lr": 0.1 + 0.1 * index},
+            steps=9,
+        )
+        for n, (name, size, index) in cells
+    ]
+    folder = write(results(trials, search=SEARCH, target=ERROR), tmp_path)
+    shown = re.findall(r"!\[.*\]\((figures/.*)\)", (folder / "report.md").read_text(encoding="utf-8"))
+    assert len(shown) == len(set(shown)) > 2 and all((folder / each).is_file() for each in shown)
+
+
 @pytest.mark.full
 def test_the_page_of_500_trials_is_small_and_made_in_seconds(tmp_path: Path) -> None:
     trials = trials_of_batch_sizes(8, 21)

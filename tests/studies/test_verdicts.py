@@ -244,6 +244,31 @@ def test_equal_steps_of_a_search_are_known_to_an_evaluation_alone(figure: str) -
     assert compared.low < 0.95 and compared.high > 1.05
 
 
+def test_a_search_of_choices_alone_is_told() -> None:
+    kinds = ("adam", "sgd")
+    trials = [
+        trial(n, {}, index=index, seed=seed, values={"optimizer.kind": kinds[index]}, steps=20 + index + seed)
+        for n, (index, seed) in enumerate(product(range(2), range(3)))
+    ]
+    search = {"kind": "random", "trials": 2, "space": {"optimizer.kind": {"choice": kinds}}}
+    claim = {"claim": "few", "figure": "steps_to_target", "below": 100}
+    target = {"metric": "validation_error", "below": 0.1}
+    (found,) = answers_of(results(trials, verdicts=[claim], target=target, search=search, repeats=3))
+    (doubt,) = found.doubts
+    assert "choices alone" in doubt and "reached the target" not in doubt
+
+
+@pytest.mark.parametrize(("others", "answer"), [(30, "not decided by this study"), (300, "holds")])
+def test_seeds_that_reach_the_target_at_one_evaluation_are_no_certainty(others: int, answer: str) -> None:
+    """With an evaluation every ten steps, 20 of them may be 11, and 30 may be 21."""
+    cells = [(name, seed, steps) for name, steps in (("al", 20), ("bp", others)) for seed in range(3)]
+    trials = [trial(n, {"variant": name}, seed=seed, steps=steps) for n, (name, seed, steps) in enumerate(cells)]
+    claim = {"claim": "fewer", "figure": "steps_to_target", "of": {"variant": "al"}, "over": [{"variant": "bp"}]}
+    target = {"metric": "validation_error", "below": 0.1}
+    (found,) = answers_of(results(trials, verdicts=[{**claim, "below": 1}], target=target))
+    assert found.answer == answer and found.compared[0].low < 20 / others < found.compared[0].high
+
+
 def test_figures_that_have_no_ratio() -> None:
     def answer(values: tuple[float, ...], **claim: Any) -> Answer:
         cells = [("al", seed, each) for seed, each in enumerate(values)] + [("bp", seed, 0.8) for seed in range(4)]
@@ -427,6 +452,17 @@ def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
     assert "| streaming is faster | not decided in one session |" in (tmp_path / "out/report.md").read_text()
 
 
+def test_what_has_one_session_alone_is_decided_by_a_study_of_times() -> None:
+    trials = [trial(seed, {}, seed=seed, step_time_s=0.01 + 0.001 * seed, steps=9) for seed in range(3)]
+    claim = {"claim": "quick", "figure": "step_time_s", "below": 1}
+    for keys in (
+        {"target": {"metric": "validation_error", "below": 0.1}},
+        {"search": {"trials": 1, "space": {"optimizer.lr": {"uniform": [0.1, 1]}}}},
+    ):
+        (found,) = answers_of(results(trials, verdicts=[claim], **keys))
+        assert found.needed == "a study of times alone"
+
+
 def environment(folder: Path, number: int, **of: str) -> None:
     (folder / f"{number:04d}").mkdir(parents=True, exist_ok=True)
     (folder / f"{number:04d}/environment.json").write_text(json.dumps(of))
@@ -474,4 +510,6 @@ def test_other_points_are_compared_with_one_of_them() -> None:
     trials = timed(streamed=[0.010, 0.0101, 0.0102], zb=[0.011, 0.0111, 0.0112], naive=[0.02, 0.021, 0.022])
     claim = {**FASTER, "of": {}, "over": [{"variant": "naive"}]}
     (found,) = answers_of(results(trials, verdicts=[claim], sessions=3))
-    assert found.answer == "holds" and len(found.compared) == 4
+    assert found.answer == "holds"
+    points = [f"variant={name}, data.batch_size={size}" for name in ("streamed", "zb") for size in (32, 64)]
+    assert [each.point for each in found.compared] == points

@@ -12,7 +12,7 @@ from alray.config.sections.paths import Path
 from alray.config.sections.section import describe, listed
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
-from alray.config.study.points import same_value, value_text
+from alray.config.study.points import parts_of, same_value, value_text
 from alray.config.study.section import BATCH_SIZE, VARIANT, Search, Study, Verdict
 
 StudyCheck = Callable[[Study], Iterator[Finding]]
@@ -114,8 +114,24 @@ def a_key_is_set_once(study: Study) -> Iterator[Finding]:
             yield path, "`repeats` sets the seeds of the trials", "remove it"
     if study.repeats > 1 and "seed" in study.axes:
         yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
-    if study.target is not None and "run.stop_at" in {**study.set, **study.axes, **{key: None for _, key in searched}}:
-        yield ("target",), "`target` sets run.stop_at, and so does another key", "remove one of the two"
+    if study.target is not None:
+        # `target` comes after `set`, so a section `run` without this key may stand there.
+        fixed = [
+            key for key, value in study.set.items() if key != "run" or (isinstance(value, dict) and "stop_at" in value)
+        ]
+        for key in dict.fromkeys([*fixed, *(key for _, key in _varied(study))]):
+            if parts_of(key)[:2] in (("run",), ("run", "stop_at")):
+                yield ("target",), f"`target` sets run.stop_at, and so does the key `{key}`", "remove one of the two"
+
+
+def _varied(study: Study) -> list[tuple[Path, str]]:
+    """Every key that may differ between trials, with its path in the study."""
+    found: list[tuple[Path, str]] = [(("axes", axis), axis) for axis in study.axes if axis != VARIANT]
+    variants = study.axes.get(VARIANT)
+    for name, settings in variants.items() if isinstance(variants, dict) else ():
+        found += [(("axes", VARIANT, name, key), key) for key in settings] if isinstance(settings, dict) else []
+    found += [(("follow", key), key) for key in study.follow]
+    return found + (_searched(study.search) if study.search is not None else [])
 
 
 def _searched(search: Search) -> list[tuple[Path, str]]:
@@ -169,6 +185,11 @@ def _empty(verdict: Verdict, study: Study) -> Iterator[Finding]:
         yield ("figure",), message, "add the axis, or decide by another figure"
     if verdict.is_of_series and BATCH_SIZE in verdict.of:
         yield ("of", BATCH_SIZE), f"`{verdict.figure}` is about all batch sizes together", "remove it"
+    several = [axis for axis, values in study.axes.items() if isinstance(values, list | dict) and len(values) > 1]
+    for index, other in enumerate(verdict.over if verdict.is_of_series else ()):
+        if left_open := [axis for axis in several if axis in verdict.of and axis not in other]:
+            message = f"critical batch sizes are compared by one ratio, and this leaves {listed(left_open, 'and')} open"
+            yield ("over", index), message, "name its value, as `of` does"
     if verdict.figure.endswith("_to_target") and verdict.minus and study.search is not None:
         yield ("minus",), "searches are compared by ratios, not by differences", "write `over`"
     if verdict.figure == "exit_time" and study.early_exit is None:
@@ -201,12 +222,7 @@ def columns_differ(study: Study) -> Iterator[Finding]:
 
 def trials_share_a_metric(study: Study) -> Iterator[Finding]:
     """Values of two metrics cannot be compared."""
-    keys: list[tuple[Path, str]] = [(("axes", axis), axis) for axis in study.axes if axis != VARIANT]
-    variants = study.axes.get(VARIANT)
-    for name, settings in variants.items() if isinstance(variants, dict) else ():
-        keys += [(("axes", VARIANT, name, key), key) for key in settings] if isinstance(settings, dict) else []
-    keys += _searched(study.search) if study.search is not None else []
-    for path, key in keys:
+    for path, key in _varied(study):
         if key in ("task", "task.kind", "task.metric"):
             yield path, "trials of different metrics cannot be compared", "set it for all of them, in `set`"
 

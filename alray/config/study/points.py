@@ -34,6 +34,10 @@ class Setting:
         return override_text(self.key, self.value)
 
 
+NO_CHECKPOINTS = Setting("run.checkpoint", None, ("set",))
+"""A trial keeps none unless the study asks for them."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One combination.
@@ -111,8 +115,7 @@ def same_value(one: object, other: object) -> bool:
 
 def points_of(study: Study) -> Iterator[Point]:
     """Every combination of the values of the axes. The last axis changes fastest."""
-    fixed = [Setting("run.checkpoint", None, ("set",))]  # a trial keeps none unless it is asked to
-    fixed += [Setting(key, value, ("set", key)) for key, value in study.set.items()]
+    fixed = [NO_CHECKPOINTS, *(Setting(key, value, ("set", key)) for key, value in study.set.items())]
     axes = [list(_values(axis, values)) for axis, values in study.axes.items()]
     for number, chosen in enumerate(itertools.product(*axes)):
         values = dict(zip(study.axes, (value for value, _ in chosen), strict=True))
@@ -123,12 +126,14 @@ def points_of(study: Study) -> Iterator[Point]:
 
 
 def merged(*layers: Iterable[Setting]) -> tuple[Setting, ...]:
-    """The settings in order. A later one replaces earlier ones of the same key and of keys below it."""
+    """The settings in order. A later one replaces earlier ones of the same key and of keys below it. A section `run`
+    that says nothing of checkpoints leaves it at none."""
     remaining: list[Setting] = []
     for setting in itertools.chain(*layers):
         depth = len(setting.path)
-        remaining = [old for old in remaining if old.path[:depth] != setting.path]
-        remaining.append(setting)
+        silent = setting.key == "run" and isinstance(setting.value, Mapping) and "checkpoint" not in setting.value
+        left = [NO_CHECKPOINTS] if silent and NO_CHECKPOINTS in remaining else []
+        remaining = [*(old for old in remaining if old.path[:depth] != setting.path), setting, *left]
     return tuple(remaining)
 
 
