@@ -50,6 +50,8 @@ class ComponentCosts:
     forward_fixed_s: float = 0.0
     backward_fixed_s: float = 0.0
     reduce_s: float = 0.0  # between B and U, with several replicas: their gradients are averaged
+    average_bytes: int = 0  # with several replicas, of the tensor in which they are averaged
+    average_state_bytes: int = 0  # with several replicas, of what is kept from one average to the next one
     label_s: float = 0.0  # of backward_s, the label chain and the losses (L)
     label_bytes: int = 0  # of output_bytes, the part with the labels
     mask_bytes: int = 0  # of output_bytes, the mask of text, which has no gradient

@@ -279,6 +279,7 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     synchronise = network.spec.replicas.synchronise
     if network.spec.replicas.count > 1 and synchronise != "every_step":
         optimizer_bytes += synchronise.copies * gradient_bytes  # of the outer optimizer
+    replicas = network.spec.replicas
     s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
     label_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.labels_out(index).values())
     edge, boundary = network.edge(index), network.boundary(index)
@@ -297,6 +298,8 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         parameter_bytes=parameter_bytes,
         gradient_bytes=gradient_bytes,
         optimizer_bytes=optimizer_bytes,
+        average_bytes=gradient_bytes if replicas.engine == "graph" else 0,  # the gradients of DDP lie in its buckets
+        average_state_bytes=gradient_bytes if replicas.compression.keeps_error else 0,
         output_bytes=output_bytes,
         label_bytes=label_bytes,
         compressed_gradient_bytes=None if boundary is None else batch_size * _floats(network.gradient_edge(index)),
