@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache, partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,7 +13,7 @@ from alray.config.sections.pipeline import Cost
 from alray.core.accelerator import kind
 from alray.core.errors import PlanError, UserCodeError
 from alray.core.randomness.generators import put_back
-from alray.models.component import trainable
+from alray.models.component import Component, Exercise, trainable
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
@@ -29,6 +29,7 @@ ASSUMED_BYTES_PER_S = 1.0e10
 _MOST_COUNTED = 32
 """Networks with mini-batches of one size whose counts are kept: a crossover goes to and fro between several methods and
 numbers of replicas, and to count takes long."""
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,30 +123,27 @@ def in_micro_batches(
 
     A plan takes the time of a micro-batch from a straight line over the samples. A small operation takes as long as its
     launch, so counted times lie on no line: by one through 8 micro-batches, 16 in a pipeline of a GPT of 340 million
-    parameters took 11 % less than counted. So each number has a line of its own, through its own micro-batch.
+    parameters took 11 % less than counted. So each number has a line of its own, through its own micro-batch, which is
+    counted too: it reads all weights.
     """
     if number == 1:
         return costs
     usual, spec = replace(USUAL, efficiency=efficiency), network.spec
     seconds = partial(
-        seconds_on,
-        device=device,
-        reached=usual,
-        number_type=spec.run.precision,
-        tf32=spec.resources.tf32,
-        share=1 / number,
+        seconds_on, device=device, reached=usual, number_type=spec.run.precision, tf32=spec.resources.tf32
     )
-
-    @cache
-    def parts_s(counted: _Counted) -> dict[str, float]:
-        return {name: seconds(counted.operations[name]) for name in ("forward_s", "label_s", "backward_s")}
+    samples = costs.batch_size // number
+    if network.needs_two_samples is not None:
+        samples = max(2, samples)  # a run refuses one
+    kinds = _training_operations(network, samples, here)
+    parts_s = {kind: {name: seconds(operations) for name, operations in parts.items()} for kind, parts in kinds.items()}
 
     def fixed_s(whole_s: float, part_s: float) -> float:
         return max(0.0, (part_s - whole_s / number) / (1 - 1 / number))  # below 0 by rounding alone
 
     components = []
-    counted = _count_all(network, costs.batch_size, here)
-    for component, part_s in zip(costs.components, map(parts_s, counted), strict=True):
+    for index, component in enumerate(costs.components):
+        part_s = parts_s[network.alike(index)]
         components.append(
             replace(
                 component,
@@ -158,18 +156,54 @@ def in_micro_batches(
 
 @lru_cache(maxsize=_MOST_COUNTED)
 def _count_all(network: Network, batch_size: int, device: torch.device) -> tuple[_Counted, ...]:
-    counted: dict[str, _Counted] = {}
+    counted = _of_kinds(network, device, lambda index: _count(network, index, batch_size))
+    return tuple(counted[network.alike(index)] for index in range(len(network)))
+
+
+@lru_cache(maxsize=_MOST_COUNTED)
+def _training_operations(network: Network, samples: int, device: torch.device) -> dict[str, dict[str, list[Operation]]]:
+    """What F, L and B of each kind of component do with so many samples."""
+
+    def count(index: int) -> dict[str, list[Operation]]:
+        parts = _exercise(network, network.component(index, "meta"), samples).parts
+        return _operations({name: parts[name] for name in ("forward_s", "label_s", "backward_s")})
+
+    return _of_kinds(network, device, count)
+
+
+def _of_kinds(network: Network, device: torch.device, count: Callable[[int], _Found]) -> dict[str, _Found]:
+    """What `count` finds of the first component of each kind, whose components differ in their weights only."""
+    found: dict[str, _Found] = {}
     with put_back(device):
         for index in range(len(network)):
-            if network.alike(index) not in counted:
+            if network.alike(index) not in found:
                 try:
-                    counted[network.alike(index)] = _count(network, index, batch_size)
+                    found[network.alike(index)] = count(index)
                 except UserCodeError as error:
                     hint = (
                         "it was tried on torch's meta device, where sizes are counted; all passes must also run there"
                     )
                     raise error.with_hint(hint) from error
-    return tuple(counted[network.alike(index)] for index in range(len(network)))
+    return found
+
+
+def _exercise(network: Network, component: Component, samples: int) -> Exercise:
+    index = component.index
+    return component.exercise(
+        network.training_input(index, samples, "meta"),
+        network.route_shape(index + 1).empty(samples, "meta"),
+        network.other_in_inference(index, samples, "meta"),
+    )
+
+
+def _operations(parts: Mapping[str, Callable[[], None]]) -> dict[str, list[Operation]]:
+    found = {}
+    with torch.device("meta"):
+        for name, part in parts.items():
+            with OperationCounter() as counter:
+                part()
+            found[name] = counter.operations
+    return found
 
 
 def _costs(network: Network, batch_size: int, components: Sequence[ComponentCosts], **known: Any) -> Costs:
@@ -255,19 +289,9 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     """Sizes of one component, and its operations."""
     component = network.component(index, "meta")
     facts = network.encoders[index]
-    exercise = component.exercise(
-        network.training_input(index, batch_size, "meta"),
-        network.route_shape(index + 1).empty(batch_size, "meta"),
-        network.other_in_inference(index, batch_size, "meta"),
-    )
-    operations = {}
-    with torch.device("meta"):
-        for name, part in exercise.parts.items():
-            if name == "update_s":
-                continue  # its time follows from bytes; optimizers that read a number of theirs cannot run here
-            with OperationCounter() as counter:
-                part()
-            operations[name] = counter.operations
+    parts = _exercise(network, component, batch_size).parts
+    # The time of an update follows from bytes; optimizers that read a number of theirs cannot run here.
+    operations = _operations({name: part for name, part in parts.items() if name != "update_s"})
     weights = component.weights()
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
