@@ -147,6 +147,12 @@ class Machines:
                 hint="say how fast the network card of a node is, such as 25 GB/s or 100 Mbit/s, 20 ms",
                 key="machines.link",
             )
+        if self.line is not None and len(self.groups) < 2:
+            raise PlanError(
+                "`line` is between the nodes of two groups, and these are one group",
+                hint="leave it out, or name the groups one by one, such as 4xA100,4xA100",
+                key="machines.line",
+            )
 
     def __str__(self) -> str:
         return ", ".join(
