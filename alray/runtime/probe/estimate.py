@@ -40,6 +40,12 @@ class _Counted:
     operations: dict[str, list[Operation]]
     tensors: int  # of its parameters
     moved_bytes: int
+    state_bytes: int  # that an update goes through, besides weights and gradients
+    together: int  # mini-batches of an update
+
+    def each_mini_batch(self, update: float, gather: float) -> float:
+        """What a mini-batch has of an update, and of adding its gradients to those that wait for the update."""
+        return update / self.together + (gather if self.together > 1 else 0.0)
 
 
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
@@ -228,13 +234,14 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
     """
     flops = {name: sum(each.flops for each in operations) for name, operations in counted.operations.items()}
     component, moved_s = counted.component, counted.moved_bytes / ASSUMED_BYTES_PER_S
-    updated_bytes = component.parameter_bytes + component.gradient_bytes + component.optimizer_bytes
+    updated_bytes = 2 * component.gradient_bytes + counted.state_bytes  # frozen weights are not updated
+    gathered_bytes = 2 * component.gradient_bytes
     return replace(
         component,
         forward_s=flops["forward_s"] / rate + moved_s,
         backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
         label_s=flops["label_s"] / rate,
-        update_s=updated_bytes / ASSUMED_BYTES_PER_S,
+        update_s=counted.each_mini_batch(updated_bytes, gathered_bytes) / ASSUMED_BYTES_PER_S,
         infer_s=flops["infer_s"] / rate + moved_s,
         route_s=flops["route_s"] / rate + component.route_bytes / ASSUMED_BYTES_PER_S,
     )
@@ -243,17 +250,20 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
 def _times_on(
     counted: _Counted, *, device: Device, reached: ReachedSpeed, number_type: str, tf32: str
 ) -> ComponentCosts:
-    """The times of a component on a device. An update reads and writes weights and state, and reads gradients."""
+    """The times of a component on a device. An update reads and writes weights and state, and reads gradients; frozen
+    weights it leaves as they are. To add a gradient to one that waits reads both and writes one."""
     seconds = partial(seconds_on, device=device, reached=reached, number_type=number_type, tf32=tf32)
     times = {name: seconds(operations) for name, operations in counted.operations.items()}
     component = counted.component
-    updated_bytes = 2 * (component.parameter_bytes + component.optimizer_bytes) + component.gradient_bytes
+    updated_bytes = 3 * component.gradient_bytes + 2 * counted.state_bytes
+    moved_bytes = counted.each_mini_batch(updated_bytes, 3 * component.gradient_bytes)
+    launches = counted.each_mini_batch(counted.tensors, counted.tensors)
     return replace(
         component,
         forward_s=times["forward_s"],
         backward_s=times["label_s"] + times["backward_s"],
         label_s=times["label_s"],
-        update_s=updated_bytes / (reached.bandwidth * device.bytes_per_s) + counted.tensors * reached.launch_s,
+        update_s=moved_bytes / (reached.bandwidth * device.bytes_per_s) + launches * reached.launch_s,
         infer_s=times["infer_s"],
         route_s=times["route_s"],
     )
@@ -300,6 +310,8 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     if component.weight_average is not None:
         late = SCHEDULES[network.spec.schedule].gradient_delay > 0
         optimizer_bytes += component.weight_average.state_bytes(late=late)
+    together = network.spec.optimizer.accumulate
+    state_bytes = optimizer_bytes - (gradient_bytes if together > 1 else 0)  # without gradients that wait
     synchronise = network.spec.replicas.synchronise
     if network.spec.replicas.count > 1 and synchronise != "every_step":
         optimizer_bytes += synchronise.copies * gradient_bytes  # of the outer optimizer
@@ -340,4 +352,4 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         **asdict(component_memory(network, index, batch_size, trains_on)),
     )
     moved_bytes = s_bytes + batch_size * facts.input.sample_bytes
-    return _Counted(costs, operations, len(parameters), moved_bytes)
+    return _Counted(costs, operations, len(parameters), moved_bytes, state_bytes, together)
