@@ -143,6 +143,15 @@ def test_overrides_of_what_a_crossover_goes_over(alray: Callable[..., Any], spec
     assert {each["batch_size"] for each in found.json["ways"]} == {4}
 
 
+def test_replicas_need_the_memory_of_their_plan(alray: Callable[..., Any], spec: Path) -> None:
+    """The state of an outer optimizer too, which one replica alone does not have."""
+    apart = (COUNTED, "replicas.synchronise={average_every: 4 steps, outer: {}}")
+    ways = alray("crossover", spec, *apart, *FEW, "--json").json["ways"]
+    (found,) = {each["memory_bytes"] for each in ways if each["replicas"] == 2 and each["method"] != "backpropagation"}
+    planned = alray("plan", spec, *apart, "pipeline.stages=1", "replicas.count=2", "--json").json
+    assert found == planned["stage_plans"][0]["memory"]["total_bytes"]
+
+
 @pytest.mark.full
 def test_from_python(spec: Path) -> None:
     found = interface.crossover(

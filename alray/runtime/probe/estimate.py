@@ -312,10 +312,8 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         optimizer_bytes += component.weight_average.state_bytes(late=late)
     together = network.spec.optimizer.accumulate
     state_bytes = optimizer_bytes - (gradient_bytes if together > 1 else 0)  # without gradients that wait
-    synchronise = network.spec.replicas.synchronise
-    if network.spec.replicas.count > 1 and synchronise != "every_step":
-        optimizer_bytes += synchronise.copies * gradient_bytes  # of the outer optimizer
     replicas = network.spec.replicas
+    outer_copies = 0 if replicas.synchronise == "every_step" else replicas.synchronise.copies
     s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
     label_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.labels_out(index).values())
     edge, boundary = network.edge(index), network.boundary(index)
@@ -335,7 +333,7 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         gradient_bytes=gradient_bytes,
         optimizer_bytes=optimizer_bytes,
         average_bytes=gradient_bytes if replicas.engine == "graph" else 0,  # the gradients of DDP lie in its buckets
-        average_state_bytes=gradient_bytes if replicas.compression.keeps_error else 0,
+        average_state_bytes=(outer_copies + replicas.compression.keeps_error) * gradient_bytes,
         output_bytes=output_bytes,
         label_bytes=label_bytes,
         compressed_gradient_bytes=None if boundary is None else batch_size * _floats(network.gradient_edge(index)),

@@ -181,6 +181,7 @@ def test_larger_shares_take_longer_and_more_memory(planned: Callable[..., Any]) 
         ("{compression: top_k}", 1, 1),
         ("{compression: {kind: powersgd, start_iteration: 2}, engine: ray_train}", 0, 1),
         ("{synchronise: {average_every: 4 steps}}", 1, 0),
+        ("{synchronise: {average_every: 4 steps, outer: {}, delay: 1}}", 1, 3),
     ],
 )
 def test_replicas_hold_the_copy_in_which_they_average(
