@@ -134,6 +134,14 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
     assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
 
 
+def test_the_card_of_the_nodes_may_be_given_by_the_option_alone(alray: Callable[..., Any], spec: Path) -> None:
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}\nmachines: {{nodes: 2x1xA100}}\n", encoding="utf-8")
+    few = ("--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--link", "1 GB/s", "--link", "9 GB/s")
+    found = alray("crossover", spec, COUNTED, *few, "--json")
+    assert found.code == 0, found.errors
+    assert {each["link"] for each in found.json["fastest"]} == {"1 GB/s", "9 GB/s"}
+
+
 def test_overrides_of_what_a_crossover_goes_over(alray: Callable[..., Any], spec: Path) -> None:
     """It opens the spec with other methods and mini-batches in their place."""
     given = ("method=decoupled_greedy", "method.group=1", "data.batch_size=4")
