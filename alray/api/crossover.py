@@ -12,7 +12,7 @@ from alray.api.calls import Overrides, watched
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.objects import taken
-from alray.api.plans import with_machines
+from alray.api.plans import machines_of, with_machines
 from alray.api.runs import Run, folder_of
 from alray.config.loading.load import SpecSource
 from alray.config.objects import NO_OBJECTS, Objects
@@ -139,12 +139,14 @@ def crossover_report(
     Args:
         asked: as `Asked.of` takes them.
     """
-    from alray.runtime.planner.crossover import Asked, crossover_spec
+    from alray.runtime.planner.crossover import HOST, Asked, crossover_spec
     from alray.studies.known_ways import known_ways
 
+    # Machines of several nodes have some card when they are opened.
+    cards = [link for link in links if link != HOST] if on is not None or machines_of(spec, overrides) else []
     found = crossover_spec(
         spec,
-        with_machines(spec, overrides, on=on, link=links[0] if on and links else None, within=within),
+        with_machines(spec, overrides, on=on, link=next(iter(cards), None), within=within),
         Asked.of(links=links, **asked),
         known=partial(known_ways, folders),
         probe=probe,

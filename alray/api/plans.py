@@ -65,14 +65,14 @@ def with_machines(
 
 def _require_used(spec: SpecSource, overrides: Sequence[str], links: Collection[str]) -> None:
     """Raise RequestError for the first of these links that changes nothing."""
-    machines = machines_section(_machines(spec, overrides)) if links else None
+    machines = machines_section(machines_of(spec, overrides)) if links else None
     if machines is not None:
         for key in links:
             machines.require_used(key)
 
 
-def _machines(spec: SpecSource, overrides: Sequence[str]) -> Any:
-    """The section `machines` as it is written."""
+def machines_of(spec: SpecSource, overrides: Sequence[str]) -> Any:
+    """The section `machines` as it is written; None if there is none."""
     read = read_spec(spec)
     value = copy.deepcopy(read.value)
     apply_overrides(value, overrides, read.locations)
@@ -81,7 +81,7 @@ def _machines(spec: SpecSource, overrides: Sequence[str]) -> Any:
 
 def _described(spec: SpecSource, overrides: Sequence[str]) -> dict[str, Device]:
     """The names of the devices that a spec describes, each with some device."""
-    machines = _machines(spec, overrides)
+    machines = machines_of(spec, overrides)
     devices = machines.get("devices") if isinstance(machines, Mapping) else None
     return dict.fromkeys(map(str, devices), device_of(CPU)) if isinstance(devices, Mapping) else {}
 

@@ -146,6 +146,14 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
     assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
 
 
+def test_the_card_of_the_nodes_may_be_given_by_the_option_alone(alray: Callable[..., Any], spec: Path) -> None:
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}\nmachines: {{nodes: 2x1xA100}}\n", encoding="utf-8")
+    few = ("--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--link", "1 GB/s", "--link", "9 GB/s")
+    found = alray("crossover", spec, COUNTED, *few, "--json")
+    assert found.code == 0, found.errors
+    assert {each["link"] for each in found.json["fastest"]} == {"1 GB/s", "9 GB/s"}
+
+
 def test_overrides_of_what_a_crossover_goes_over(alray: Callable[..., Any], spec: Path) -> None:
     """It opens the spec with other methods and mini-batches in their place."""
     given = ("method=decoupled_greedy", "method.group=1", "data.batch_size=4")
@@ -153,6 +161,15 @@ def test_overrides_of_what_a_crossover_goes_over(alray: Callable[..., Any], spec
     assert found.code == 0, found.errors
     assert {each["method"] for each in found.json["factors"]} == {"decoupled_greedy", "backpropagation"}
     assert {each["batch_size"] for each in found.json["ways"]} == {4}
+
+
+def test_replicas_need_the_memory_of_their_plan(alray: Callable[..., Any], spec: Path) -> None:
+    """The state of an outer optimizer too, which one replica alone does not have."""
+    apart = (COUNTED, "replicas.synchronise={average_every: 4 steps, outer: {}}")
+    ways = alray("crossover", spec, *apart, *FEW, "--json").json["ways"]
+    (found,) = {each["memory_bytes"] for each in ways if each["replicas"] == 2 and each["method"] != "backpropagation"}
+    planned = alray("plan", spec, *apart, "pipeline.stages=1", "replicas.count=2", "--json").json
+    assert found == planned["stage_plans"][0]["memory"]["total_bytes"]
 
 
 @pytest.mark.full

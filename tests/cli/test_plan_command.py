@@ -288,7 +288,7 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
 
 def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:
     device = "{memory: 9 GB, bandwidth: 9 GB/s, float32: 1 TFLOP/s}"
-    mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, line: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"
+    mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"
     cut = (COUNTED, "pipeline.partition=uniform")
     planned = alray("plan", spec, *cut, mine, "machines.nodes=4xmine", "--json").json
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{mine.replace('=', ': ')}\n", encoding="utf-8")
@@ -302,7 +302,7 @@ def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[.
 
 
 def test_the_links_of_a_spec_are_those_of_its_own_nodes(alray: Callable[..., Any], spec: Path) -> None:
-    machines = "{nodes: 2x8xA100, link: 1 Gbit/s, within: 1 MB/s, line: 1 MB/s}"
+    machines = "{nodes: '8xA100,8xA100', link: 1 Gbit/s, within: 1 MB/s, line: 1 MB/s}"
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\nmachines: {machines}\n", encoding="utf-8")
     other = alray("plan", spec, COUNTED, "--on", "4xH100", "--json").json
     assert "450 GB/s" in other["basis"]["links"]
@@ -312,3 +312,5 @@ def test_the_links_of_a_spec_are_those_of_its_own_nodes(alray: Callable[..., Any
     assert failed.code == 2 and failed.errors.startswith("--link: ")
     groups = alray("plan", spec, COUNTED, "--on", "4xH100,4xA100", "--link", "9 GB/s", "--json").json
     assert "between groups" not in groups["basis"]["links"]
+    failed = alray("plan", spec, COUNTED, "machines.nodes=2x8xA100")
+    assert failed.code == 2 and "`line` is between the nodes of two groups, and these are one group" in failed.errors

@@ -30,6 +30,8 @@ class CompressionSection(PartSection):
     """Whether that code keeps a state which no checkpoint contains."""
     sent_share: ClassVar[float | None] = None
     """Bytes that replicas send for each byte of a float32 gradient; None where that depends on shapes."""
+    keeps_error: ClassVar[bool] = False
+    """Whether replicas keep what it left out of a gradient, for the next one."""
 
     kind: str
     """Name of the compression."""

@@ -129,7 +129,8 @@ class MachinesSection(Section):
     """Link between two devices of a node, of which each has one. null: as is published of the devices, and of
     processors none."""
     line: LinkText | None = None
-    """Line between nodes of two groups, such as two offices, besides their cards. Default: none."""
+    """Line between nodes of two groups, such as two offices, besides their cards; nodes that are alike are two groups
+    where they are named one by one, as in `4xA100,4xA100`. Default: none."""
     efficiency: Annotated[float, Field(gt=0, le=1)] = EFFICIENCY
     """Share of its published peak at which a device computes matrix products and convolutions, where nothing was
     measured. Default: 0.65."""

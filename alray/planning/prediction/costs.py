@@ -7,6 +7,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal
 
+from alray.planning.schedules.durations import Through
+
 
 @dataclass(frozen=True)
 class ComponentCosts:
@@ -50,6 +52,8 @@ class ComponentCosts:
     forward_fixed_s: float = 0.0
     backward_fixed_s: float = 0.0
     reduce_s: float = 0.0  # between B and U, with several replicas: their gradients are averaged
+    average_bytes: int = 0  # with several replicas, of the tensor in which they are averaged
+    average_state_bytes: int = 0  # with several replicas, of what is kept from one average to the next one
     label_s: float = 0.0  # of backward_s, the label chain and the losses (L)
     label_bytes: int = 0  # of output_bytes, the part with the labels
     mask_bytes: int = 0  # of output_bytes, the mask of text, which has no gradient
@@ -96,7 +100,8 @@ _COMPUTED = (
 @dataclass(frozen=True)
 class Link:
     """The network between the nodes of two neighbouring stages. Messages of a direction go over it one after another.
-    So do those of a stage to both of its neighbours, because they go through one network card.
+    So do those of a stage to both of its neighbours, because they go through one network card, or within a node through
+    the one link of its device.
 
     Neither stage is busy with a message on its way. A sender sends the next one when what is left of those before fits
     the system's buffer.
@@ -107,6 +112,12 @@ class Link:
     down_s_per_byte: float
     buffer_bytes: float = 0.0  # that the system takes from a sender before they are on their way
     own_line: bool = False  # whether it is no card's: what goes over other links does not hold it up
+    of_device: bool = False  # whether it is a device's within its node: what goes through the card does not hold it up
+
+    @property
+    def through(self) -> Through:
+        """What messages over it share with all others that their sender sends through one."""
+        return "itself" if self.own_line else "device" if self.of_device else "card"
 
     def __str__(self) -> str:
         up, down = (_rate(8 / each) for each in (self.up_s_per_byte, self.down_s_per_byte))

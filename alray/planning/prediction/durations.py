@@ -166,7 +166,7 @@ def _over_links(
         link_latency_s=[link.latency_s for link in own],
         link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
         has_link=[link != _NO_LINK for link in own],
-        through_card=not any(link.own_line for link in own),
+        link_through=[link.through for link in own],
     )
 
 

@@ -2,7 +2,8 @@
 
 A link carries the messages from one stage to another, one after another, while both compute on. The system takes some
 bytes from a sender before they are on their way, so a send waits only if more than that is left of those before it.
-All that a stage sends goes through its network card, one message after another, whichever neighbour it is for.
+All that a stage sends to other nodes goes through its network card, one message after another, whichever neighbour it
+is for; what it sends within its node goes through the link of its device.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class LinkEvents:
         over: whether it is a send over a link. For these, seconds: for how long it takes the link.
         packing: seconds before that.
         before: the last send over the same link, or -1.
-        ahead: the last send through the same card, or -1; `before` where each link has a line of its own.
+        ahead: the last send through the same card, or the same link of a device, or -1; `before` on a line of its own.
         buffer_s: how long the sends before may still take the link.
     """
 
@@ -87,8 +88,10 @@ class LinkEvents:
         stages = np.array([program.stage_of(virtual) for virtual in range(int(lower.max()) + 2)])
         source, target = stages[lower + goes_down], stages[lower + ~goes_down]
         before = _last(np.where(over, source * program.stages + target, _NONE))
-        ahead = _last(np.where(over, source, _NONE)) if durations.through_card else before
         edge = np.clip(lower, 0, len(durations.link_buffer_s) - 1)
+        through = np.array(durations.link_through or ["itself"] * len(durations.link_buffer_s))[edge]
+        shared = np.where(through == "card", source, program.stages + source)
+        ahead = np.where(through == "itself", before, _last(np.where(over & (through != "itself"), shared, _NONE)))
         return cls(
             over,
             seconds,

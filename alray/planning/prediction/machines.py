@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from alray.core.counting import counted
@@ -147,6 +147,12 @@ class Machines:
                 hint="say how fast the network card of a node is, such as 25 GB/s or 100 Mbit/s, 20 ms",
                 key="machines.link",
             )
+        if self.line is not None and len(self.groups) < 2:
+            raise PlanError(
+                "`line` is between the nodes of two groups, and these are one group",
+                hint="leave it out, or name the groups one by one, such as 4xA100,4xA100",
+                key="machines.line",
+            )
 
     def __str__(self) -> str:
         return ", ".join(
@@ -237,7 +243,7 @@ class Machines:
         """What messages from `low` to `high` go through: the links of devices, or both cards and perhaps a line."""
         below, above = groups[low], groups[high]
         if low == high:
-            return {} if below.within is None else {(0, "within"): below.within}
+            return {} if below.within is None else {(0, "within"): replace(below.within, of_device=True)}
         assert below.card is not None and above.card is not None, "several nodes have cards"
         cards: WayParts = {(0, low): below.card, (1, high): above.card}
         return cards if below is above or self.line is None else {**cards, (0, (id(below), id(above))): self.line}

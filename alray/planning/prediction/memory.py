@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 
+from alray.planning.prediction.costs import ComponentCosts
 from alray.planning.prediction.partition import Matrix, interval_sums
 from alray.planning.prediction.peaks import (
     MemoryMoment,
@@ -39,12 +40,12 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     most = max(priced, key=lambda each: float(each.total))
     versions = SCHEDULES[setting.schedule].gradient_delay
     parameters = sum(component.parameter_bytes + versions * component.gradient_bytes for component in held)
-    optimizer = sum(component.optimizer_bytes for component in held)
+    optimizer = sum(_state_bytes(component, setting) for component in held)
     memory = setting.memory(stage)
     gradients, activations = ceil(most.gradients), ceil(most.activations)
     return Memory(
         parameters_bytes=parameters,
-        gradients_bytes=gradients,
+        gradients_bytes=gradients + sum(_average_bytes(component, setting) for component in held),
         optimizer_bytes=optimizer,
         activations_bytes=activations,
         channel_bytes=_channel_bytes(setting, stage, runs) + _copy_bytes(setting, stage),
@@ -65,8 +66,12 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     total: Matrix = np.maximum.reduce([price(moment, [peaks]).total for moment in _moments(setting, stage)])
     memory = setting.memory(stage)
     total = total + (2.0 if memory.snapshot else 1.0) * interval_sums(
-        [float(each.parameter_bytes + versions * each.gradient_bytes + each.optimizer_bytes) for each in components]
+        [
+            float(each.parameter_bytes + versions * each.gradient_bytes + _state_bytes(each, setting))
+            for each in components
+        ]
     )
+    total = total + interval_sums([float(_average_bytes(each, setting)) for each in components])
     below, above = _edge_copies(setting, stage)
     edge = np.array([0.0, *(float(component.output_bytes) for component in components)])
     edge[-1] = 0.0
@@ -75,6 +80,15 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     if stage == 0:
         total = total + memory.batches * setting.costs.batch_bytes
     return total
+
+
+def _state_bytes(component: ComponentCosts, setting: StepSetting) -> int:
+    """What a component keeps between two updates, besides its weights."""
+    return component.optimizer_bytes + (component.average_state_bytes if setting.replicas > 1 else 0)
+
+
+def _average_bytes(component: ComponentCosts, setting: StepSetting) -> int:
+    return component.average_bytes if setting.replicas > 1 else 0
 
 
 def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:

@@ -26,7 +26,7 @@ class Memory:
     """
 
     parameters_bytes: int  # with buffers, and all versions of the weights
-    gradients_bytes: int
+    gradients_bytes: int  # with the copy in which replicas average them
     optimizer_bytes: int
     activations_bytes: int  # what forwards left for their backwards
     channel_bytes: int  # rings of send and receive buffers

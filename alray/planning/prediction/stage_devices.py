@@ -127,4 +127,5 @@ class MessageWays:
             up_s_per_byte=max(s_per_byte(up) for up, _ in found),
             down_s_per_byte=max(s_per_byte(down) for _, down in found),
             buffer_bytes=min(link.buffer_bytes for link in links),
+            of_device=all(link.of_device for link in links),
         )

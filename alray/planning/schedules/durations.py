@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from alray.planning.schedules.actions import ActionKind
+
+Through = Literal["card", "device", "itself"]
+"""What the messages of a sender go through: the network card of its node, the link of its device, or a line of their
+own."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,8 @@ class Durations:
     Between nodes, where `has_link` says so, a message also takes the link for some seconds, and its latency passes
     after them, however few bytes it has: it is sent all the same. Neither stage is busy meanwhile, but the sender sends
     its next message to this neighbour only when the messages before it take the link for no longer than
-    `link_buffer_s`. With `through_card` all that a stage sends over links goes through one network card, one message
-    after another.
+    `link_buffer_s`. All that a stage sends through its network card goes one message after another; so does what it
+    sends through the link of its device. `link_through` says which of them a link is.
     """
 
     forward_s: Sequence[float]
@@ -47,7 +52,7 @@ class Durations:
     link_latency_s: Sequence[float] = ()
     link_buffer_s: Sequence[float] = ()
     has_link: Sequence[bool] = ()
-    through_card: bool = False
+    link_through: Sequence[Through] = ()  # empty: each by itself
 
     @property
     def computations(self) -> dict[ActionKind, Sequence[float]]:

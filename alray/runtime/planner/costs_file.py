@@ -219,7 +219,7 @@ def _read_chain(file: Path, network: Costs) -> Costs:
     gradients as large as weights, activations as large as outputs, no updates.
 
     Args:
-        network: the counted costs. How much state its optimizer keeps for a byte of gradients counts here too.
+        network: the counted costs. How much its optimizer and averages keep for a byte of gradients counts here too.
     """
     try:
         chain = _Chain.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
@@ -229,7 +229,10 @@ def _read_chain(file: Path, network: Costs) -> Costs:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise PlanError(f"this is no chain: {str(error).partition(chr(10))[0]}", file=str(file), hint=_HINT) from error
     gradients = sum(each.gradient_bytes for each in network.components)
-    state = sum(each.optimizer_bytes for each in network.components) / gradients if gradients else 0.0
+    kept = {
+        name: sum(getattr(each, name) for each in network.components) / gradients if gradients else 0.0
+        for name in ("optimizer_bytes", "average_bytes", "average_state_bytes")
+    }
     return Costs(
         source="file",
         device=chain.note or chain.source,
@@ -246,7 +249,9 @@ def _read_chain(file: Path, network: Costs) -> Costs:
                 parameters=row.parameter_bytes // 4,
                 parameter_bytes=row.parameter_bytes,
                 gradient_bytes=row.parameter_bytes,
-                optimizer_bytes=round(state * row.parameter_bytes),
+                optimizer_bytes=round(kept["optimizer_bytes"] * row.parameter_bytes),
+                average_bytes=round(kept["average_bytes"] * row.parameter_bytes),
+                average_state_bytes=round(kept["average_state_bytes"] * row.parameter_bytes),
                 activation_bytes=row.output_bytes,
                 output_bytes=row.output_bytes,
                 infer_bytes=row.output_bytes,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache, partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,7 +13,7 @@ from alray.config.sections.pipeline import Cost
 from alray.core.accelerator import kind
 from alray.core.errors import PlanError, UserCodeError
 from alray.core.randomness.generators import put_back
-from alray.models.component import trainable
+from alray.models.component import Component, Exercise, trainable
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
@@ -29,6 +29,7 @@ ASSUMED_BYTES_PER_S = 1.0e10
 _MOST_COUNTED = 32
 """Networks with mini-batches of one size whose counts are kept: a crossover goes to and fro between several methods and
 numbers of replicas, and to count takes long."""
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,12 @@ class _Counted:
     operations: dict[str, list[Operation]]
     tensors: int  # of its parameters
     moved_bytes: int
+    state_bytes: int  # that an update goes through, besides weights and gradients
+    together: int  # mini-batches of an update
+
+    def each_mini_batch(self, update: float, gather: float) -> float:
+        """What a mini-batch has of an update, and of adding its gradients to those that wait for the update."""
+        return update / self.together + (gather if self.together > 1 else 0.0)
 
 
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
@@ -122,30 +129,27 @@ def in_micro_batches(
 
     A plan takes the time of a micro-batch from a straight line over the samples. A small operation takes as long as its
     launch, so counted times lie on no line: by one through 8 micro-batches, 16 in a pipeline of a GPT of 340 million
-    parameters took 11 % less than counted. So each number has a line of its own, through its own micro-batch.
+    parameters took 11 % less than counted. So each number has a line of its own, through its own micro-batch, which is
+    counted too: it reads all weights.
     """
     if number == 1:
         return costs
     usual, spec = replace(USUAL, efficiency=efficiency), network.spec
     seconds = partial(
-        seconds_on,
-        device=device,
-        reached=usual,
-        number_type=spec.run.precision,
-        tf32=spec.resources.tf32,
-        share=1 / number,
+        seconds_on, device=device, reached=usual, number_type=spec.run.precision, tf32=spec.resources.tf32
     )
-
-    @cache
-    def parts_s(counted: _Counted) -> dict[str, float]:
-        return {name: seconds(counted.operations[name]) for name in ("forward_s", "label_s", "backward_s")}
+    samples = costs.batch_size // number
+    if network.needs_two_samples is not None:
+        samples = max(2, samples)  # a run refuses one
+    kinds = _training_operations(network, samples, here)
+    parts_s = {kind: {name: seconds(operations) for name, operations in parts.items()} for kind, parts in kinds.items()}
 
     def fixed_s(whole_s: float, part_s: float) -> float:
         return max(0.0, (part_s - whole_s / number) / (1 - 1 / number))  # below 0 by rounding alone
 
     components = []
-    counted = _count_all(network, costs.batch_size, here)
-    for component, part_s in zip(costs.components, map(parts_s, counted), strict=True):
+    for index, component in enumerate(costs.components):
+        part_s = parts_s[network.alike(index)]
         components.append(
             replace(
                 component,
@@ -158,18 +162,54 @@ def in_micro_batches(
 
 @lru_cache(maxsize=_MOST_COUNTED)
 def _count_all(network: Network, batch_size: int, device: torch.device) -> tuple[_Counted, ...]:
-    counted: dict[str, _Counted] = {}
+    counted = _of_kinds(network, device, lambda index: _count(network, index, batch_size))
+    return tuple(counted[network.alike(index)] for index in range(len(network)))
+
+
+@lru_cache(maxsize=_MOST_COUNTED)
+def _training_operations(network: Network, samples: int, device: torch.device) -> dict[str, dict[str, list[Operation]]]:
+    """What F, L and B of each kind of component do with so many samples."""
+
+    def count(index: int) -> dict[str, list[Operation]]:
+        parts = _exercise(network, network.component(index, "meta"), samples).parts
+        return _operations({name: parts[name] for name in ("forward_s", "label_s", "backward_s")})
+
+    return _of_kinds(network, device, count)
+
+
+def _of_kinds(network: Network, device: torch.device, count: Callable[[int], _Found]) -> dict[str, _Found]:
+    """What `count` finds of the first component of each kind, whose components differ in their weights only."""
+    found: dict[str, _Found] = {}
     with put_back(device):
         for index in range(len(network)):
-            if network.alike(index) not in counted:
+            if network.alike(index) not in found:
                 try:
-                    counted[network.alike(index)] = _count(network, index, batch_size)
+                    found[network.alike(index)] = count(index)
                 except UserCodeError as error:
                     hint = (
                         "it was tried on torch's meta device, where sizes are counted; all passes must also run there"
                     )
                     raise error.with_hint(hint) from error
-    return tuple(counted[network.alike(index)] for index in range(len(network)))
+    return found
+
+
+def _exercise(network: Network, component: Component, samples: int) -> Exercise:
+    index = component.index
+    return component.exercise(
+        network.training_input(index, samples, "meta"),
+        network.route_shape(index + 1).empty(samples, "meta"),
+        network.other_in_inference(index, samples, "meta"),
+    )
+
+
+def _operations(parts: Mapping[str, Callable[[], None]]) -> dict[str, list[Operation]]:
+    found = {}
+    with torch.device("meta"):
+        for name, part in parts.items():
+            with OperationCounter() as counter:
+                part()
+            found[name] = counter.operations
+    return found
 
 
 def _costs(network: Network, batch_size: int, components: Sequence[ComponentCosts], **known: Any) -> Costs:
@@ -194,13 +234,14 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
     """
     flops = {name: sum(each.flops for each in operations) for name, operations in counted.operations.items()}
     component, moved_s = counted.component, counted.moved_bytes / ASSUMED_BYTES_PER_S
-    updated_bytes = component.parameter_bytes + component.gradient_bytes + component.optimizer_bytes
+    updated_bytes = 2 * component.gradient_bytes + counted.state_bytes  # frozen weights are not updated
+    gathered_bytes = 2 * component.gradient_bytes
     return replace(
         component,
         forward_s=flops["forward_s"] / rate + moved_s,
         backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
         label_s=flops["label_s"] / rate,
-        update_s=updated_bytes / ASSUMED_BYTES_PER_S,
+        update_s=counted.each_mini_batch(updated_bytes, gathered_bytes) / ASSUMED_BYTES_PER_S,
         infer_s=flops["infer_s"] / rate + moved_s,
         route_s=flops["route_s"] / rate + component.route_bytes / ASSUMED_BYTES_PER_S,
     )
@@ -209,17 +250,20 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
 def _times_on(
     counted: _Counted, *, device: Device, reached: ReachedSpeed, number_type: str, tf32: str
 ) -> ComponentCosts:
-    """The times of a component on a device. An update reads and writes weights and state, and reads gradients."""
+    """The times of a component on a device. An update reads and writes weights and state, and reads gradients; frozen
+    weights it leaves as they are. To add a gradient to one that waits reads both and writes one."""
     seconds = partial(seconds_on, device=device, reached=reached, number_type=number_type, tf32=tf32)
     times = {name: seconds(operations) for name, operations in counted.operations.items()}
     component = counted.component
-    updated_bytes = 2 * (component.parameter_bytes + component.optimizer_bytes) + component.gradient_bytes
+    updated_bytes = 3 * component.gradient_bytes + 2 * counted.state_bytes
+    moved_bytes = counted.each_mini_batch(updated_bytes, 3 * component.gradient_bytes)
+    launches = counted.each_mini_batch(counted.tensors, counted.tensors)
     return replace(
         component,
         forward_s=times["forward_s"],
         backward_s=times["label_s"] + times["backward_s"],
         label_s=times["label_s"],
-        update_s=updated_bytes / (reached.bandwidth * device.bytes_per_s) + counted.tensors * reached.launch_s,
+        update_s=moved_bytes / (reached.bandwidth * device.bytes_per_s) + launches * reached.launch_s,
         infer_s=times["infer_s"],
         route_s=times["route_s"],
     )
@@ -255,19 +299,9 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     """Sizes of one component, and its operations."""
     component = network.component(index, "meta")
     facts = network.encoders[index]
-    exercise = component.exercise(
-        network.training_input(index, batch_size, "meta"),
-        network.route_shape(index + 1).empty(batch_size, "meta"),
-        network.other_in_inference(index, batch_size, "meta"),
-    )
-    operations = {}
-    with torch.device("meta"):
-        for name, part in exercise.parts.items():
-            if name == "update_s":
-                continue  # its time follows from bytes; optimizers that read a number of theirs cannot run here
-            with OperationCounter() as counter:
-                part()
-            operations[name] = counter.operations
+    parts = _exercise(network, component, batch_size).parts
+    # The time of an update follows from bytes; optimizers that read a number of theirs cannot run here.
+    operations = _operations({name: part for name, part in parts.items() if name != "update_s"})
     weights = component.weights()
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
@@ -276,9 +310,10 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     if component.weight_average is not None:
         late = SCHEDULES[network.spec.schedule].gradient_delay > 0
         optimizer_bytes += component.weight_average.state_bytes(late=late)
-    synchronise = network.spec.replicas.synchronise
-    if network.spec.replicas.count > 1 and synchronise != "every_step":
-        optimizer_bytes += synchronise.copies * gradient_bytes  # of the outer optimizer
+    together = network.spec.optimizer.accumulate
+    state_bytes = optimizer_bytes - (gradient_bytes if together > 1 else 0)  # without gradients that wait
+    replicas = network.spec.replicas
+    outer_copies = 0 if replicas.synchronise == "every_step" else replicas.synchronise.copies
     s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
     label_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.labels_out(index).values())
     edge, boundary = network.edge(index), network.boundary(index)
@@ -297,6 +332,8 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         parameter_bytes=parameter_bytes,
         gradient_bytes=gradient_bytes,
         optimizer_bytes=optimizer_bytes,
+        average_bytes=gradient_bytes if replicas.engine == "graph" else 0,  # the gradients of DDP lie in its buckets
+        average_state_bytes=(outer_copies + replicas.compression.keeps_error) * gradient_bytes,
         output_bytes=output_bytes,
         label_bytes=label_bytes,
         compressed_gradient_bytes=None if boundary is None else batch_size * _floats(network.gradient_edge(index)),
@@ -313,4 +350,4 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         **asdict(component_memory(network, index, batch_size, trains_on)),
     )
     moved_bytes = s_bytes + batch_size * facts.input.sample_bytes
-    return _Counted(costs, operations, len(parameters), moved_bytes)
+    return _Counted(costs, operations, len(parameters), moved_bytes, state_bytes, together)

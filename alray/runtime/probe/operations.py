@@ -79,7 +79,6 @@ def seconds_on(
     number_type: str,
     *,
     tf32: str,
-    share: float = 1.0,
 ) -> float:
     """Seconds of these operations, one after another, by the roofline of a device.
 
@@ -91,12 +90,11 @@ def seconds_on(
         reached: what the device reaches of what is published.
         number_type: `run.precision` of the spec.
         tf32: `resources.tf32` of the spec.
-        share: of the samples that the operations were counted with.
     """
     total, bytes_per_s = 0.0, reached.bandwidth * device.bytes_per_s
     for each in operations:
         peak = reached.efficiency * _peak(device, each.kind, number_type, tf32)
-        total += max(share * each.flops / peak, share * each.nbytes / bytes_per_s, reached.launch_s)
+        total += max(each.flops / peak, each.nbytes / bytes_per_s, reached.launch_s)
     return total
 
 

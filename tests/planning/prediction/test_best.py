@@ -198,12 +198,16 @@ def test_equal_cuts_are_told_apart_as_elsewhere(make_costs: Make) -> None:
 @pytest.mark.parametrize(
     ("schedule", "micro_batches"), [("streamed", 1), ("gpipe", 4), ("1f1b", 4), ("zero_bubble", 4)]
 )
-@pytest.mark.parametrize("memory", [ON_CPU, ON_SHARED_GPU, ON_OWN_GPU, IN_TURNS_ON_GPU])
+@pytest.mark.parametrize(
+    ("memory", "replicas"), [(ON_CPU, 1), (ON_CPU, 2), (ON_SHARED_GPU, 1), (ON_OWN_GPU, 2), (IN_TURNS_ON_GPU, 1)]
+)
 def test_the_matrix_of_memory_agrees_with_the_stages(
-    make_costs: Make, schedule: str, micro_batches: int, memory: StageMemory
+    make_costs: Make, schedule: str, micro_batches: int, memory: StageMemory, replicas: int
 ) -> None:
     costs = replace(random_costs(make_costs(), 6, 3), batch_bytes=700, copy_bytes=300)
-    setting = StepSetting(schedule, costs, 3, 4, micro_batches, memories=(memory, ON_CPU, memory))
+    averaged = tuple(replace(each, average_bytes=900, average_state_bytes=500) for each in costs.components)
+    costs = replace(costs, components=averaged)
+    setting = StepSetting(schedule, costs, 3, 4, micro_batches, memories=(memory, ON_CPU, memory), replicas=replicas)
     matrices = [memory_matrix(setting, stage) for stage in range(3)]
     for cut in every_cut(6, 3):
         for stage, own in enumerate(stage_ranges(cut)):

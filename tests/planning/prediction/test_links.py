@@ -10,6 +10,7 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Link
 from alray.planning.prediction.durations import action_durations
+from alray.planning.prediction.machines import DEVICES, link_of, machines_of
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.search import every_cut, step_of
@@ -89,8 +90,22 @@ def test_a_stage_sends_to_both_neighbours_through_one_card() -> None:
         has_link=(True, True),
     )
     assert starts(simulate(lists, each, in_flight=1), 2)[0] == 3
-    shared = simulate(lists, replace(each, through_card=True), in_flight=1)
-    assert (starts(shared, 0)[0], starts(shared, 2)[0]) == (3, 5)
+    for through in ("card", "device"):
+        shared = simulate(lists, replace(each, link_through=(through, through)), in_flight=1)
+        assert (starts(shared, 0)[0], starts(shared, 2)[0]) == (3, 5)
+    apart = simulate(lists, replace(each, link_through=("card", "device")), in_flight=1)
+    assert (starts(apart, 0)[0], starts(apart, 2)[0]) == (3, 3)
+
+
+def test_messages_within_a_node_do_not_wait_for_its_card(make_costs) -> None:
+    """Each stage sends outputs to one neighbour and gradients to the other, and one of them is on its own node."""
+    two = machines_of([(DEVICES["A100"], 2, 2, link_of("1 MB/s"), link_of("100 GB/s"))])
+    costs, links = make_costs(output_bytes=10_000), two.stage_devices(4, ring=True).links
+    costs = replace(costs, components=costs.components * 2)
+    apart = StepSetting("zero_bubble", costs, 4, in_flight=4, micro_batches=8, virtual_stages=2, links=links)
+    together = replace(apart, links=tuple(link and replace(link, of_device=False) for link in links))
+    faster_s, slower_s = (predict_step(each, (1,) * 8).step_time_s for each in (apart, together))
+    assert faster_s == pytest.approx(0.9 * slower_s, rel=0.01)
 
 
 def test_a_step_takes_as_long_as_the_link(make_costs) -> None:

@@ -13,6 +13,8 @@ import pytest
 from alray.config.user_code import UserCode
 from alray.core.errors import PlanError
 from alray.core.run_folder.records import write_json
+from alray.planning.prediction.durations import share_s
+from alray.planning.prediction.machines import DEVICES, USUAL
 from alray.planning.prediction.plan import Plan
 from alray.runtime.planner.planning import Planner
 
@@ -130,6 +132,19 @@ def test_a_part_never_takes_less_than_its_share(planned: Callable[..., Plan]) ->
             f"pipeline.micro_batches={parts}",
         )
         assert all(min(each.forward_fixed_s, each.backward_fixed_s) >= 0.0 for each in plan.costs.components)
+
+
+def test_a_micro_batch_reads_all_weights(planned: Callable[..., Plan]) -> None:
+    """With few samples a wide layer takes as long as its weights take to be read, however few they are."""
+    plan = planned(
+        "machines={nodes: 2xT4, link: 25 GB/s}",
+        *("model.components.0.width=2048", "data.shape=[2048]", "data.batch_size=64", "data.samples=80"),
+        "pipeline.costs=null",
+        *("method=backpropagation", "pipeline.schedule=gpipe", "pipeline.stages=2", "pipeline.micro_batches=16"),
+    )
+    wide = plan.costs.components[1]
+    micro_batch_s = share_s(wide.forward_s, wide.forward_fixed_s, 1 / 16)
+    assert micro_batch_s > wide.parameter_bytes / (USUAL.bandwidth * DEVICES["T4"].bytes_per_s)
 
 
 @pytest.fixture

@@ -174,6 +174,29 @@ def test_larger_shares_take_longer_and_more_memory(planned: Callable[..., Any]) 
     assert fewer.predicted_step_time_s > computed > plan.predicted_step_time_s
 
 
+@pytest.mark.parametrize(
+    ("keys", "averaged", "kept"),
+    [
+        ("{}", 1, 0),
+        ("{compression: top_k}", 1, 1),
+        ("{compression: {kind: powersgd, start_iteration: 2}, engine: ray_train}", 0, 1),
+        ("{synchronise: {average_every: 4 steps}}", 1, 0),
+        ("{synchronise: {average_every: 4 steps, outer: {}, delay: 1}}", 1, 3),
+    ],
+)
+def test_replicas_hold_the_copy_in_which_they_average(
+    planned: Callable[..., Any], keys: str, averaged: int, kept: int
+) -> None:
+    """Besides the gradients a stage has the flat tensor that is summed, and what a compression has left out."""
+    layout = ("method=backpropagation", "pipeline.stages=1")
+    _, costs, alone = planned(*layout)
+    _, _, several = planned(*layout, f"replicas={keys}", "replicas.count=2")
+    one, other = (plan.stage_plans[0].memory for plan in (alone, several))
+    gradients = sum(each.gradient_bytes for each in costs.components)
+    assert other.gradients_bytes - one.gradients_bytes == averaged * gradients
+    assert other.optimizer_bytes - one.optimizer_bytes == kept * gradients
+
+
 def test_without_a_node_there_is_no_plan(planned: Callable[..., Any]) -> None:
     planner, costs, plan = planned()
     with pytest.raises(NodesLost, match="no node is left that can hold a stage"):

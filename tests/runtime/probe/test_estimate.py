@@ -10,7 +10,7 @@ import torch
 
 from alray.data.batches import TrainBatches
 from alray.planning.prediction.costs import Costs
-from alray.runtime.probe.estimate import estimate_costs, given_costs
+from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
 from alray.runtime.probe.measure import Surroundings, probe_costs
 
 CPU = torch.device("cpu")
@@ -37,6 +37,15 @@ def probe(workload, threads: int = 1, **changes: Any) -> Costs:
 
 def estimate(workload) -> Costs:
     return estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
+
+
+def counted(workload) -> Costs:
+    """Estimated, or for the machines of the spec."""
+    machines = workload.spec.machines
+    if machines is None:
+        return estimate(workload)
+    device = machines.described().kinds[0]
+    return costs_on(workload.network, batch_size=8, device=device, efficiency=0.65, here=CPU)
 
 
 def sizes(costs: Costs) -> list[dict[str, object]]:
@@ -180,3 +189,36 @@ def test_supervised_contrastive_by_hand(make_workload):
 def test_where_routes_end(make_workload):
     ends = [[entry.ends_route for entry in estimate(make_workload(method)).components] for method in METHODS]
     assert ends == [[True, True], [False, True], [False, True]]
+
+
+FROZEN = """\
+from torch import nn
+
+
+def block(input):
+    return nn.Sequential(nn.Linear(input[0], 64), nn.Linear(64, 64).requires_grad_(False))
+"""
+
+
+@pytest.mark.parametrize("machines", ["null", "{nodes: 2xA100}"])
+def test_an_update_leaves_frozen_weights_as_they_are(make_workload, machines):
+    """Of SGD: so the same as of the weights that are trained alone."""
+    keys = ("method=backpropagation", "optimizer={kind: sgd, lr: 0.1}", "data.shape=[4]", f"machines={machines}")
+    blocks = "model.components=[{block: 'python:own_blocks.block'}, {block: linear, width: 4}]"
+    part, whole = (
+        counted(make_workload(*keys, blocks, code=code)).components[0]
+        for code in (FROZEN.replace(", nn.Linear(64, 64).requires_grad_(False)", ""), FROZEN)
+    )
+    assert whole.parameter_bytes - part.parameter_bytes == 4 * 64 * 65
+    assert whole.update_s == part.update_s
+
+
+@pytest.mark.parametrize("machines", ["null", "{nodes: 2xA100}"])
+def test_an_update_of_several_mini_batches_is_divided_among_them(make_workload, machines):
+    """Adam goes through four tensors of the size of a parameter, or more. A mini-batch adds one to another."""
+    keys = ("method=backpropagation", f"machines={machines}")
+    often, sometimes, seldom = (
+        counted(make_workload(*keys, f"optimizer.accumulate={number}")).components[0].update_s
+        for number in (1, 4, 1_000_000)
+    )
+    assert sometimes - seldom == pytest.approx(often / 4, rel=1e-4) and seldom < often

@@ -25,6 +25,7 @@ class PowerSgd(CompressionSection):
     implementation = "compression:PowerSgdCompression"
     by_ddp = "ddp:PowerSgdDdp"
     ddp_begins_anew = True
+    keeps_error = True
 
     kind: Literal["powersgd"]
     """`powersgd`."""

@@ -15,6 +15,7 @@ class TopK(CompressionSection):
 
     implementation = "compression:TopKCompression"
     of_messages = "message:TopKMessages"
+    keeps_error = True
 
     kind: Literal["top_k"]
     """`top_k`."""
