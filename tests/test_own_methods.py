@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 from types import ModuleType
 from typing import Any
 
@@ -15,13 +18,15 @@ import alray
 from alray.core.errors import AlrayError
 from alray.core.run_folder.records import StepRecord, read
 
-from .docs.pages import write_files
+from .docs.pages import ROOT, write_files
+
+PAGE = "docs/own_methods.md"
 
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iterator[ModuleType]:
     """The page's test as a module, beside its method."""
-    assert write_files("docs/own_methods.md", tmp_path) == ["hinted.py", "test_hinted.py"]
+    assert write_files(PAGE, tmp_path) == ["hinted.py", "test_hinted.py"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
@@ -40,6 +45,24 @@ def test_the_page_s_own_tests(copied: ModuleType, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_the_page_s_test_on_ray(copied: ModuleType, tmp_path: Path) -> None:
     copied.test_two_stages_train_what_one_trains(tmp_path, inline=False)
+
+
+def test_the_debugger_of_the_page_has_the_terminal(
+    copied: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lines,) = re.findall(r"^(import pdb.*?)```", (ROOT / PAGE).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    stops = indent(f"print('printed')\n{lines}", 8 * " ")
+    file, losses = Path("hinted.py"), "        losses = {"
+    text = file.read_text(encoding="utf-8").replace(losses, f"{stops}\n{losses}")
+    file.write_text(text, encoding="utf-8")
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "__stdin__", io.StringIO("p 6 * 7\ncontinue\n" * 100))
+    monkeypatch.setattr(sys, "__stdout__", shown)
+    cost = {"forward_s": 1.0, "backward_s": 1.0, "update_s": 1.0}
+    only = {"run.steps": 2, "pipeline.stages": 2, "pipeline.costs": [cost] * 3}
+    alray.run(copied.SPEC, only, inline=True, output=tmp_path / "run", progress=False)
+    assert shown.getvalue().count("(Pdb) 42") >= 2 * 3
+    assert "printed" in (tmp_path / "run" / "logs" / "stage-0.log").read_text(encoding="utf-8")
 
 
 RETURNED = '{"labels": incoming["labels"], "hint": pass_on(scores)}'
