@@ -95,6 +95,7 @@ SEEDS = "core/test_accelerator.py::test_a_stage_seeds_its_gpu_and_puts_its_numbe
 PINNED_ON = "core/test_accelerator.py::test_memory_is_pinned_and_unpinned_on_the_gpu_of_the_stage"
 RESERVED = "runtime/device/test_devices.py::test_the_gpu_that_ray_reserved"
 NOT_SEEN = "runtime/device/test_devices.py::test_a_gpu_that_is_not_seen"
+KEPT_TO = "runtime/device/test_devices.py::test_a_process_keeps_to_the_gpu_that_ray_reserved_for_it"
 OFFERED = "runtime/device/test_devices.py::test_the_accelerator_is_the_one_that_torch_offers"
 WITHOUT = "runtime/device/test_devices.py::test_a_process_without_a_gpu_measures_on_its_cpu"
 CURRENT = "runtime/device/test_devices.py::test_the_gpu_of_a_stage_is_the_current_one"
@@ -617,9 +618,23 @@ MUTATIONS = (
     Mutation(
         "device: a process without one measures on its CPU",
         DEVICES,
-        'if device == "cpu" or accelerator.available(device) is None else pick',
-        'if device == "cpu" else pick',
+        "_given == () or accelerator.available(device) is None",
+        "_given == ()",
         WITHOUT,
+    ),
+    Mutation(
+        "device: a process that was given none measures on its CPU",
+        DEVICES,
+        "_given == () or accelerator.available(device) is None",
+        "accelerator.available(device) is None",
+        KEPT_TO,
+    ),
+    Mutation(
+        "device: that of a trial in one process is the one that Ray reserved",
+        DEVICES,
+        "gpu = 0 if _given is None else number_of_given(_given, device)",
+        "gpu = 0",
+        KEPT_TO,
     ),
     Mutation(
         "device: one that Ray did not reserve is refused",

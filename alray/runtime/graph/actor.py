@@ -16,12 +16,11 @@ import ray
 import torch
 import torch.distributed as dist
 
-from alray.config.sections.resources import ACCELERATORS
 from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.appended import opened_log
-from alray.runtime.cluster.nodes import not_shared
+from alray.runtime.cluster.nodes import given_gpus, not_shared
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.graph.graph import Outbox, status_of
@@ -52,12 +51,6 @@ def own_device(assignment: Assignment) -> torch.device:
         return torch.device("cpu")
     kind = assignment.device_kind
     return devices.pick(kind, gpu=devices.number_of_given(given_gpus(), kind))
-
-
-def given_gpus() -> list[str]:
-    """The accelerators of this node that Ray reserved for this process, by number or name."""
-    given: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
-    return next(filter(None, (given[name] for name in ACCELERATORS)), [])
 
 
 def gpu_for_nccl(assignment: Assignment) -> str | None:
