@@ -140,8 +140,7 @@ class StageActor:
         device = own_device(assignment)
         devices.configure(spec.resources.threads, spec.run.deterministic, device, spec.resources.tf32)
         network = network_for(assignment)
-        # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
-        timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
+        timeout_s = assignment.plan.longest_wait_s
         choose_interface(meeting)
         held = {whose: hosted.store for whose, hosted in self._stores.items()}
         joined = joined_replicas = None

@@ -223,13 +223,13 @@ class Clock:
 
     def seen(self, now_s: float) -> tuple[str, float]:
         """The activity, and the seconds since it began, as another thread sees them. While the GPU waits for others,
-        what it waits in takes the place of "compute": the host may wait for that anywhere.
+        what it waits in takes the place of "compute" and "between": the host may wait for that anywhere there.
 
         Args:
             now_s: `time.perf_counter()`.
         """
         waits_in = self._gpu_waits_in()
-        if self.activity == "compute" and waits_in is not None:
+        if self.activity in ("compute", "between") and waits_in is not None:
             self._seen_waiting = now_s
             return waits_in, now_s - self.activity_since
         return self.activity, now_s - max(self.activity_since, self._seen_waiting)
