@@ -925,6 +925,27 @@ MUTATIONS = (
         "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
     ),
     Mutation(
+        "nccl: the host may wait for its GPU between two actions",
+        "runtime/stage/clock.py",
+        'self.activity in ("compute", "between")',
+        'self.activity == "compute"',
+        "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
+    ),
+    Mutation(
+        "nccl: stages that all wait do not wait for ever",
+        "runtime/runner/policy.py",
+        "    if under_way and all(",
+        "    if False and all(",
+        "runtime/runner/test_policy.py::test_stages_that_all_wait_for_each_other_do_not_wait_for_ever",
+    ),
+    Mutation(
+        "disturbance: a replica is slowed by all that its GPU computes",
+        "runtime/stage/stage.py",
+        "            clock.wait_for_gpu()  # a slower one would take longer for all of it\n",
+        "",
+        "runtime/stage/test_disturbance.py::test_what_a_gpu_has_still_to_compute_is_slowed_too",
+    ),
+    Mutation(
         "nccl: a poll tells of a stage whose GPU has failed",
         "runtime/stage/clock.py",
         "        except RuntimeError:\n            # A kernel",

@@ -260,6 +260,10 @@ class Clock:
         if not self._alone:
             self._after_cut.add(self._completed + 1)
 
+    def wait_for_gpu(self) -> None:
+        """Wait until the GPU has done all that it was given, and count it."""
+        self._count_passed(wait=True)
+
     @property
     def by_samples_s(self) -> float:
         """Seconds spent so far on work that grows with the samples of a mini-batch: data, F, L and B."""
