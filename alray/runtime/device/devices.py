@@ -29,6 +29,9 @@ Tf32 = Literal["none", "convolutions", "all"]
 """The float32 operations of a GPU whose inputs are rounded to TF32: `resources.tf32`."""
 
 _OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
+_NO_ALGORITHM = (
+    "does not have a deterministic implementation"  # torch's words; which operations have one, a device says
+)
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
@@ -56,6 +59,17 @@ def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf3
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
     _configure_compiler(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def hint_where_not_deterministic(fault: BaseException) -> str | None:
+    """What helps where an operation has no deterministic algorithm on its device; None for any other fault. The code
+    that asked for the operation is right."""
+    if _NO_ALGORITHM not in str(fault):
+        return None
+    return (
+        "set run.deterministic=false, and runs of this spec may differ; or use another operation, which has a "
+        "deterministic algorithm on this device"
+    )
 
 
 @contextmanager
