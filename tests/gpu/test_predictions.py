@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import alray
 from alray.core import accelerator
+from alray.core.errors import SystemFault
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
@@ -34,6 +36,16 @@ def test_it_is_evaluated_on_the_gpu(trained: TrainedNetwork) -> None:
     assert all(each.device == GPU for each in scores)
     found = trained.evaluate(("test",))
     assert len(found) == len(trained.depths)
+
+
+@pytest.mark.skipif(not SIMULATED, reason="the GPU is to be full")
+def test_a_full_gpu_is_named(trained: TrainedNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by another program. It was an error of torch, with its traceback."""
+    from ..simulated import MACHINE
+
+    monkeypatch.setattr(MACHINE, "limit_bytes", MACHINE.usage(0).allocated)
+    with pytest.raises(SystemFault, match="the GPU ran out of memory"):
+        alray.load_run(trained.run_dir).evaluate()
 
 
 def test_a_prediction_is_timed_until_the_gpu_has_made_it(trained: TrainedNetwork) -> None:
