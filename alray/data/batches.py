@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from alray.config.sections.data import Mix
+from alray.core.accelerator import pinning
 from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.core.import_path import children_import_safely
@@ -76,8 +77,9 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """The same mini-batch in pinned memory, from which a GPU copies by itself. The loader calls this."""
-        mask = None if self.mask is None else self.mask.pin_memory()
-        return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
+        with pinning():
+            mask = None if self.mask is None else self.mask.pin_memory()
+            return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
 
 
 def _on(device: torch.device, tensor: Tensor, dtype: torch.dtype) -> Tensor:

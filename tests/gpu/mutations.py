@@ -240,7 +240,7 @@ MUTATIONS = (
     Mutation(
         "pinned: on the GPU of the stage",
         ACCELERATOR,
-        "        return None\n    with torch.accelerator.device_index(device.index):\n",
+        "        return None\n    with torch.accelerator.device_index(device.index), pinning():\n",
         "        return None\n    if True:\n",
         PINNED_ON,
     ),
