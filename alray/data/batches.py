@@ -38,8 +38,9 @@ from alray.data.worker_names import use_names_of_owner
 from alray.data.worker_process import WorkerContext
 from alray.planning.prediction.shares import rows_of, shares_of_part
 
-_WORKER_GONE = "DataLoader worker (pid"
-"""How torch's message begins when it misses a worker."""
+_WORKER_GONE = ("DataLoader worker (pid", "Pin memory thread exited unexpectedly")
+"""What torch's messages have where it misses a worker. The thread that pins mini-batches, as for a GPU, reads what a
+worker sent, and ends with an error there."""
 _GONE_S = 5.0
 """So long a process that was killed may take until it is gone, when its connections have ended."""
 
@@ -155,7 +156,8 @@ class TrainBatches:
             return next(batches)
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
             # What torch says of a worker that it misses, or what comes of reading a tensor that one shared.
-            if self._watch is None or (isinstance(error, RuntimeError) and _WORKER_GONE not in str(error)):
+            tells = not isinstance(error, RuntimeError) or any(text in str(error) for text in _WORKER_GONE)
+            if self._watch is None or not tells:
                 raise
             why, hint = "it was killed, or the code of the source ended it", "lower data.workers if memory ran out"
             if self._watch.ended:
