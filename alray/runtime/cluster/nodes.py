@@ -61,6 +61,11 @@ def given_gpus() -> list[str]:
     return next(filter(None, (given[name] for name in ACCELERATORS)), [])
 
 
+def is_slice(gpu: str) -> bool:
+    """Whether it is a slice of a GPU (NVIDIA's MIG). Slices have names of their own; NCCL refuses two of one card."""
+    return gpu.startswith("MIG-")
+
+
 def _answers(node: dict[str, Any]) -> bool:
     """Whether Ray's process on this node takes connections."""
     try:

@@ -20,7 +20,7 @@ from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.appended import opened_log
-from alray.runtime.cluster.nodes import given_gpus, not_shared
+from alray.runtime.cluster.nodes import given_gpus, is_slice, not_shared
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.graph.graph import Outbox, status_of
@@ -54,14 +54,11 @@ def own_device(assignment: Assignment) -> torch.device:
 
 
 def gpu_for_nccl(assignment: Assignment) -> str | None:
-    """The GPU of a stage in this process, as `ActorLocation.gpu`.
-
-    None for a slice of a GPU (NVIDIA's MIG): slices have names of their own, and NCCL refuses two of one card.
-    """
+    """The GPU of a stage in this process, as `ActorLocation.gpu`; None for a slice of a GPU."""
     if not accelerator.has_nccl(assignment.device_kind):
         return None
     gpu = given_gpus()[0]
-    return None if gpu.startswith("MIG-") else gpu
+    return None if is_slice(gpu) else gpu
 
 
 class StageActor:
