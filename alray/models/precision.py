@@ -25,18 +25,21 @@ LOWERED = {"bf16": torch.bfloat16}
 _FULL_BYTES = torch.float32.itemsize
 
 
-def require_precision(precision: str, device: torch.device) -> None:
+def require_precision(
+    precision: str, device: torch.device, hint: str = "set run.precision=float32, or use a newer GPU"
+) -> None:
     """Raise PlanError if a device cannot compute as `run.precision` says.
 
     Args:
         device: of a GPU, the current one.
+        hint: what helps.
     """
     lowered = precision in LOWERED and accelerator.is_accelerator(device)
     if lowered and not accelerator.knows_bfloat16(device):
         raise PlanError(
             f"the GPU {accelerator.name(device)} does not know bfloat16",
             key="run.precision",
-            hint="set run.precision=float32, or use a newer GPU",
+            hint=hint,
         )
 
 
