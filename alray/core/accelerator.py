@@ -10,9 +10,12 @@ The current device and the current stream belong to a thread.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+
+from alray.core.errors import SystemFault
 
 AUTO = "auto"
 """The kind of device that means: the accelerator that torch offers."""
@@ -193,9 +196,25 @@ def shown_by(wanted: str) -> str | None:
 # Host memory that an accelerator copies from and to by itself
 
 
+@contextmanager
+def pinning() -> Iterator[None]:
+    """Around what pins memory of the host. Raises SystemFault where no more can be pinned: torch words that as it does
+    for the memory of a GPU."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "out of memory" not in str(error):
+            raise
+        raise SystemFault(
+            "ran out of memory of the host that can be pinned for a GPU",
+            hint="end other programs on this machine, or use a smaller data.batch_size or pipeline.in_flight",
+        ) from error
+
+
 def host_buffer(nbytes: int, device: torch.device) -> torch.Tensor:
     """Flat memory of the host, pinned if the device is an accelerator."""
-    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=is_accelerator(device))
+    with pinning():
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=is_accelerator(device))
 
 
 def pin(memory: torch.Tensor, device: torch.device) -> int | None:
@@ -208,7 +227,7 @@ def pin(memory: torch.Tensor, device: torch.device) -> int | None:
     """
     if device.type != "cuda":
         return None
-    with torch.accelerator.device_index(device.index):
+    with torch.accelerator.device_index(device.index), pinning():
         torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
     return memory.data_ptr()
 

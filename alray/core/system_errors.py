@@ -11,7 +11,13 @@ from pathlib import Path
 
 from alray.core.errors import AlrayError, DiskFault, RequestError, SystemFault
 
-_NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "std::bad_alloc")
+_OF_LIBRARIES = ("failed to map segment", "cannot allocate memory", "std::bad_alloc")
+NO_HOST_MEMORY = ("not enough memory", "can't allocate memory")
+NO_GPU_MEMORY = ("out of memory", "_alloc_failed", "_allocation_failed")
+"""Parts of torch's messages, in lower case. The errors of the CPU allocator are plain RuntimeErrors, and so are those
+of libraries that take memory of the GPU themselves: CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED,
+CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED."""
+_NO_MEMORY = (*_OF_LIBRARIES, *NO_HOST_MEMORY)
 _NO_DESCRIPTORS = ("too many open files",)
 _NO_THREAD = ("can't start new thread", "resource temporarily unavailable")
 _TWICE = "can only be initialized once per process"  # torch, after a first import that found no room
@@ -65,6 +71,7 @@ def from_system(fault: BaseException) -> AlrayError | None:
 
 def ran_out(fault: BaseException) -> SystemFault | None:
     """The error to report where memory, file descriptors, threads or room on the disk ran out; None for other faults.
+    Memory may be that of a GPU.
 
     Libraries in C report what ran out in ImportErrors and RuntimeErrors, so their texts are read too.
     """
@@ -72,6 +79,9 @@ def ran_out(fault: BaseException) -> SystemFault | None:
     number = fault.errno if isinstance(fault, OSError) else None
     if isinstance(fault, MemoryError) or number == errno.ENOMEM or any(tell in text for tell in _NO_MEMORY):
         return _no_memory()
+    if isinstance(fault, RuntimeError) and any(tell in text for tell in NO_GPU_MEMORY):
+        hint = "end other programs that use it, or use a smaller model or data.batch_size"
+        return SystemFault("the GPU ran out of memory", hint=hint)
     if number in (errno.EMFILE, errno.ENFILE) or any(tell in text for tell in _NO_DESCRIPTORS):
         return SystemFault(
             f"ran out of file descriptors: `ulimit -n` allows {_limit(resource.RLIMIT_NOFILE)}",

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from alray.config.sections.data import Mix
+from alray.core.accelerator import pinning
 from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.core.import_path import children_import_safely
@@ -37,8 +38,9 @@ from alray.data.worker_names import use_names_of_owner
 from alray.data.worker_process import WorkerContext
 from alray.planning.prediction.shares import rows_of, shares_of_part
 
-_WORKER_GONE = "DataLoader worker (pid"
-"""How torch's message begins when it misses a worker."""
+_WORKER_GONE = ("DataLoader worker (pid", "Pin memory thread exited unexpectedly")
+"""What torch's messages have where it misses a worker. The thread that pins mini-batches, as for a GPU, reads what a
+worker sent, and ends with an error there."""
 _GONE_S = 5.0
 """So long a process that was killed may take until it is gone, when its connections have ended."""
 
@@ -76,8 +78,9 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """The same mini-batch in pinned memory, from which a GPU copies by itself. The loader calls this."""
-        mask = None if self.mask is None else self.mask.pin_memory()
-        return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
+        with pinning():
+            mask = None if self.mask is None else self.mask.pin_memory()
+            return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
 
 
 def _on(device: torch.device, tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -153,7 +156,8 @@ class TrainBatches:
             return next(batches)
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
             # What torch says of a worker that it misses, or what comes of reading a tensor that one shared.
-            if self._watch is None or (isinstance(error, RuntimeError) and _WORKER_GONE not in str(error)):
+            tells = not isinstance(error, RuntimeError) or any(text in str(error) for text in _WORKER_GONE)
+            if self._watch is None or not tells:
                 raise
             why, hint = "it was killed, or the code of the source ended it", "lower data.workers if memory ran out"
             if self._watch.ended:

@@ -28,7 +28,7 @@ from alray.data.opening import make_source
 from alray.data.source import Source
 from alray.inference.chosen_weights import LAST, RequestedWeights, find_weights
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
-from alray.models.precision import restore
+from alray.models.precision import require_precision, restore
 from alray.models.route import Route, route_of
 from alray.models.task import LearningTask, Prediction
 from alray.runtime.device import devices
@@ -93,6 +93,9 @@ class TrainedNetwork:
         self.device = torch.device("cpu") if on_cpu else self.workload.device
         if not on_cpu:
             self.configure()
+            require_precision(
+                spec.run.precision, self.device, "use a newer GPU, or hide it to compute on the processor"
+            )
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]

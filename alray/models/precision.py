@@ -3,7 +3,8 @@
 Weights, gradients, optimizers, losses and what crosses the boundary of a part are float32. So edges, checkpoints and
 all-reduces are those of a run in float32. No loss needs scaling: bfloat16 has the range of float32. torch.autocast
 chooses the operations (Micikevicius et al., "Mixed Precision Training", ICLR 2018). torch's recurrent layers stay in
-float32: on a GPU autocast would have cuDNN compute them in float16, which has not that range.
+float32: on a GPU autocast would have cuDNN compute them in float16, which has not that range. So do its recurrent
+cells, whose states pass through many steps.
 """
 
 from __future__ import annotations
@@ -24,26 +25,29 @@ LOWERED = {"bf16": torch.bfloat16}
 _FULL_BYTES = torch.float32.itemsize
 
 
-def require_precision(precision: str, device: torch.device) -> None:
+def require_precision(
+    precision: str, device: torch.device, hint: str = "set run.precision=float32, or use a newer GPU"
+) -> None:
     """Raise PlanError if a device cannot compute as `run.precision` says.
 
     Args:
         device: of a GPU, the current one.
+        hint: what helps.
     """
     lowered = precision in LOWERED and accelerator.is_accelerator(device)
     if lowered and not accelerator.knows_bfloat16(device):
         raise PlanError(
             f"the GPU {accelerator.name(device)} does not know bfloat16",
             key="run.precision",
-            hint="set run.precision=float32, or use a newer GPU",
+            hint=hint,
         )
 
 
 def lower(part: nn.Module, dtype: torch.dtype) -> None:
     """Have the part compute in mixed precision. Its weights, their names and its output's type stay as they are."""
     for module in part.modules():
-        if isinstance(module, nn.RNNBase):
-            module.__class__ = _recurrent(type(module))  # type: ignore[arg-type]
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            module.__class__ = _recurrent(type(module))  # type: ignore[assignment]
     part.__class__ = _lowered(type(part), dtype)  # type: ignore[arg-type]
 
 
@@ -73,11 +77,11 @@ def _lowered(whole: type[nn.Module], dtype: torch.dtype) -> type[nn.Module]:
 
 
 @cache
-def _recurrent(whole: type[nn.RNNBase]) -> type[nn.RNNBase]:
-    """The same class of recurrent layers, which stay in float32 within a part in mixed precision."""
+def _recurrent(whole: type[nn.Module]) -> type[nn.Module]:
+    """The same class of recurrent layers or cells, which stay in float32 within a part in mixed precision."""
 
     def forward(self: Any, *arguments: Any, **named: Any) -> Any:
-        device = self.all_weights[0][0].device.type
+        device = next(self.parameters()).device.type
         if device == "meta":
             return whole.forward(self, *arguments, **named)
         with torch.autocast(device, enabled=False):

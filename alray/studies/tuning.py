@@ -35,7 +35,7 @@ from alray.core.errors import AlrayError, DiskFault, RunError, StageError
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord
 from alray.core.system_errors import system_faults
-from alray.runtime.cluster.nodes import Bundle
+from alray.runtime.cluster.nodes import Bundle, given_gpus
 from alray.runtime.cluster.placement import ray_bundle
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import end_if_silent
@@ -311,6 +311,9 @@ def run_trials(
         order = replace(by_number[int(tune.get_context().get_trial_name())], objects=ray.get(objects))
         if values := {key: value for key, value in config.items() if key != NUMBER}:
             order = replace(order, trial=with_values(order.trial, values))
+        from alray.runtime.device.devices import keep_to  # imports torch
+
+        keep_to(given_gpus())
         if order.one_process:
             prepare_process()
         record = run_trial(order) if asha is None else run_trial(order, _report)

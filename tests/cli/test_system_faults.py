@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from alray.config.user_code import named
 from alray.core.errors import RequestError, UserCodeError
@@ -126,6 +127,9 @@ def test_a_users_code_that_runs_out_of_file_descriptors_is_named() -> None:
     [
         (MemoryError(), "ran out of memory"),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "ran out of memory"),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 64 bytes."), "ran out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB."), "the GPU ran out of memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "the GPU ran out of memory"),
         (RuntimeError("can't start new thread"), "no new thread or process could be started: `ulimit -u` allows "),
         (OSError(errno.ENOSPC, "No space left on device", "/a"), "the disk is full"),
         (PermissionError(errno.EACCES, "Permission denied", "/a"), "Permission denied"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from alray.core import accelerator
+from alray.core.errors import SystemFault
 from alray.core.randomness.generators import put_back, seed_all, seed_torch, state_of_torch
+from alray.data.batches import Batch
 
 GPU = torch.device("cuda", 1)
 
@@ -55,6 +57,24 @@ def test_memory_is_pinned_and_unpinned_on_the_gpu_of_the_stage(monkeypatch: pyte
     assert address is not None
     accelerator.unpin(address, GPU)
     assert driver.did == [("pin", 1), ("unpin", 1)] and len(checked) == 2
+
+
+def test_memory_of_the_host_that_cannot_be_pinned_is_none_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch words both alike: a larger GPU would be no help."""
+
+    def full(*arguments: object, **named: object) -> None:
+        raise torch.AcceleratorError("CUDA error: out of memory", 2)
+
+    calls = SimpleNamespace(cudaHostRegister=full)
+    monkeypatch.setattr("torch.cuda.cudart", lambda: calls)
+    monkeypatch.setattr(torch.accelerator, "device_index", lambda index: nullcontext())
+    batch = Batch(0, torch.zeros(2), torch.zeros(2))
+    monkeypatch.setattr(torch, "empty", full)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", full)
+    pins = [lambda: accelerator.pin(torch.zeros(8), GPU), lambda: accelerator.host_buffer(8, GPU), batch.pin_memory]
+    for pinned in pins:
+        with pytest.raises(SystemFault, match="memory of the host"):
+            pinned()
 
 
 def test_the_random_numbers_of_the_gpu_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

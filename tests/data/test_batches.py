@@ -288,3 +288,18 @@ def test_a_worker_that_is_stopped_for_a_moment_goes_on(monkeypatch: pytest.Monke
         os.kill(worker.pid, signal.SIGSTOP)
         threading.Timer(0.5, os.kill, (worker.pid, signal.SIGCONT)).start()
         assert same([first, *batches], collect(data, 0, 20))
+
+
+def test_a_worker_that_is_gone_may_end_the_thread_that_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with an error of the connection where the worker was killed before its tensors were read."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr("torch.utils.data._utils.pin_memory._pin_memory_loop", lambda *queues: None)
+    with (
+        TrainBatches(synthetic(), seed=1, start_step=0, end_step=9, workers=1, pinned=True) as batches,
+        pytest.raises(ProcessLost, match="a process that prepares mini-batches ended") as caught,
+    ):
+        batches._batches._pin_memory_thread.join()  # type: ignore[union-attr]
+        next(batches)
+    assert "Pin memory thread" in str(caught.value.__cause__)

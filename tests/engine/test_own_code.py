@@ -240,3 +240,39 @@ def test_a_block_that_raises_in_its_backward_pass_is_named(tmp_path, processes, 
     assert problem.traceback.splitlines()[1].strip().startswith(f'File "{tmp_path / "raising.py"}", line ')
     assert "not today" in next((tmp_path / "run" / "logs").glob(f"stage-{run.summary.stages - 1}.log")).read_text()
     assert len(run.summary.failures) == 1, "the same bits would raise it again: there is nothing to try anew"
+
+
+PUTTING = """
+import torch
+from torch import nn
+
+
+class Putting(nn.Conv2d):
+    def __init__(self, input, width):
+        super().__init__(input[0], width, 1)
+
+    def forward(self, s, mask=None):
+        torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))
+        return super().forward(s)
+"""
+
+
+@pytest.mark.parametrize("costs", ["", "pipeline.costs=null"], ids=["in a stage", "in the probe"])
+def test_an_operation_without_a_deterministic_algorithm_is_no_fault_of_its_code(workshop: Workshop, costs: str) -> None:
+    """On a GPU they are many, as in torchvision's VGG; on a processor `put_` is one."""
+    (workshop.folder / "putting.py").write_text(PUTTING)
+    overrides = [
+        "model.components.2={block: 'python:putting.Putting', width: 6}",
+        "run.epochs=1",
+        *filter(None, [costs]),
+    ]
+    if costs:
+        with pytest.raises(UserCodeError) as caught:
+            workshop.run(*overrides)
+        error = caught.value
+    else:
+        error = workshop.run(*overrides).error
+    (problem,) = error.problems
+    assert "does not have a deterministic implementation" in problem.message
+    assert problem.hint.startswith("set run.deterministic=false")
+    assert workshop.run(*overrides, "run.deterministic=false", name="free").error is None

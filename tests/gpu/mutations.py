@@ -95,6 +95,7 @@ SEEDS = "core/test_accelerator.py::test_a_stage_seeds_its_gpu_and_puts_its_numbe
 PINNED_ON = "core/test_accelerator.py::test_memory_is_pinned_and_unpinned_on_the_gpu_of_the_stage"
 RESERVED = "runtime/device/test_devices.py::test_the_gpu_that_ray_reserved"
 NOT_SEEN = "runtime/device/test_devices.py::test_a_gpu_that_is_not_seen"
+KEPT_TO = "runtime/device/test_devices.py::test_a_process_keeps_to_the_gpu_that_ray_reserved_for_it"
 OFFERED = "runtime/device/test_devices.py::test_the_accelerator_is_the_one_that_torch_offers"
 WITHOUT = "runtime/device/test_devices.py::test_a_process_without_a_gpu_measures_on_its_cpu"
 CURRENT = "runtime/device/test_devices.py::test_the_gpu_of_a_stage_is_the_current_one"
@@ -239,7 +240,7 @@ MUTATIONS = (
     Mutation(
         "pinned: on the GPU of the stage",
         ACCELERATOR,
-        "        return None\n    with torch.accelerator.device_index(device.index):\n",
+        "        return None\n    with torch.accelerator.device_index(device.index), pinning():\n",
         "        return None\n    if True:\n",
         PINNED_ON,
     ),
@@ -617,9 +618,23 @@ MUTATIONS = (
     Mutation(
         "device: a process without one measures on its CPU",
         DEVICES,
-        'if device == "cpu" or accelerator.available(device) is None else pick',
-        'if device == "cpu" else pick',
+        "_given == () or accelerator.available(device) is None",
+        "_given == ()",
         WITHOUT,
+    ),
+    Mutation(
+        "device: a process that was given none measures on its CPU",
+        DEVICES,
+        "_given == () or accelerator.available(device) is None",
+        "accelerator.available(device) is None",
+        KEPT_TO,
+    ),
+    Mutation(
+        "device: that of a trial in one process is the one that Ray reserved",
+        DEVICES,
+        "gpu = 0 if _given is None else number_of_given(_given, device)",
+        "gpu = 0",
+        KEPT_TO,
     ),
     Mutation(
         "device: one that Ray did not reserve is refused",
@@ -677,7 +692,7 @@ MUTATIONS = (
     Mutation(
         "inline: so do those of the error that it came from",
         INLINE,
-        "        _clear_frames(fault.__cause__)\n        _clear_frames(fault.__context__)\n",
+        "            left += [each.__cause__, each.__context__]\n",
         "",
         "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",
     ),
@@ -910,6 +925,27 @@ MUTATIONS = (
         "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
     ),
     Mutation(
+        "nccl: the host may wait for its GPU between two actions",
+        "runtime/stage/clock.py",
+        'self.activity in ("compute", "between")',
+        'self.activity == "compute"',
+        "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
+    ),
+    Mutation(
+        "nccl: stages that all wait do not wait for ever",
+        "runtime/runner/policy.py",
+        "    if under_way and all(",
+        "    if False and all(",
+        "runtime/runner/test_policy.py::test_stages_that_all_wait_for_each_other_do_not_wait_for_ever",
+    ),
+    Mutation(
+        "disturbance: a replica is slowed by all that its GPU computes",
+        "runtime/stage/stage.py",
+        "            clock.wait_for_gpu()  # a slower one would take longer for all of it\n",
+        "",
+        "runtime/stage/test_disturbance.py::test_what_a_gpu_has_still_to_compute_is_slowed_too",
+    ),
+    Mutation(
         "nccl: a poll tells of a stage whose GPU has failed",
         "runtime/stage/clock.py",
         "        except RuntimeError:\n            # A kernel",
@@ -1020,6 +1056,62 @@ MUTATIONS = (
         TRAINER,
         '        if backend_config.backend == "nccl":\n',
         "        if True:\n",
+        "runtime/ray_train/test_workers.py",
+    ),
+    Mutation(
+        "data: the thread that pins may miss a worker",
+        "data/batches.py",
+        '("DataLoader worker (pid", "Pin memory thread exited unexpectedly")',
+        '("DataLoader worker (pid",)',
+        "data/test_batches.py::test_a_worker_that_is_gone_may_end_the_thread_that_pins",
+    ),
+    Mutation(
+        "pinned: a full host is not a full GPU",
+        ACCELERATOR,
+        'if "out of memory" not in str(error):',
+        "if True:",
+        "core/test_accelerator.py::test_memory_of_the_host_that_cannot_be_pinned_is_none_of_the_gpu",
+    ),
+    Mutation(
+        "memory: a full GPU is told by every command",
+        "core/system_errors.py",
+        "if isinstance(fault, RuntimeError) and any(tell in text for tell in NO_GPU_MEMORY):",
+        "if False:",
+        "cli/test_system_faults.py::test_what_ran_out_is_told",
+    ),
+    Mutation(
+        "bits: an operation without a deterministic algorithm is no fault of its code",
+        DEVICES,
+        "    if _NO_ALGORITHM not in str(fault):\n",
+        "    if True:\n",
+        "engine/test_own_code.py::test_an_operation_without_a_deterministic_algorithm_is_no_fault_of_its_code",
+    ),
+    Mutation(
+        "device: a run in bfloat16 is evaluated where it is known",
+        "inference/network.py",
+        "            require_precision(",
+        "            print(",
+        "gpu/test_predictions.py::test_a_gpu_that_does_not_know_bfloat16_evaluates_no_run_in_it",
+    ),
+    Mutation(
+        "replicas: gradients are summed on the GPU of the stage",
+        REDUCTION,
+        "communication_thread(device)",
+        "communication_thread()",
+        "gpu/test_second_device.py::test_a_run_on_the_second_gpu",
+    ),
+    Mutation(
+        "nccl: workers of Ray Train on slices of GPUs have gloo",
+        TRAINER,
+        'if backend == "nccl" and not all(',
+        "if False and not all(",
+        "runtime/ray_train/test_workers.py",
+    ),
+    Mutation(
+        "nccl: workers of Ray Train join on the GPUs that they compute on",
+        TRAINER,
+        "gpu=number_of_given(given_gpus(), AUTO)",
+        "gpu=0",
         "runtime/ray_train/test_workers.py",
     ),
     Mutation(

@@ -40,3 +40,8 @@ def share_the_gpus(actor: ModuleType) -> None:
         return devices.pick(assignment.device_kind, gpu=gpu)
 
     actor.own_device = own_device  # type: ignore[attr-defined]
+
+
+def share_the_gpus_of_trials() -> None:
+    """The same for a trial in one process, which has no neighbours."""
+    devices.number_of_given = lambda given, device: place(int(given[0]), accelerator.count())[1]  # type: ignore[assignment]

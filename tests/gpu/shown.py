@@ -50,6 +50,7 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
         "test_on_ray.py::test_two_replicas[",
     ),
     "through Ray: a study's trials in one process each": ("test_a_trial_of_a_study",),
+    "through Ray: trials keep to the GPUs reserved for them where a process sees all": ("test_trials_keep",),
     "through Ray: stages on three and four GPUs": ("_in_the_middle",),
     "through Ray: a stage over NCCL dies or is silent, and torch's watchdog ends no other": ("test_a_stage_dies",),
     "through Ray: the bubble, replicas of Ray Train": ("test_stages_stream", "test_two_replicas_of_ray_train"),

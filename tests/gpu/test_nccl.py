@@ -216,6 +216,7 @@ def test_sums_within_computations_and_of_gradients_start_in_one_order() -> None:
             store=torch.distributed.HashStore(),
             in_turns=False,
             timeout_s=20.0,
+            device=device,
         )
         norms = all_reduce_class(ALL_REDUCES.section("backend"))(
             Group(wires["norms"], rank, device),  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,16 @@ TESTS = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def rays_gpus() -> Iterator[None]:
     """Of a machine with GPUs, a run's own Ray counts them. Otherwise one Ray for all tests has what stands for them."""
+    with ray_of_gpus():
+        yield
+
+
+@contextmanager
+def ray_of_gpus(**environment: str) -> Iterator[None]:
+    """
+    Args:
+        environment: further variables of Ray's processes.
+    """
     if not (SIMULATED or ONE_GPU):
         yield
         return
@@ -54,6 +65,8 @@ def rays_gpus() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(TESTS / "gpu" / "site"), str(TESTS.parent), os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        for name, value in environment.items():
+            patch.setenv(name, value)
         # Its own, whatever other Ray this machine has.
         ray.init("local", num_cpus=8, num_gpus=4, include_dashboard=False, log_to_driver=False, namespace="alray")
     yield

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import alray
 from alray.core import accelerator
+from alray.core.errors import PlanError, SystemFault
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
@@ -36,6 +38,16 @@ def test_it_is_evaluated_on_the_gpu(trained: TrainedNetwork) -> None:
     assert len(found) == len(trained.depths)
 
 
+@pytest.mark.skipif(not SIMULATED, reason="the GPU is to be full")
+def test_a_full_gpu_is_named(trained: TrainedNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by another program. It was an error of torch, with its traceback."""
+    from ..simulated import MACHINE
+
+    monkeypatch.setattr(MACHINE, "limit_bytes", MACHINE.usage(0).allocated)
+    with pytest.raises(SystemFault, match="the GPU ran out of memory"):
+        alray.load_run(trained.run_dir).evaluate()
+
+
 def test_a_prediction_is_timed_until_the_gpu_has_made_it(trained: TrainedNetwork) -> None:
     waits = host_waits()
     costs = measure_routes(trained, trained.depths)
@@ -43,6 +55,15 @@ def test_a_prediction_is_timed_until_the_gpu_has_made_it(trained: TrainedNetwork
     if SIMULATED:
         assert host_waits() - waits >= 6 * len(costs)
     assert torch.is_grad_enabled()
+
+
+def test_a_gpu_that_does_not_know_bfloat16_evaluates_no_run_in_it(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert workshop.run(*ON_GPU, "pipeline.stages=1", "run.epochs=1", "run.precision=bf16").error is None
+    monkeypatch.setattr(accelerator, "knows_bfloat16", lambda device: False)
+    with pytest.raises(PlanError, match="does not know bfloat16"):
+        alray.load_run(workshop.folder / "run").evaluate()
 
 
 def test_a_processor_predicts_and_exports_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from alray.core import accelerator
+from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.channel.pinned import await_copies, to_device
 from alray.runtime.device import devices
@@ -35,12 +38,23 @@ def on_second(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["stages", "replicas"],
 )
-def test_a_run_on_the_second_gpu(workshop: Workshop, overrides: tuple[str, ...]) -> None:
+def test_a_run_on_the_second_gpu(
+    workshop: Workshop, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums_on: set[torch.device] = set()
+
+    def noted(reducer: GradientReducer, *arguments: Any) -> None:
+        sums_on.add(accelerator.current())
+        reduce(reducer, *arguments)
+
+    reduce = GradientReducer._reduce
+    monkeypatch.setattr(GradientReducer, "_reduce", noted)
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats(0)
     before = torch.accelerator.max_memory_allocated(0)
     run = workshop.run(*ON_GPU, *overrides)
     assert run.error is None and torch.accelerator.max_memory_allocated(0) == before
+    assert sums_on <= {SECOND}, "a thread that has no current device sets up the first GPU"
     if SIMULATED:
         same(run, workshop.run("resources.device=cpu", *overrides, name="cpu"))
 

@@ -70,6 +70,19 @@ def test_recurrent_layers_stay_in_float32(kind: type[nn.RNNBase]) -> None:
     assert [type(each) for each in part] == [nn.Linear, kind]
 
 
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_recurrent_cells_stay_in_float32(kind: type[nn.RNNCellBase]) -> None:
+    torch.manual_seed(0)
+    whole = nn.Sequential(nn.Linear(8, 8), kind(8, 4))
+    s = torch.randn(3, 8)
+    part = copy.deepcopy(whole)
+    lower(part, torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        below = whole[0](s).float()
+    states, wanted = (each if isinstance(each, tuple) else (each,) for each in (part(s), whole[1](below)))
+    assert all(map(torch.equal, states, wanted))
+
+
 def test_the_lstm_block_is_that_of_float32() -> None:
     torch.manual_seed(0)
     block = builder("lstm")(Shape((5, 8)), hidden=4)

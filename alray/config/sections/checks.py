@@ -321,7 +321,7 @@ def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
 
 
 def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
-    """A stage on a GPU must request one: Ray hides all GPUs from a process that requests none."""
+    """A stage on a GPU must request one, or Ray may reserve it for another stage."""
     if spec.resources.device in ("auto", "cpu"):
         return
     # One where all are alike: how many stages a network can have is not known yet, and a spec may ask for any number.

@@ -161,6 +161,12 @@ class Plan:
         return sorted(index for run in runs for index in run) == list(range(count))
 
     @property
+    def longest_wait_s(self) -> float:
+        """How long a stage waits for another one. A backstop: the driver normally ends a graph long before. Other
+        replicas wait while the first one evaluates."""
+        return max(300.0, 10.0 * (self.deadline_s + self.evaluation_s))
+
+    @property
     def schedule_name(self) -> str:
         """The name of the schedule as it is shown; of a file, its name."""
         return SCHEDULES[self.schedule].name

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Generic, TypeVar
 
+import torch
+
+from alray.core import accelerator
 from alray.runtime.channel.all_reduce import AllReduce
 
 R = TypeVar("R")
+_CPU = torch.device("cpu")
 
 
-def communication_thread() -> ThreadPoolExecutor:
-    """Make the single thread in which all exchanges of a stage communicate.
+def communication_thread(device: torch.device = _CPU) -> ThreadPoolExecutor:
+    """Make the single thread in which all exchanges of a stage communicate. Its current device is that of the stage: a
+    thread has none at first, and would set up the first GPU for itself.
 
     The thread runs them in the order of the `start` calls. That order is the same on every rank, so no two ranks can
     wait for each other in different exchanges.
     """
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="communication")
+    begin = partial(accelerator.use, device) if accelerator.is_accelerator(device) else None
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="communication", initializer=begin)
 
 
 class Exchange(Generic[R]):

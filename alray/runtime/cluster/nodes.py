@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alray.config.sections.resources import ACCELERATORS
 from alray.core.errors import PlanError
 from alray.core.storage.location import Location
 
@@ -50,6 +51,19 @@ def living_nodes(labels: Mapping[str, str] | None = None) -> list[ClusterNode]:
         for node in alive
     ]
     return sorted(found, key=lambda node: (node.host, node.id))
+
+
+def given_gpus() -> list[str]:
+    """The accelerators of this node that Ray reserved for this process, by number or name."""
+    import ray
+
+    given: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
+    return next(filter(None, (given[name] for name in ACCELERATORS)), [])
+
+
+def is_slice(gpu: str) -> bool:
+    """Whether it is a slice of a GPU (NVIDIA's MIG). Slices have names of their own; NCCL refuses two of one card."""
+    return gpu.startswith("MIG-")
 
 
 def _answers(node: dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ from alray.core.errors import StageError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.location import Location
 from alray.runtime.cluster.arrange import Shares, arrange
-from alray.runtime.cluster.nodes import Bundle, living_nodes, not_shared, on_node, reason_of
+from alray.runtime.cluster.nodes import Bundle, given_gpus, living_nodes, not_shared, on_node, reason_of
 from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray.watch import is_lost
@@ -283,6 +283,9 @@ def _selectors(bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]
 
 
 def _measured(speed_test: SpeedTest) -> Measured:
+    from alray.runtime.device.devices import keep_to  # imports torch
+
+    keep_to(given_gpus())
     return speed_test.measured()
 
 

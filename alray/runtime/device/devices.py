@@ -29,6 +29,9 @@ Tf32 = Literal["none", "convolutions", "all"]
 """The float32 operations of a GPU whose inputs are rounded to TF32: `resources.tf32`."""
 
 _OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
+_NO_ALGORITHM = (
+    "does not have a deterministic implementation"  # torch's words; which operations have one, a device says
+)
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
@@ -56,6 +59,17 @@ def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf3
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
     _configure_compiler(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def hint_where_not_deterministic(fault: BaseException) -> str | None:
+    """What helps where an operation has no deterministic algorithm on its device; None for any other fault. The code
+    that asked for the operation is right."""
+    if _NO_ALGORITHM not in str(fault):
+        return None
+    return (
+        "set run.deterministic=false, and runs of this spec may differ; or use another operation, which has a "
+        "deterministic algorithm on this device"
+    )
 
 
 @contextmanager
@@ -124,14 +138,32 @@ def configured(threads: int, deterministic: bool, device: torch.device, tf32: Tf
                 accelerator.free_unused_memory()
 
 
-def pick(device: str, *, gpu: int = 0) -> torch.device:
+_given: tuple[str, ...] | None = None
+"""The GPUs that Ray reserved for this process; None: nobody reserves GPUs for it, as for a command."""
+
+
+def keep_to(given: Sequence[str]) -> None:
+    """Have this process compute on the first of these GPUs, and on a CPU if there are none.
+
+    It may see others, which are reserved for other processes: Ray hides none from a process that asks for none, and
+    none where the user said so, or where nothing hides accelerators of this kind.
+
+    Args:
+        given: the GPUs that Ray reserved for this process.
+    """
+    global _given
+    _given = tuple(given)
+
+
+def pick(device: str, *, gpu: int | None = None) -> torch.device:
     """Return the device of this kind: `cpu`, torch's name of an accelerator, or `auto` for the one that torch offers.
 
     Args:
-        gpu: its number among those that this process sees.
+        gpu: its number among those that this process sees. None: the one reserved for this process, or the first one
+            where nobody reserves GPUs for it.
 
     Raises:
-        PlanError: if this process sees no such accelerator.
+        PlanError: if this process sees no such accelerator, or not the one reserved for it.
     """
     if device == "cpu":
         return torch.device("cpu")
@@ -146,6 +178,8 @@ def pick(device: str, *, gpu: int = 0) -> torch.device:
             if other is None
             else f"set resources.device={other.type}, or auto",
         )
+    if gpu is None:
+        gpu = 0 if _given is None else number_of_given(_given, device)
     return torch.device(accelerator.kind(device), gpu)
 
 
@@ -164,9 +198,11 @@ def require_known(device: str) -> None:
 def at_hand(device: str) -> torch.device:
     """Return the device of this kind if this process has one, else a CPU.
 
-    A driver whose stages are on other nodes measures on it: the head node of a cluster may have no GPU.
+    A driver whose stages are on other nodes measures on it: the head node of a cluster may have no GPU, and none is
+    reserved for the driver of a trial.
     """
-    return torch.device("cpu") if device == "cpu" or accelerator.available(device) is None else pick(device)
+    has_none = _given == () or accelerator.available(device) is None
+    return torch.device("cpu") if device == "cpu" or has_none else pick(device)
 
 
 def number_of_given(given: Sequence[str], device: str) -> int:

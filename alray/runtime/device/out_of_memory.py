@@ -7,13 +7,10 @@ import re
 import torch
 
 from alray.core.errors import StageError, UserCodeError
+from alray.core.system_errors import NO_GPU_MEMORY, NO_HOST_MEMORY
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
 
-_MESSAGES = ("not enough memory", "can't allocate memory", "out of memory", "_alloc_failed", "_allocation_failed")
-"""Parts of torch's messages, in lower case. The errors of the CPU allocator are plain RuntimeErrors, and so are those
-of libraries that take memory of the GPU themselves: CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED,
-CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED."""
 _REQUEST = re.compile(r"tried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
 _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -24,7 +21,9 @@ def is_out_of_memory(fault: BaseException) -> bool:
         fault = fault.__cause__
     if isinstance(fault, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(fault, RuntimeError) and any(part in str(fault).lower() for part in _MESSAGES)
+    return isinstance(fault, RuntimeError) and any(
+        part in str(fault).lower() for part in (*NO_HOST_MEMORY, *NO_GPU_MEMORY)
+    )
 
 
 def requested_bytes(fault: BaseException) -> int | None:

@@ -16,12 +16,11 @@ import ray
 import torch
 import torch.distributed as dist
 
-from alray.config.sections.resources import ACCELERATORS
 from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.appended import opened_log
-from alray.runtime.cluster.nodes import not_shared
+from alray.runtime.cluster.nodes import given_gpus, is_slice, not_shared
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.graph.graph import Outbox, status_of
@@ -54,21 +53,12 @@ def own_device(assignment: Assignment) -> torch.device:
     return devices.pick(kind, gpu=devices.number_of_given(given_gpus(), kind))
 
 
-def given_gpus() -> list[str]:
-    """The accelerators of this node that Ray reserved for this process, by number or name."""
-    given: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
-    return next(filter(None, (given[name] for name in ACCELERATORS)), [])
-
-
 def gpu_for_nccl(assignment: Assignment) -> str | None:
-    """The GPU of a stage in this process, as `ActorLocation.gpu`.
-
-    None for a slice of a GPU (NVIDIA's MIG): slices have names of their own, and NCCL refuses two of one card.
-    """
+    """The GPU of a stage in this process, as `ActorLocation.gpu`; None for a slice of a GPU."""
     if not accelerator.has_nccl(assignment.device_kind):
         return None
     gpu = given_gpus()[0]
-    return None if gpu.startswith("MIG-") else gpu
+    return None if is_slice(gpu) else gpu
 
 
 class StageActor:
@@ -147,8 +137,7 @@ class StageActor:
         device = own_device(assignment)
         devices.configure(spec.resources.threads, spec.run.deterministic, device, spec.resources.tf32)
         network = network_for(assignment)
-        # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
-        timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
+        timeout_s = assignment.plan.longest_wait_s
         choose_interface(meeting)
         held = {whose: hosted.store for whose, hosted in self._stores.items()}
         joined = joined_replicas = None

@@ -12,6 +12,7 @@ from threading import Lock
 from alray.core.errors import AlrayError, StageError, UserCodeError
 from alray.core.storage.appended import lies_at
 from alray.core.system_errors import ran_out
+from alray.runtime.device import devices
 from alray.runtime.device.out_of_memory import is_out_of_memory, out_of_memory
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.loop import StageLoop
@@ -117,7 +118,7 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     if is_out_of_memory(fault):
         return out_of_memory(fault, assignment.plan, assignment.stage)
     log = lies_at(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log")
-    hint = f"the whole traceback is in {log}"
+    hint = devices.hint_where_not_deterministic(fault) or f"the whole traceback is in {log}"
     if isinstance(fault, UserCodeError):
         return fault.with_hint(hint)
     if isinstance(fault, AlrayError):

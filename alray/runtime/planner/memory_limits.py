@@ -45,7 +45,8 @@ def stage_memory_limits(
     stage on a processor beside stages on GPUs has no limit of its own.
 
     Args:
-        device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known but by `found`.
+        device: that of this process. If it is no GPU, and this process sees none, the memory of the stages' GPUs is not
+            known but by `found`.
         found: the devices of the stages; None: like the one here.
         to_measure: they are still to be found, so the memory here says nothing of theirs.
     """
@@ -66,7 +67,8 @@ def stage_memory_limits(
     else:
         from alray.core import accelerator  # imports torch
 
-        here = None if to_measure or device.type == "cpu" else accelerator.least_memory_bytes()
+        sees_one = device.type != "cpu" or accelerator.available(resources.resolved_device) is not None
+        here = accelerator.least_memory_bytes() if sees_one and not to_measure else None
         theirs = _gpu_shares(spec, stages, replicas, here, one_process=one_process, found=found)
     on_cpu = resources.resolved_device == "cpu"
     limits = [

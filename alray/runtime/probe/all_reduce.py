@@ -67,7 +67,7 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
     def rank_times(rank: int) -> list[float]:
         group = cast(dist.ProcessGroup, dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=_TIMEOUT_S)))
         layout = GradientLayout.of(parameters)
-        with communication_thread() as thread:
+        with communication_thread(layout.device) as thread:
             reducer = GradientReducer(
                 layout,
                 over=make_all_reduce(replicas.all_reduce, group, timeout_s=_TIMEOUT_S, load=load),

@@ -247,12 +247,13 @@ def _faults_of(network: Network, index: int) -> Iterator[None]:
                 key=f"model.components[{index}]",
                 hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
             ) from error
+        hint = devices.hint_where_not_deterministic(error) or _TRIED
         if isinstance(error, UserCodeError):
-            raise error.with_hint(_TRIED) from error
+            raise error.with_hint(hint) from error
         raise RunError(
             f"component {index} (block `{network.encoders[index].name}`) raised {type(error).__name__}: {error}",
             key=f"model.components[{index}]",
-            hint=_TRIED,
+            hint=hint,
         ) from error
 
 

@@ -84,8 +84,7 @@ class TrainGraph(Graph):
                 self._bundles[0],
                 self._labels,
                 self._storage,
-                # As in `StageActor`: the driver normally ends a graph long before this timeout.
-                max(300.0, 10.0 * (first.plan.deadline_s + first.plan.evaluation_s)),
+                first.plan.longest_wait_s,
             )
         )
         self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)

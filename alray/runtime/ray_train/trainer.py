@@ -17,9 +17,11 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from alray.core.accelerator import has_nccl, is_accelerator, use
+from alray.core.accelerator import AUTO, has_nccl, is_accelerator, use
 from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 from alray.core.errors import ChannelError, RunError
+from alray.runtime.cluster.nodes import given_gpus, is_slice
+from alray.runtime.device.devices import number_of_given, pick
 from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
 from alray.runtime.graph.processes import ActorLocation
 from alray.runtime.rendezvous.groups import prepare_for_nccl
@@ -174,6 +176,8 @@ class _OneAddressBackend(TorchBackend):
         worker_group.execute(set_torch_distributed_env_vars)  # asks for the GPU of each worker
         point = worker_group.execute_single(0, _open_store)
         backend, timeout_s = backend_config.backend, backend_config.timeout_s
+        if backend == "nccl" and not all(worker_group.execute(_has_whole_gpu)):
+            backend = "gloo"
         ray.get(
             [
                 worker_group.execute_single_async(
@@ -196,15 +200,27 @@ def _open_store() -> MeetingPoint:
     return _stores[-1].point
 
 
+def _has_whole_gpu() -> bool:
+    return not is_slice(given_gpus()[0])
+
+
 def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
-    """Open torch's process group of all workers, in each of them."""
+    """Open torch's process group of all workers, in each of them. One of NCCL is on the GPU that the worker computes
+    on: torch would take that of the worker's number, which is another one where workers have several."""
     store = enter(point, _stores[-1].store if rank == 0 else None, timeout_s)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=rank,
+        world_size=workers,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=pick(AUTO, gpu=number_of_given(given_gpus(), AUTO)) if backend == "nccl" else None,
+    )
 
 
 def backend_of(bundle: dict[str, float], device: str) -> Literal["nccl", "gloo"]:
     """Return the backend with which workers on devices of this kind exchange gradients: NCCL refuses two of them on one
-    GPU."""
+    GPU. Whether theirs are slices of GPUs is known when they have started."""
     return "nccl" if bundle.get("GPU", 0.0) >= 1.0 and has_nccl(device) else "gloo"
 
 

@@ -164,6 +164,7 @@ class Driver:
         graph = self.new_graph(self.plan)
         stop_requested, lost_at = False, None
         deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
+        wait_s = self.plan.longest_wait_s if graph.ends_what_hangs else math.inf
         step = start.step
         try:
             self.recorder.begin(self.plan, start.step)
@@ -188,7 +189,7 @@ class Driver:
                 if any(status.error is not None for status in statuses) and lost_at is None:
                     lost_at = time.monotonic()
                 lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
-                next_step = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
+                next_step = judge(statuses, deadline_s=deadline_s, wait_s=wait_s, lost_since_s=lost_since_s)
                 if next_step.kind != "wait":
                     return next_step, step
                 if self.interrupts.count > 1:

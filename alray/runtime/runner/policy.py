@@ -16,6 +16,9 @@ FIRST_FACTOR = 8.0
 """A stage that still loads libraries, data and weights may take this many times the deadline, and so may an action of a
 kind that it has not done before: code may load, compile or allocate what it needs when it is first used."""
 
+_WAITS = ("receive_wait", "send_wait", "barrier", "all_reduce")
+"""The activities in which a stage waits for others."""
+
 _HINT = "if that is healthy, raise run.deadline_s"
 
 
@@ -39,15 +42,19 @@ class NextStep:
 WAIT = NextStep("wait")
 
 
-def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> NextStep:
+def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, lost_since_s: float) -> NextStep:
     """Judge one poll.
 
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
     death. A stage that lost a child process (a loader worker) may continue with a new one. Any other error that a
     stage's code raised ends the run: the same bits would raise it again.
 
+    A stage that waits on the host gives up by itself, and says for whom it has waited. One whose GPU waits for another
+    GPU does not: so an attempt ends where every stage has waited for too long.
+
     Args:
         deadline_s: how long a stage may be silent, or busy with one action (`Plan.deadline_s`).
+        wait_s: how long a stage waits for another one (`Plan.longest_wait_s`).
         lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
     """
     for status in statuses:
@@ -77,6 +84,14 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
     lost = [status for status in statuses if isinstance(status.error, ChannelError)]
     if lost and lost_since_s > GRACE_S:
         return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
+    under_way = [status for status in statuses if not status.finished]
+    if under_way and all(each.activity in _WAITS and each.activity_s > wait_s + GRACE_S for each in under_way):
+        since_s = min(each.activity_s for each in under_way)
+        error = StageError(
+            f"every stage waits for another one, and none has gone on for {since_s:.0f} s (limit {wait_s:.0f} s)",
+            hint=_HINT,
+        )
+        return NextStep("failed", under_way[0].stage, error, again=True)
     if all(status.finished and status.error is None for status in statuses):
         return NextStep("finished")
     return WAIT

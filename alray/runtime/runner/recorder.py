@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from alray.core.errors import AlrayError, ReplicasDiffer
 from alray.core.run_folder.records import (
+    SEVERAL,
     CheckpointRecord,
     EventRecord,
     PlanRecord,
@@ -188,7 +189,7 @@ class Recorder:
         if len(parts) < self._plan.stages * self._plan.replicas:
             return
         del self._parts[checkpoint]
-        _require_same_parameters(parts, report.step)
+        _require_same_parameters(parts, report.step, self._environment.get("device", ""))
         self.learned = not all(part.untrained for part in parts)
         files = [file for part in parts for file in part.files]
         position = self._position(report.step)
@@ -232,12 +233,20 @@ class Recorder:
         self._writer.close()
 
 
-def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None:
+def _require_same_parameters(parts: Sequence[CheckpointPart], step: int, devices: str) -> None:
+    """Raise ReplicasDiffer if replicas hold other parameters of a component.
+
+    Args:
+        devices: of the stages, as `environment.json` tells them.
+    """
     found: dict[int, str] = {}
+    hint = "a block may change its parameters only through gradients; if yours do, report this as a bug"
+    if SEVERAL in devices:
+        hint = f"the devices of the stages may round differently ({devices}): give all replicas devices of one model"
     for part in parts:
         for index, sha256 in part.parameters:
             if found.setdefault(index, sha256) != sha256:
                 raise ReplicasDiffer(
                     f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
-                    hint="a block may change its parameters only through gradients; if yours do, report this as a bug",
+                    hint=hint,
                 )

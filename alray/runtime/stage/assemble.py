@@ -97,7 +97,7 @@ def assemble_loop(
     """
     require_precision(assignment.spec.run.precision, device)
     components = _components(assignment, network, device)
-    replication = _replication(assignment, components, replicas)
+    replication = _replication(assignment, components, replicas, device)
     if replicas is not None and replicas.norms is not None:
         norms = SumsAsWaiting(replication.in_order(replicas.norms), clock)
         for component in components:
@@ -193,7 +193,9 @@ def _open_boundaries(assignment: Assignment, components: list[Component], networ
         component.below = network.boundary(index - 1) if index > 0 and index - 1 not in own else None
 
 
-def _replication(assignment: Assignment, components: list[Component], replicas: ReplicaPeers | None) -> Replication:
+def _replication(
+    assignment: Assignment, components: list[Component], replicas: ReplicaPeers | None, device: torch.device
+) -> Replication:
     """The stage among the same stage of all replicas."""
     if replicas is None:
         return Alone(assignment.spec.data.batch_size)
@@ -208,6 +210,7 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
         store=replicas.store,
         in_turns=replicas.in_turns,
         timeout_s=replicas.timeout_s,
+        device=device,
     )
 
 

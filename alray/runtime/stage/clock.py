@@ -223,13 +223,13 @@ class Clock:
 
     def seen(self, now_s: float) -> tuple[str, float]:
         """The activity, and the seconds since it began, as another thread sees them. While the GPU waits for others,
-        what it waits in takes the place of "compute": the host may wait for that anywhere.
+        what it waits in takes the place of "compute" and "between": the host may wait for that anywhere there.
 
         Args:
             now_s: `time.perf_counter()`.
         """
         waits_in = self._gpu_waits_in()
-        if self.activity == "compute" and waits_in is not None:
+        if self.activity in ("compute", "between") and waits_in is not None:
             self._seen_waiting = now_s
             return waits_in, now_s - self.activity_since
         return self.activity, now_s - max(self.activity_since, self._seen_waiting)
@@ -259,6 +259,10 @@ class Clock:
         self._window.evaluation += seconds
         if not self._alone:
             self._after_cut.add(self._completed + 1)
+
+    def wait_for_gpu(self) -> None:
+        """Wait until the GPU has done all that it was given, and count it."""
+        self._count_passed(wait=True)
 
     @property
     def by_samples_s(self) -> float:

@@ -43,9 +43,11 @@ class ReducedReplication(SeveralReplicas):
         store: dist.Store,
         in_turns: bool,
         timeout_s: float,
+        device: torch.device,
     ) -> None:
         """
         Args:
+            device: of the components.
             group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`.
         """
         super().__init__(assignment, store=store, in_turns=in_turns)
@@ -61,7 +63,7 @@ class ReducedReplication(SeveralReplicas):
         self._all_reduce: Callable[[], AllReduce] = partial(
             make_all_reduce, spec.replicas.all_reduce, group, timeout_s=timeout_s, load=load
         )
-        self._thread = communication_thread()
+        self._thread = communication_thread(device)
         self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
         self._gathers: dict[int, RowGather] = {}
         self._exchanged: set[int] = set()

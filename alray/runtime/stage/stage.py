@@ -177,8 +177,10 @@ class Stage:
                 slowed.
         """
         if self._slowdown is not None and last:
+            clock.wait_for_gpu()  # a slower one would take longer for all of it
+            computed_s = clock.by_samples_s - self._began_s
             with clock.measure("B", "disturbance", batch.step):
-                yield from self._slowdown.wait(batch.step, clock.by_samples_s - self._began_s)
+                yield from self._slowdown.wait(batch.step, computed_s)
         replication = self.work.replication
         if replication.averages_gradients:
             self.work.start_averaging(components, batch.samples)

@@ -35,12 +35,14 @@ class _BeforeOwnCode(MetaPathFinder):
                 report_faults(module.StageActor)
 
         def execute_on_one_gpu(module: Any) -> None:
-            from tests.gpu.one_gpu import share_the_gpus
+            from tests.gpu.one_gpu import share_the_gpus, share_the_gpus_of_trials
 
             execute(module)
             os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # Ray shows one of those that it was told of
             if name == _ACTOR:
                 share_the_gpus(module)
+            else:
+                share_the_gpus_of_trials()
 
         simulated = os.environ["ALRAY_TEST_DEVICE"] == "simulated"
         spec.loader.exec_module = execute_on_simulated if simulated else execute_on_one_gpu  # type: ignore[method-assign]

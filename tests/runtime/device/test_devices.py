@@ -199,6 +199,20 @@ def test_a_process_without_a_gpu_measures_on_its_cpu(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("two_gpus")
+def test_a_process_keeps_to_the_gpu_that_ray_reserved_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray hides none from a process that asks for none, and none of a process where it was told so."""
+    monkeypatch.setattr(devices, "_given", None)
+    shown(monkeypatch, None)
+    assert devices.pick("cuda") == devices.at_hand("cuda") == torch.device("cuda", 0)
+    devices.keep_to(["1"])
+    assert devices.pick("cuda") == devices.at_hand("cuda") == torch.device("cuda", 1)
+    devices.keep_to([])
+    assert devices.at_hand("cuda") == devices.pick("cpu") == CPU
+    with pytest.raises(PlanError, match=r"Ray reserved the GPUs \[\] for this stage"):
+        devices.pick("cuda")
+
+
+@pytest.mark.usefixtures("two_gpus")
 def test_the_accelerator_is_the_one_that_torch_offers() -> None:
     assert devices.pick("auto", gpu=1) == torch.device("cuda", 1)
     with pytest.raises(PlanError, match="torch offers `cuda` on this machine, not `xpu`"):

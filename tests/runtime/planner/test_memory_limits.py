@@ -106,6 +106,16 @@ def test_memory_of_the_node_is_none_of_the_gpu(load_small: Callable[..., Any], m
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0)) == (78_000_000_000, 5000)
 
 
+def test_a_process_without_a_gpu_of_its_own_knows_those_that_it_sees(
+    load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a trial of several stages, which computes on its processor."""
+    monkeypatch.setattr("alray.core.accelerator.available", lambda kind: torch.device("cuda", 0))
+    monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
+    spec = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1}").spec
+    assert stage_memory_limits(spec, 2, 1, CPU) == (78_000_000_000,) * 2
+
+
 def test_in_one_process_a_stage_that_asks_for_no_gpu_is_on_it_too(
     load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

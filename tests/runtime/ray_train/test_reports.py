@@ -36,7 +36,7 @@ def polled(said: WorkerReports) -> list[StageStatus]:
 
 
 def verdict(said: WorkerReports):
-    return judge(polled(said), deadline_s=15.0, lost_since_s=0.0)
+    return judge(polled(said), deadline_s=15.0, wait_s=300.0, lost_since_s=0.0)
 
 
 def test_a_worker_that_died_is_named() -> None:
@@ -74,9 +74,9 @@ def test_one_that_waits_for_another_is_not_stuck(busy: str) -> None:
     stuck = status(1, activity_s=100.0)
     waiting = as_waiting([status(0, activity=busy), stuck])
     assert [each.activity for each in waiting] == [busy, "all_reduce"]
-    assert judge(waiting, deadline_s=15.0, lost_since_s=0.0).kind == "wait"
+    assert judge(waiting, deadline_s=15.0, wait_s=300.0, lost_since_s=0.0).kind == "wait"
     both = as_waiting([status(0, activity_s=100.0), stuck])
-    assert judge(both, deadline_s=15.0, lost_since_s=0.0).kind == "failed"
+    assert judge(both, deadline_s=15.0, wait_s=300.0, lost_since_s=0.0).kind == "failed"
 
 
 def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:

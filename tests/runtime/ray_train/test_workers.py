@@ -42,9 +42,37 @@ def test_a_worker_prepares_for_nccl_before_ray_asks_for_its_gpu(monkeypatch: pyt
     monkeypatch.setattr(trainer, "_open_store", lambda: None)
     monkeypatch.setattr(trainer, "_join_workers", lambda *arguments: did.append("joined"))
     monkeypatch.setattr(trainer.ray, "get", lambda references: references)
+    monkeypatch.setattr(trainer, "given_gpus", lambda: ["0"])
     config = trainer.StoreOnOneAddress(backend=backend)
     config.backend_cls().on_start(OneWorker(), config)
     assert did == ["prepared" if backend == "nccl" else "not prepared", "joined"]
+
+
+@pytest.mark.parametrize(
+    ("given", "backend", "device"),
+    [(["2", "3"], "nccl", torch.device("cuda", 2)), (["MIG-87dc"], "gloo", None)],
+)
+def test_workers_join_on_the_gpus_that_they_compute_on(
+    monkeypatch: pytest.MonkeyPatch, given: list[str], backend: str, device: torch.device | None
+) -> None:
+    """torch would take the GPU of a worker's number. NCCL refuses two slices of one GPU."""
+    joined: list[tuple[str, torch.device | None]] = []
+
+    def init_process_group(backend: str, *, device_id: torch.device | None, **others: Any) -> None:
+        joined.append((backend, device_id))
+
+    monkeypatch.setattr(os, "environ", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+    monkeypatch.setattr(trainer, "given_gpus", lambda: given)
+    monkeypatch.setattr(trainer, "set_torch_distributed_env_vars", lambda: None)
+    monkeypatch.setattr(trainer, "_open_store", lambda: None)
+    monkeypatch.setattr(trainer, "_stores", [SimpleNamespace(store=None)])
+    monkeypatch.setattr(trainer, "enter", lambda *arguments: None)
+    monkeypatch.setattr(trainer.dist, "init_process_group", init_process_group)
+    monkeypatch.setattr(trainer.ray, "get", lambda references: references)
+    config = trainer.StoreOnOneAddress(backend="nccl")
+    config.backend_cls().on_start(OneWorker(), config)
+    assert joined == [(backend, device)]
 
 
 def test_a_worker_meets_the_others_on_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

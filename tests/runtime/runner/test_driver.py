@@ -119,14 +119,14 @@ class Quiet:
         self.notes.append(message)
 
 
-def recorder_of(tmp_path, observer, token="ours"):
+def recorder_of(tmp_path, observer, token="ours", device=""):
     mark(tmp_path, "ours")
     return Recorder(
         tmp_path,
         facts=DataFacts(Shape((4,)), 2, 5, 40, IDENTITY),
         batch_size=8,
         keep=2,
-        environment={},
+        environment={"device": device},
         started_wall_s=0.0,
         observers=[observer.record],
         token=token,
@@ -134,12 +134,20 @@ def recorder_of(tmp_path, observer, token="ours"):
 
 
 def drive(
-    tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan, token="ours", callbacks=()
+    tmp_path,
+    faults=None,
+    *,
+    max_failures=3,
+    interrupt_at=None,
+    replan=lambda plan: plan,
+    token="ours",
+    callbacks=(),
+    device="",
 ):
     observer = Quiet(at=interrupt_at)
     calls = Calls(callbacks, str)
     with calls.beside(nullcontext((observer, observer))):
-        recorder = recorder_of(tmp_path, calls, token)
+        recorder = recorder_of(tmp_path, calls, token, device)
     graphs = []
 
     def new_graph(plan):
@@ -234,15 +242,19 @@ def test_what_would_fail_again_is_not_tried(tmp_path) -> None:
     assert latest_manifest(tmp_path)["step"] == 3, "the last good checkpoint is kept"
 
 
-def test_replicas_that_part_end_the_run_as_failed(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("device", "hint"), [("A100", "report this as a bug"), ("A100 and H100", "give all replicas devices of one model")]
+)
+def test_replicas_that_part_end_the_run_as_failed(tmp_path, monkeypatch, device, hint) -> None:
     part = FakeGraph._part
 
     def parting(graph, stage, final):
         return replace(part(graph, stage, final), parameters=((0, str(stage if graph.step > 3 else 0)),))
 
     monkeypatch.setattr(FakeGraph, "_part", parting)
-    outcome, starts, _ = drive(tmp_path)
+    outcome, starts, _ = drive(tmp_path, device=device)
     assert (outcome.status, outcome.step, starts) == ("failed", 3, [0])
+    assert hint in str(outcome.error)
     assert "the replicas of component 0 do not hold the same parameters after mini-batch 6" in str(outcome.error)
     told = [record.event for record in read(tmp_path / "records.jsonl") if record.kind == "event"]
     assert told == ["failure", "failed"]

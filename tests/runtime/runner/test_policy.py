@@ -12,11 +12,11 @@ from alray.runtime.runner.policy import FIRST_FACTOR, GRACE_S, WAIT, judge
 from alray.runtime.stage.telemetry import StageStatus
 
 WELL = [StageStatus(stage, 0, 5, 40, "compute", 0.1) for stage in range(3)]
-DEADLINE_S = 10.0
+DEADLINE_S, WAIT_S = 10.0, 300.0
 
 
 def verdict(statuses, lost_since_s=0.0):
-    return judge(statuses, deadline_s=DEADLINE_S, lost_since_s=lost_since_s)
+    return judge(statuses, deadline_s=DEADLINE_S, wait_s=WAIT_S, lost_since_s=lost_since_s)
 
 
 def with_one(stage: int, **changes):
@@ -93,3 +93,20 @@ def test_stuck(activity, first_time, factor) -> None:
 @pytest.mark.parametrize("activity", ["receive_wait", "send_wait", "barrier", "data", "checkpoint", "between"])
 def test_waiting_is_nobodys_fault(activity) -> None:
     assert verdict(with_one(2, activity=activity, activity_s=1e4)) is WAIT
+
+
+def test_stages_that_all_wait_for_each_other_do_not_wait_for_ever() -> None:
+    """As where operations of NCCL start in another order on another GPU: there no stage gives up by itself."""
+    over = WAIT_S + GRACE_S + 1
+    waiting = [
+        replace(WELL[0], activity="receive_wait", activity_s=over + 5),
+        replace(WELL[1], activity="all_reduce", activity_s=over),
+        replace(WELL[2], finished=True),
+    ]
+    found = verdict(waiting)
+    assert (found.kind, found.again) == ("failed", True)
+    assert str(found.error).startswith(
+        "every stage waits for another one, and none has gone on for 306 s (limit 300 s)"
+    )
+    for goes_on in ({"activity_s": WAIT_S}, {"activity": "data"}, {"activity": "checkpoint"}):
+        assert verdict([waiting[0], replace(waiting[1], **goes_on), waiting[2]]) is WAIT

@@ -266,6 +266,9 @@ def test_a_gpu_may_wait_for_others_while_the_host_waits_for_it(hands, monkeypatc
         assert seen_after(4.0) == ("compute", pytest.approx(4.0)), "since it was last seen to wait"
         assert seen_after(2.0)[0] == "all_reduce"
         assert seen_after(4.0) == ("compute", pytest.approx(4.0))
+    with clock.measure("F", "1F1", 2), clock.gpu_waits("all_reduce"):
+        gpu.compute(5.0)
+    assert seen_after(2.0) == ("all_reduce", pytest.approx(2.0)), "the host reads its times, for example"
 
 
 def test_a_gpu_that_has_failed_still_lets_a_poll_tell_of_the_stage(hands, monkeypatch):

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
+from alray.runtime.stage import clock, gpu_times
+from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.disturbance import Slowdown, added_seconds, slowdown
+from alray.runtime.stage.gpu_times import GpuTimes
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.stage import MiniBatch, Stage
+
+from ...programs import parse_program
+from .test_clock import Gpu, Hands, hands  # noqa: F401 - a fixture
 
 FIXED = FixedDisturbance(workers=(1, 3), factor=3.0, epochs=(2, 6))
 RANDOM = RandomDisturbance(kind="random", factor=2.5)
@@ -85,3 +93,34 @@ def test_a_replica_draws_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(1, 8):
         assert list(slowed.wait(step, 0.0)) == []
     assert drawn == [(1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.usefixtures("hands")
+def test_what_a_gpu_has_still_to_compute_is_slowed_too(
+    hands: Hands,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The host comes to the update while the GPU is still at the forward pass."""
+    monkeypatch.setattr(gpu_times, "time", clock.time)
+    gpu, noted = Gpu(hands), list[float]()
+
+    def computed(seconds: float) -> dict[int, Any]:
+        gpu.compute(seconds)
+        return {}
+
+    work: Any = SimpleNamespace(
+        runs=[slice(0, 1)],
+        components=[],
+        begin=lambda: None,
+        replication=SimpleNamespace(own_samples=lambda samples: samples, averages_gradients=False),
+        forward=lambda part: computed(1.0),
+        backward=lambda part: computed(2.0),
+        update=lambda *rates: computed(0.5),
+    )
+    slowed: Any = SimpleNamespace(wait=lambda step, computed_s: noted.append(computed_s) or [])
+    stage = Stage(work, parse_program("0F0 0B0 0U0")[0], micro_batches=1, slowdown=slowed)
+    own_clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
+    for step in (1, 2):
+        assert list(stage.mini_batch(MiniBatch(step, lr=0.1, label_lr=0.1, samples=1), Ports(), own_clock)) == []
+        own_clock.step_done()
+    assert noted == [pytest.approx(3.0, abs=0.01)] * 2

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from alray.config.loading.load import load_spec
@@ -27,7 +28,8 @@ def replica(number: int, store: dist.Store, *overrides: str) -> ReducedReplicati
     assignment: Any = SimpleNamespace(
         spec=spec, plan=plan, stage=0, replica=number, shares=(4, 4), least_share=1, code=no_user_code
     )
-    return ReducedReplication(assignment, [], group=group, store=store, in_turns=True, timeout_s=1.0)
+    cpu = torch.device("cpu")
+    return ReducedReplication(assignment, [], group=group, store=store, in_turns=True, timeout_s=1.0, device=cpu)
 
 
 @pytest.mark.parametrize(
