@@ -88,7 +88,7 @@ def compare_spec(
     )
     with loaded.locations.locating():
         planner = open_planner(loaded, options, observer, without_data=True)
-        costs = planner.costs(probe=probe)
+        costs = planner.costs(probe=probe, any_layout=True)
         planned = planner.plan(costs, note=observer.note)
         spec = planner.workload.spec
         most = min(len(costs.components), MOST_COMPARED)

@@ -305,10 +305,7 @@ class _Opened:
         spec = self._spec
         count = spec.replicas.model_copy(update={"count": replicas})
         planner = self._with(spec.model_copy(update={"replicas": count}))
-        if self._opener.probe and spec.machines is None:
-            # How far runs are from such predictions is no range of two ways that are measured alike: see `CLOSE`.
-            return replace(planner.costs_for_others(), source="probe", spread=(1.0, 1.0))
-        return planner.costs(probe=self._opener.probe)
+        return planner.costs(probe=self._opener.probe, any_layout=True)
 
     def _with(self, spec: Spec) -> Planner:
         return replace(self._planner, workload=replace(self._planner.workload, spec=spec))

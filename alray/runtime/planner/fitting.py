@@ -167,7 +167,9 @@ def fit_spec(
         planner = open_planner(loaded, options, teller, without_data=True)
         teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
-        search = _LayoutSearch(source, overrides, sizes, planner, planner.costs(probe=probe), free, teller)
+        search = _LayoutSearch(
+            source, overrides, sizes, planner, planner.costs(probe=probe, any_layout=True), free, teller
+        )
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
