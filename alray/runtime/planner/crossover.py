@@ -139,15 +139,6 @@ def crossover_spec(
             hint="add pipeline.costs=null",
         )
     told = known(spec)
-    asked = replace(asked, steps={**told.steps, **asked.steps})
-    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
-        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
-            raise RequestError(
-                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
-                "target are not known",
-                key="--batch-sizes",
-                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
-            )
     methods = tuple(dict.fromkeys((own, *(asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
     for name, schedule, _ in asked.steps:
         if name not in methods or (schedule is not None and schedule not in SCHEDULES):
@@ -155,6 +146,18 @@ def crossover_spec(
                 f"steps are given for `{name if schedule is None else f'{name}/{schedule}'}`, which is not compared",
                 key="--steps",
                 hint=f"compared are {', '.join(methods)}, in their schedules",
+            )
+    if besides := sorted({name for name, _, _ in told.steps} - set(methods)):
+        teller.note(f"the runs also tell of {', '.join(besides)}, which is not compared: --methods adds it")
+    of_methods = {key: steps for key, steps in told.steps.items() if key[0] in methods}
+    asked = replace(asked, steps={**of_methods, **asked.steps})
+    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
+        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
+            raise RequestError(
+                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
+                "target are not known",
+                key="--batch-sizes",
+                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
             )
     opened = [
         opener.opened({} if method == own else {"method": method}, size)
