@@ -97,6 +97,9 @@ def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path)
         with pytest.raises(RequestError, match=f"this trained with {said} than `.*reached`") as caught:
             known_ways([reached, folder], network)
         assert caught.value.problems[0].file == str(folder)
+        with pytest.raises(RequestError, match=f"this trained with {said} than the spec has") as caught:
+            known_ways([folder], load_own_spec(reached).spec)
+        assert caught.value.problems[0].file == str(folder)
 
 
 def test_runs_of_methods_that_are_not_compared_are_left_out(
