@@ -322,6 +322,19 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
     assert "--probe measures this machine" in alray("plan", spec, COUNTED, *elsewhere, "--probe").errors
 
 
+def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[..., Any], spec: Path) -> None:
+    lists = "resources: {stage_speed: [1.0, 0.5], per_stage: [{CPU: 1}, {CPU: 2}]}"
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{lists}\n", encoding="utf-8")
+    on = (COUNTED, "pipeline.micro_batch_norm=accept", "--on", "3xA100", "--json")
+    compared = alray("plan", spec, *on, "--compare").json
+    assert max(each["stages"] for each in compared["comparisons"] if not each["refused"]) == 3
+    assert max(each["stages"] for each in alray("fit", spec, *on).json["rows"]) == 3
+    crossed = alray("crossover", spec, *on, "--micro-batches", "2").json
+    assert max(each["stages"] for each in crossed["ways"]) == 3
+    refused = alray("fit", spec, *on, "resources.stage_speed=[1.0, 0.5]")
+    assert [each["key"] for each in refused.json["errors"]] == ["resources.stage_speed"]
+
+
 def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:
     device = "{memory: 9 GB, bandwidth: 9 GB/s, float32: 1 TFLOP/s}"
     mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"

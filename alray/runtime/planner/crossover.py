@@ -32,7 +32,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import keys_given, parse_devices, require_stages_alike
+from alray.runtime.planner.fitting import keys_given, parse_devices, with_stages_alike
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -128,7 +128,7 @@ def crossover_spec(
     composed = read_spec(source)
     for key in sorted(keys_given(composed, overrides) & _ALONE.keys()):
         raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    require_stages_alike(composed, overrides)
+    overrides = with_stages_alike(composed, overrides)
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
     own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)
