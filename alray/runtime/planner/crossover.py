@@ -270,7 +270,7 @@ class _Opened:
 
     def contender(self) -> Contender:
         spec = self._spec
-        share = spec.replicas.compression.sent_share
+        share = spec.replicas.compression.share_sent(self._planner.workload.network.dtype.itemsize)
         return Contender(
             method=spec.method.kind,
             local_losses=spec.method.local_losses,

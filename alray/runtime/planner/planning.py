@@ -489,7 +489,7 @@ class Planner:
     def averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
         """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
         spec = self.workload.spec
-        sent_share = spec.replicas.compression.sent_share
+        sent_share = spec.replicas.compression.share_sent(self.workload.network.dtype.itemsize)
         if link is None or replicas == 1 or sent_share is None:
             return costs
         if self._machines is not None:  # what was measured in the memory of one machine says nothing of this link
