@@ -88,7 +88,7 @@ def compare_spec(
     )
     with loaded.locations.locating():
         planner = open_planner(loaded, options, observer, without_data=True)
-        costs = planner.costs(probe=probe)
+        costs = planner.costs(probe=probe, any_layout=True)
         planned = planner.plan(costs, note=observer.note)
         spec = planner.workload.spec
         most = min(len(costs.components), MOST_COMPARED)
@@ -104,7 +104,7 @@ def compare_spec(
             virtual_stages=spec.pipeline.virtual_stages,
             replicas=planned.replicas,
             cores=planned.cores,
-            stage_speed=None if spec.resources.stage_speed == "auto" else spec.resources.stage_speed,
+            stage_speed=None if spec.resources.stage_speed == "auto" or spec.machines else spec.resources.stage_speed,
             links_of=lambda stages: stage_links(spec, stages, StageDevices()),
             place=planner.placed_here,
             besides=None if planned.schedule in SCHEDULES else planned.schedule,

@@ -26,8 +26,11 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
     """What these run folders and study folders tell of this network.
 
     Raises CheckpointError if one is neither, and RequestError if one tells nothing, if it has only other networks, or
-    other data, another task or another target than the ones before: mini-batches to different targets are no factor of
-    a method.
+    other data, another task or another target than the spec or the ones before: mini-batches to two targets are no
+    factor of a method.
+
+    Args:
+        network: the spec that a crossover is for.
     """
     trained: list[tuple[str, Spec]] = []
     measured: list[MeasuredStep] = []
@@ -58,6 +61,7 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
             if reached is not None:
                 _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))
     _require_one_target(trained)
+    _require_target_of(network, trained)
     return Known(tuple(measured), steps)
 
 
@@ -72,6 +76,26 @@ def _require_one_target(trained: Sequence[tuple[str, Spec]]) -> None:
                     file=folder,
                     hint="give runs with the same data, task and bound (run.stop_at)",
                 )
+
+
+def _require_target_of(network: Spec, trained: Sequence[tuple[str, Spec]]) -> None:
+    """Raise RequestError for the first of these folders whose spec has another target than this one."""
+    for what, of in (("other data", _data_anywhere), ("another task", _task), ("another target", _target)):
+        wanted = of(network)
+        for folder, spec in trained:
+            found = of(spec)
+            if wanted is not None and found is not None and found != wanted:
+                raise RequestError(
+                    f"this trained with {what} than the spec has",
+                    file=folder,
+                    hint="give runs with the data, task and bound (run.stop_at) of the spec, or change them in it",
+                )
+
+
+def _data_anywhere(spec: Spec) -> dict[str, Any]:
+    """`_data` without its files and folders, which may lie elsewhere on the machine of a run."""
+    files = {key for key, value in spec.data.model_dump().items() if isinstance(value, Path)}
+    return {key: value for key, value in _data(spec).items() if key not in files}
 
 
 def _data(spec: Spec) -> dict[str, Any]:

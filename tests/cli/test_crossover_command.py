@@ -98,6 +98,21 @@ def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path)
         with pytest.raises(RequestError, match=f"this trained with {said} than `.*reached`") as caught:
             known_ways([reached, folder], network)
         assert caught.value.problems[0].file == str(folder)
+        with pytest.raises(RequestError, match=f"this trained with {said} than the spec has") as caught:
+            known_ways([folder], load_own_spec(reached).spec)
+        assert caught.value.problems[0].file == str(folder)
+
+
+def test_runs_of_methods_that_are_not_compared_are_left_out(
+    alray: Callable[..., Any], spec: Path, tmp_path: Path, ended: Path
+) -> None:
+    folder = Path(shutil.copytree(ended, tmp_path / "other"))
+    text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
+    text["method"], text["run"]["stop_at"] = {"kind": "decoupled_greedy"}, {"above": 0.0}
+    (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
+    found = alray("crossover", spec, COUNTED, *FEW, "--from", folder, "--json")
+    assert found.code == 0, found.errors
+    assert "the runs also tell of decoupled_greedy, which is not compared: --methods adds it" in found.err
 
 
 def test_what_tells_nothing_is_refused(tmp_path: Path, ended: Path) -> None:

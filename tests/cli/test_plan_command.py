@@ -6,13 +6,19 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from alray.data.batches import Batch
+from alray.models.network import Network
+from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import schedules_for
+from alray.runtime.probe.estimate import estimate_costs
+from alray.runtime.probe.measure import Surroundings
 
 from .conftest import COUNTED
 
@@ -63,6 +69,36 @@ def test_a_rate_of_a_part_that_there_is_not(alray: Callable[..., Any], spec: Pat
     assert said.code == 2
     assert "optimizer.rate_factors.head: no component has a part `head`" in said.err
     assert "`f`, `b`, `g` and `h`" in said.err
+
+
+@pytest.mark.few
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "--compare", "--probe"),
+        ("fit", "--devices", "2x1GB", "--probe"),
+        ("crossover", "--devices", "2", "--micro-batches", "2", "--link", "host", "--probe"),
+        ("probe",),
+    ],
+)
+def test_what_is_measured_for_several_layouts_suits_them(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """Micro-batches, and what stages do to each other, are measured although the spec has one stage."""
+    around: list[Surroundings] = []
+
+    def probed(network: Network, batch: Batch, surroundings: Surroundings, **others: Any) -> Costs:
+        around.append(surroundings)
+        counted = estimate_costs(network, batch_size=len(batch.labels), device=surroundings.device, threads=1)
+        return replace(counted, source="probe")
+
+    monkeypatch.setattr("alray.runtime.planner.planning.probe_costs", probed)
+    monkeypatch.setattr("alray.runtime.planner.planning.time_action_overhead", lambda: 1e-5)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(4)))
+    alone = ("method=backpropagation", "pipeline={micro_batch_norm: accept}")
+    assert alray(command[0], spec, *alone, *command[1:]).code == 0
+    assert any(each.pipeline for each in around) and {each.others for each in around} == {3}
+    assert all(each.micro_batches > 1 for each in around if each.pipeline)
 
 
 @pytest.mark.full
@@ -284,6 +320,19 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
     failed = alray("plan", spec, "--on", "8xA10O")
     assert failed.code == 2 and failed.errors.startswith("--on: nothing is known of a device `A10O`")
     assert "--probe measures this machine" in alray("plan", spec, COUNTED, *elsewhere, "--probe").errors
+
+
+def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[..., Any], spec: Path) -> None:
+    lists = "resources: {stage_speed: [1.0, 0.5], per_stage: [{CPU: 1}, {CPU: 2}]}"
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{lists}\n", encoding="utf-8")
+    on = (COUNTED, "pipeline.micro_batch_norm=accept", "--on", "3xA100", "--json")
+    compared = alray("plan", spec, *on, "--compare").json
+    assert max(each["stages"] for each in compared["comparisons"] if not each["refused"]) == 3
+    assert max(each["stages"] for each in alray("fit", spec, *on).json["rows"]) == 3
+    crossed = alray("crossover", spec, *on, "--micro-batches", "2").json
+    assert max(each["stages"] for each in crossed["ways"]) == 3
+    refused = alray("fit", spec, *on, "resources.stage_speed=[1.0, 0.5]")
+    assert [each["key"] for each in refused.json["errors"]] == ["resources.stage_speed"]
 
 
 def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:

@@ -93,6 +93,45 @@ def test_a_partition_asked_for_sets_the_stages_aside(load: Load) -> None:
     assert keys_of(loaded.notes) == ["pipeline.stages"] and "pipeline.partition" in loaded.notes[0]
 
 
+LATE = """\
+name: late
+data: {source: digits, batch_size: 64}
+model: {components: [{block: mlp, widths: [8], repeat: 4}]}
+method: backpropagation
+optimizer: {kind: sgd, lr: 0.1, look_ahead: 0.9}
+pipeline: {schedule: 2bw, stages: 2, activation_checkpointing: true}
+replicas: {count: 2, sync_batch_norm: true, disturbance: {workers: [1], factor: 2, epochs: [1, 2]}}
+run: {epochs: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "aside"),
+    [
+        (["pipeline.schedule=1f1b"], ["optimizer.look_ahead"]),
+        (
+            ["pipeline.schedule=auto", "pipeline.stages=1"],
+            ["optimizer.look_ahead"],
+        ),
+        (
+            ["method=decoupled_greedy"],
+            ["pipeline.schedule", "optimizer.look_ahead", "pipeline.activation_checkpointing"],
+        ),
+        (["replicas.count=1"], ["replicas.sync_batch_norm", "replicas.disturbance"]),
+        (["replicas.count=3", "data.batch_size=48"], []),
+    ],
+)
+def test_a_layout_asked_for_sets_aside_what_is_for_others(load: Load, overrides: list[str], aside: list[str]) -> None:
+    assert keys_of(load(*overrides, text=LATE).notes) == aside
+    assert keys_of(load(text=LATE).notes) == []
+
+
+def test_a_method_asked_for_sets_the_engine_of_others_aside(load: Load) -> None:
+    engine = LATE[: LATE.index("pipeline:")].replace(", look_ahead: 0.9", "") + "replicas: {engine: ray_train}\n"
+    loaded = load("method=decoupled_greedy", text=engine + "run: {epochs: 1}\n")
+    assert loaded.spec.replicas.engine == "graph" and keys_of(loaded.notes) == ["replicas.engine"]
+
+
 def test_stages_asked_for_set_the_partition_aside(load: Load, small: str) -> None:
     loaded = load("pipeline.stages=1", text=small.replace("{stages: 2}", "{partition: [1, 1]}"))
     assert loaded.spec.pipeline.partition == "auto"

@@ -8,6 +8,7 @@ never gives way.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from alray.config.loading.messages import meant_kind
@@ -19,7 +20,7 @@ from alray.config.sections.paths import Path, key_text
 from alray.config.sections.run import LENGTHS
 from alray.core.counting import counted
 from alray.planning.schedules.listed import is_listed
-from alray.planning.schedules.table import SCHEDULES, of_package, schedules_for
+from alray.planning.schedules.table import SCHEDULES, default_schedule, of_package, schedules_for
 
 Done = frozenset[Path]
 """The paths that the command line, or the spec on top, set."""
@@ -32,13 +33,15 @@ def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, 
         of: what the values below come from.
     """
     notes = []
-    for path, why in [
-        *_lengths(document, done),
-        *_cuts(document, done),
-        *_stages(document, done),
-        *_method(document, done),
-        *_validation(document, done),
-    ]:
+    for path, why in chain(
+        _lengths(document, done),
+        _cuts(document, done),
+        _stages(document, done),
+        _method(document, done),
+        _schedule(document, done),  # it may be set aside itself
+        _replicas(document, done),
+        _validation(document, done),
+    ):
         section = document.get(str(path[0]))
         if isinstance(section, dict) and path[1] in section and path not in done and not locations.is_override(path):
             del section[path[1]]
@@ -104,6 +107,39 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
             yield ("pipeline", "partition"), f"{kind} runs on one stage"
     if not section.has_label_chain and _value(document, "optimizer", "label_lr") is not None:
         yield ("optimizer", "label_lr"), f"{kind} has no label chain"
+    if section.local_losses and _value(document, "replicas", "engine") == "ray_train":
+        yield ("replicas", "engine"), f"`ray_train` does not train by {kind}"
+
+
+def _schedule(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    """What is for some schedules alone."""
+    if not done & {("pipeline", "schedule"), ("method",), ("method", "kind")}:
+        return
+    named = _value(document, "pipeline", "schedule") or "auto"
+    kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot_of_error(("method",)))
+    if kind is None or not isinstance(named, str) or named not in {"auto", *SCHEDULES}:
+        return
+    local_losses, stages = METHODS.members[kind].local_losses, _value(document, "pipeline", "stages") or 1
+    schedule = default_schedule(local_losses=local_losses, stages=stages) if named == "auto" else SCHEDULES[named]
+    if _value(document, "optimizer", "look_ahead") and not schedule.gradient_delay:
+        yield ("optimizer", "look_ahead"), f"the gradients of `{schedule.name}` are not late"
+    recomputes = _value(document, "pipeline", "activation_checkpointing")
+    if recomputes and not schedule.cuts_mini_batches and (local_losses or named != "auto"):
+        yield ("pipeline", "activation_checkpointing"), f"`{schedule.name}` does not cut mini-batches"
+
+
+def _replicas(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    """What is for several replicas, or for one that there is no more."""
+    count = _value(document, "replicas", "count")
+    if ("replicas", "count") not in done or not isinstance(count, int):
+        return
+    why = f"replicas.count is {count}"
+    if count == 1 and _value(document, "replicas", "sync_batch_norm"):
+        yield ("replicas", "sync_batch_norm"), why
+    disturbance = _value(document, "replicas", "disturbance")
+    slowed = disturbance.get("workers") if isinstance(disturbance, dict) else None
+    if isinstance(slowed, list) and any(isinstance(each, int) and each >= count for each in slowed):
+        yield ("replicas", "disturbance"), why
 
 
 def _validation(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:

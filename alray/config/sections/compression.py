@@ -16,6 +16,8 @@ from alray.config.sections.section import listed
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
 
+_FLOAT32_BYTES = 4
+
 
 class CompressionSection(PartSection):
     """How tensors are compressed before they are sent. The keys of every compression."""
@@ -35,6 +37,11 @@ class CompressionSection(PartSection):
 
     kind: str
     """Name of the compression."""
+
+    def share_sent(self, value_bytes: int) -> float | None:
+        """Bytes that replicas send for each byte of gradients whose values have so many; None where that depends on
+        shapes."""
+        return None if self.sent_share is None else self.sent_share * _FLOAT32_BYTES / value_bytes
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         between_replicas = at[0] == "replicas"

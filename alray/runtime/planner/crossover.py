@@ -32,7 +32,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import keys_given, parse_devices, require_stages_alike
+from alray.runtime.planner.fitting import keys_given, parse_devices, with_stages_alike
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -128,7 +128,7 @@ def crossover_spec(
     composed = read_spec(source)
     for key in sorted(keys_given(composed, overrides) & _ALONE.keys()):
         raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    require_stages_alike(composed, overrides)
+    overrides = with_stages_alike(composed, overrides)
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
     own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)
@@ -139,15 +139,6 @@ def crossover_spec(
             hint="add pipeline.costs=null",
         )
     told = known(spec)
-    asked = replace(asked, steps={**told.steps, **asked.steps})
-    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
-        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
-            raise RequestError(
-                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
-                "target are not known",
-                key="--batch-sizes",
-                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
-            )
     methods = tuple(dict.fromkeys((own, *(asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
     for name, schedule, _ in asked.steps:
         if name not in methods or (schedule is not None and schedule not in SCHEDULES):
@@ -155,6 +146,18 @@ def crossover_spec(
                 f"steps are given for `{name if schedule is None else f'{name}/{schedule}'}`, which is not compared",
                 key="--steps",
                 hint=f"compared are {', '.join(methods)}, in their schedules",
+            )
+    if besides := sorted({name for name, _, _ in told.steps} - set(methods)):
+        teller.note(f"the runs also tell of {', '.join(besides)}, which is not compared: --methods adds it")
+    of_methods = {key: steps for key, steps in told.steps.items() if key[0] in methods}
+    asked = replace(asked, steps={**of_methods, **asked.steps})
+    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
+        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
+            raise RequestError(
+                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
+                "target are not known",
+                key="--batch-sizes",
+                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
             )
     opened = [
         opener.opened({} if method == own else {"method": method}, size)
@@ -267,7 +270,7 @@ class _Opened:
 
     def contender(self) -> Contender:
         spec = self._spec
-        share = spec.replicas.compression.sent_share
+        share = spec.replicas.compression.share_sent(self._planner.workload.network.dtype.itemsize)
         return Contender(
             method=spec.method.kind,
             local_losses=spec.method.local_losses,
@@ -305,10 +308,7 @@ class _Opened:
         spec = self._spec
         count = spec.replicas.model_copy(update={"count": replicas})
         planner = self._with(spec.model_copy(update={"replicas": count}))
-        if self._opener.probe and spec.machines is None:
-            # How far runs are from such predictions is no range of two ways that are measured alike: see `CLOSE`.
-            return replace(planner.costs_for_others(), source="probe", spread=(1.0, 1.0))
-        return planner.costs(probe=self._opener.probe)
+        return planner.costs(probe=self._opener.probe, any_layout=True)
 
     def _with(self, spec: Spec) -> Planner:
         return replace(self._planner, workload=replace(self._planner.workload, spec=spec))

@@ -155,7 +155,7 @@ def fit_spec(
         )
     free = frozenset(_FREE) - given
     if "pipeline.stages" in free:
-        require_stages_alike(composed.copy(), overrides)
+        overrides = with_stages_alike(composed.copy(), overrides)
     loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     if devices is not None and spec.machines is not None:
@@ -167,7 +167,9 @@ def fit_spec(
         planner = open_planner(loaded, options, teller, without_data=True)
         teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
-        search = _LayoutSearch(source, overrides, sizes, planner, planner.costs(probe=probe), free, teller)
+        search = _LayoutSearch(
+            source, overrides, sizes, planner, planner.costs(probe=probe, any_layout=True), free, teller
+        )
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
@@ -196,21 +198,28 @@ def keys_given(composed: Composed, overrides: Sequence[str]) -> set[str]:
     return {f"{name}.{key}" for name, section in document.items() if isinstance(section, dict) for key in section}
 
 
-def require_stages_alike(composed: Composed, overrides: Sequence[str]) -> None:
-    """Raise RequestError for a list with one value for each stage, where a search tries several numbers of stages.
+def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]:
+    """The overrides, and those that replace lists of the file with a value for each of its stages, where machines say
+    what each stage runs on.
 
-    The overrides are written into `composed`.
+    The overrides are written into `composed`. Raises RequestError for another such list: a search tries several numbers
+    of stages.
     """
+    given = keys_given(composed, overrides)
     apply_overrides(composed.value, overrides, composed.locations)
-    resources = composed.value.get("resources")
+    resources, texts = composed.value.get("resources"), list(overrides)
     for name, alike in ("stage_speed", "auto"), ("per_stage", "{CPU: 1}"):
         key = f"resources.{name}"
         if isinstance(resources, dict) and isinstance(resources.get(name), list | tuple):
+            if composed.value.get("machines") is not None and key not in given:
+                texts.append(f"{key}={alike}")
+                continue
             raise RequestError(
                 "this is a list for one number of stages, and several are searched",
                 key=key,
                 hint=f"add one value for all of them, such as '{key}={alike}'",
             )
+    return texts
 
 
 def _their_memory(spec: Spec) -> tuple[int, ...]:

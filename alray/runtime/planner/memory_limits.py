@@ -123,15 +123,18 @@ def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool 
 
 
 def require_memory(network: Network, memory_bytes: int) -> None:
-    """Raise PlanError if the weights of one component and their gradients need more than `memory_bytes`.
+    """Raise PlanError if the weights of one component and the gradients that it trains by need more than
+    `memory_bytes`.
 
     A component is never divided among stages, and the probe builds each one on this machine.
     """
     for index in range(len(network)):
-        weights_bytes = sum(tensor.nbytes for tensor in network.component(index, "meta").weights().values())
-        if 2 * weights_bytes > memory_bytes:
+        component = network.component(index, "meta")
+        weights_bytes = sum(tensor.nbytes for tensor in component.weights().values())
+        gradient_bytes = sum(each.nbytes for each in component.parameters() if each.requires_grad)
+        if weights_bytes + gradient_bytes > memory_bytes:
             raise PlanError(
-                f"its weights take {weights_bytes / 1e9:,.1f} GB and their gradients as much again, "
+                f"its weights take {weights_bytes / 1e9:,.1f} GB and their gradients {gradient_bytes / 1e9:,.1f} GB, "
                 f"and this machine has {memory_bytes / 1e9:,.1f} GB",
                 key=f"model.components[{index}]",
                 hint="make the component smaller, or the layers next to it (`method`)",

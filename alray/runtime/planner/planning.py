@@ -147,6 +147,7 @@ class Planner:
         *,
         probe: bool,
         one_process: bool = False,
+        any_layout: bool = False,
         wait_until_quiet: Callable[[], None] = lambda: None,
         study: Path | None = None,
     ) -> Costs:
@@ -155,6 +156,7 @@ class Planner:
         For machines elsewhere they are estimated by what is published of their devices.
 
         Args:
+            any_layout: they are for plans of several numbers of stages, whatever the spec has.
             wait_until_quiet: see `probe_costs`.
             study: the folder of a study, which keeps measured costs for other runs of equal components.
 
@@ -184,27 +186,33 @@ class Planner:
             return self._costs_elsewhere(probe=probe)
         if not probe:
             return self._estimate()
-        surroundings = self.surroundings(one_process=one_process)
+        surroundings = self._around_any_layout() if any_layout else self.surroundings(one_process=one_process)
         if study is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(study / "costs", self.workload.spec, self.workload.code, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
     def costs_for_others(self, note: Note = lambda line: None) -> Costs:
-        """Costs measured here, as a file has them: with times of micro-batches where the method has any, although the
-        spec may have one stage."""
-        spec = self.workload.spec
-        around = self.surroundings(one_process=False)
-        if not spec.method.local_losses:
-            samples = max(self._shares(spec.replicas.count))
-            parts = spec.micro_batches
-            if parts == 1:
-                parts = next((number for number in _MICRO_BATCHES if samples % number == 0), 1)
-            around = replace(around, pipeline=True, micro_batches=parts)
-        costs = self._measure(around, lambda: None)
-        for line in _busy_notes(spec, costs, one_process=False):
+        """Costs measured here for any number of stages, as a file has them."""
+        costs = self._measure(self._around_any_layout(), lambda: None)
+        for line in _busy_notes(self.workload.spec, costs, one_process=False):
             note(line)
         return probed(costs)
+
+    def _around_any_layout(self) -> Surroundings:
+        """The surroundings with micro-batches where the method has any, and with as many other stages as there are
+        processors for, although the spec may have one stage."""
+        spec, cores = self.workload.spec, self.cores()
+        around = self.surroundings(one_process=False)
+        if cores is not None:
+            around = replace(around, others=max(0, cores // around.threads - 1))
+        if spec.method.local_losses:
+            return around
+        samples = max(self._shares(spec.replicas.count))
+        parts = spec.micro_batches
+        if parts == 1:
+            parts = next((number for number in _MICRO_BATCHES if samples % number == 0), 1)
+        return replace(around, pipeline=True, micro_batches=parts)
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
@@ -482,7 +490,7 @@ class Planner:
     def averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
         """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
         spec = self.workload.spec
-        sent_share = spec.replicas.compression.sent_share
+        sent_share = spec.replicas.compression.share_sent(self.workload.network.dtype.itemsize)
         if link is None or replicas == 1 or sent_share is None:
             return costs
         if self._machines is not None:  # what was measured in the memory of one machine says nothing of this link

@@ -272,6 +272,18 @@ def test_averages_of_replicas_take_their_link(planned: Callable[..., Plan], tmp_
     assert steps[0] == steps[1] and 0 < steps[0][0] < 0.01
 
 
+def test_averages_in_16_bits_send_as_much_of_float64(planned: Callable[..., Plan]) -> None:
+    """Of gradients that are not compressed more is sent."""
+    on = ("machines={nodes: 2x1xA100, link: 1 MB/s}", "pipeline.stages=1", "replicas.count=2")
+
+    def reduce_s(compression: str, precision: str) -> float:
+        kinds = f"replicas.compression={compression}", f"run.precision={precision}"
+        return planned(*on, *kinds).costs.components[0].reduce_s
+
+    assert reduce_s("bf16", "float64") == reduce_s("bf16", "float32") > 0
+    assert reduce_s("none", "float64") > reduce_s("none", "float32")
+
+
 @pytest.mark.parametrize("fixed_s", [-0.6, 2.0])
 def test_what_does_not_depend_on_the_samples_is_any_number(
     planned: Callable[..., Plan], tmp_path: Path, fixed_s: float

@@ -13,7 +13,7 @@ from alray.core.errors import PlanError, SpecError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device.machine_memory import machine_memory_bytes
-from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.stage_devices import with_their_resources
 
 from ...pairwise import first_alone
@@ -248,3 +248,21 @@ def test_where_no_cut_fits_the_plan_says_so(make_planner: Callable[..., Any]) ->
     (problem,) = caught.value.problems
     assert "stage 1 needs" in problem.message and "and has 1000" in problem.message
     assert problem.key == "pipeline.partition" and "resources.memory_bytes" in (problem.hint or "")
+
+
+FROZEN = """\
+from torch import nn
+
+
+def block(input):
+    return nn.Sequential(nn.Linear(input[0], 100), nn.Linear(100, 100).requires_grad_(False))
+"""
+
+
+def test_a_frozen_component_needs_no_memory_for_gradients(make_workload: Callable[..., Any]) -> None:
+    blocks = "model.components=[{block: 'python:own_blocks.block'}, {block: linear, width: 4}]"
+    network = make_workload("method=backpropagation", "data.shape=[4]", blocks, code=FROZEN).network
+    weights, trained = 4 * (5 * 100 + 101 * 100), 4 * 5 * 100
+    require_memory(network, weights + trained)
+    with pytest.raises(PlanError, match="their gradients"):
+        require_memory(network, weights + trained - 1)

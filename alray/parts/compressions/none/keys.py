@@ -17,3 +17,6 @@ class NoCompression(CompressionSection):
 
     kind: Literal["none"] = "none"
     """`none`."""
+
+    def share_sent(self, value_bytes: int) -> float:
+        return 1.0
