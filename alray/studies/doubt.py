@@ -307,10 +307,10 @@ def _of_searches(
         settings = results.settings_of(row)
         reached = [each for each in settings if len(each) == seeds and all(value_of(one, name) for one in each)]
         dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
-        if dimensions == 0:
-            return None, "a search of choices alone, without numbers, does not show how far the best is", seeds
         if len(reached) < 2:
             return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target", seeds
+        if dimensions == 0:
+            return None, "a search of choices alone, without numbers, does not show how far the best is", seeds
         of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
         means = of_each.mean(axis=1).tolist()
         if name in _OF_EVALUATIONS:
