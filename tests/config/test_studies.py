@@ -173,6 +173,7 @@ def test_a_section_of_all_trials_stands_beside_a_target(load: Callable[..., Any]
         ({"set": "{run: {epochs: 2}}"}, [None, None]),
         ({"set": "{run: {epochs: 2, checkpoint: {keep: 1}}}"}, [1, 1]),
         ({"axes": "{run: [{epochs: 1}, {epochs: 2, checkpoint: {keep: 1}}]}"}, [None, 1]),
+        ({"set": "{run.checkpoint.keep: 1}", "axes": "{variant: {a: {run: {epochs: 2}}, b: {}}}"}, [3, 1]),
         ({"search": "{trials: 2, space: {run: {choice: [{epochs: 1}]}}}"}, [None, None]),
     ],
 )
