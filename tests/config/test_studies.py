@@ -309,13 +309,13 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["10 follow.model.components.1.repeat", "10 follow.pipeline.stages", "10 follow.pipeline.stages"]),
         (study("{seed: [1, 2]}", repeats="2"), ["3 axes.seed"]),
         (study(target="{metric: validation_error, below: 0.5}", set="{run.stop_at: null}"), ["3 target"]),
-        *((study(axes, target="{metric: validation_error, below: 0.5}", **keys),
-           [f"{4 if axes != '{}' else 3} target"])
-          for axes, keys in (
-              ("{variant: {a: {run.stop_at.above: 0.9}, b: {}}}", {}),
-              ("{seed: [1, 2]}", {"follow": "{run.stop_at.above: seed}"}),
-              ("{run: [{epochs: 1}, {epochs: 2}]}", {}),
-              ("{}", {"set": "{run: {epochs: 2, stop_at: null}}"}),
+        *((study(axes, target="{metric: validation_error, below: 0.5}", **keys), [at])
+          for axes, keys, at in (
+              ("{variant: {a: {run.stop_at.above: 0.9}, b: {}}}", {}, "4 target"),
+              ("{seed: [1, 2]}", {"follow": "{run.stop_at.above: seed}"}, "4 target"),
+              ("{run: [{epochs: 1}, {epochs: 2}]}", {}, "3 axes.run"),
+              ("{variant: {a: {run: {epochs: 2}}, b: {}}}", {}, "3 axes.variant.a.run"),
+              ("{}", {"set": "{run: {epochs: 2, stop_at: null}}"}, "3 target"),
           )),
         (STUDY + "search: {trials: 2, space: {pipeline.stages: {choice: [1, 2]}}}\n",
          ["10 search.space.pipeline.stages"]),

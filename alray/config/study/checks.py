@@ -114,14 +114,22 @@ def a_key_is_set_once(study: Study) -> Iterator[Finding]:
             yield path, "`repeats` sets the seeds of the trials", "remove it"
     if study.repeats > 1 and "seed" in study.axes:
         yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
-    if study.target is not None:
-        # `target` comes after `set`, so a section `run` without this key may stand there.
-        fixed = [
-            key for key, value in study.set.items() if key != "run" or (isinstance(value, dict) and "stop_at" in value)
-        ]
-        for key in dict.fromkeys([*fixed, *(key for _, key in _varied(study))]):
-            if parts_of(key)[:2] in (("run",), ("run", "stop_at")):
-                yield ("target",), f"`target` sets run.stop_at, and so does the key `{key}`", "remove one of the two"
+
+
+def a_target_is_set_once(study: Study) -> Iterator[Finding]:
+    """Check that no key replaces the bound that the target sets."""
+    if study.target is None:
+        return
+    # `target` comes after `set`, so a section `run` without this key may stand there.
+    fixed = [
+        key for key, value in study.set.items() if key != "run" or (isinstance(value, dict) and "stop_at" in value)
+    ]
+    for key in dict.fromkeys([*fixed, *(key for _, key in _varied(study) if key != "run")]):
+        if parts_of(key)[:2] in (("run",), ("run", "stop_at")):
+            yield ("target",), f"`target` sets run.stop_at, and so does the key `{key}`", "remove one of the two"
+    for path, key in _varied(study):
+        if key == "run":
+            yield path, "the section `run` replaces the target", "write its keys one by one, such as `run.epochs`"
 
 
 def _varied(study: Study) -> list[tuple[Path, str]]:
@@ -296,6 +304,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     a_point_is_a_few_keys,
     followed_axes_have_values,
     a_key_is_set_once,
+    a_target_is_set_once,
     named_variants_exist,
     claims_name_values_of_axes,
     columns_differ,
