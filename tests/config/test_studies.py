@@ -185,6 +185,12 @@ def test_trials_keep_checkpoints_only_where_the_study_says_so(
     assert [checkpoint and checkpoint.keep for checkpoint in found[:2]] == kept
 
 
+def test_a_series_may_be_compared_with_the_only_other_one(load: Callable[..., Any]) -> None:
+    claim = "{claim: a, figure: critical_batch_size, of: {seed: 1}, over: [{}]}"
+    target = "{metric: validation_error, below: 0.25}"
+    load(study("{data.batch_size: [8, 16], seed: [1, 2]}", target=target, verdicts=f"[{claim}]"))
+
+
 def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> None:
     study = "target: {metric: validation_error, below: 0.1, variants: {naive: 0.25}}\n"
     loaded = load(STUDY + study)
@@ -360,6 +366,12 @@ def search(space: str, rest: str = "trials: 2") -> str:
                target="{metric: validation_error, below: 0.5}",
                verdicts="[{claim: a, figure: critical_batch_size, of: {seed: 1, run.epochs: 1}, over: [{seed: 2}]}]"),
          ["5 verdicts[0].over[0]"]),
+        *((study(f"{{data.batch_size: [8, 16], seed: {seeds}}}", target="{metric: validation_error, below: 0.5}",
+                 verdicts=f"[{{claim: a, figure: critical_batch_size, of: {{seed: 1}}, over: [{over}]}}]"), places)
+          for seeds, over, places in (
+              ("[1, 2, 3]", "{}", ["5 verdicts[0].over[0]"]),
+              ("[1, 2]", "{seed: 2, data.batch_size: 8}", ["5 verdicts[0].over[0].data.batch_size"]),
+          )),
         (study("{pipeline.stages: [1, 2]}", search="{trials: 2, space: {optimizer.lr: {choice: [1]}}}",
                target="{metric: validation_error, below: 0.5}",
                verdicts="[{claim: a, figure: steps_to_target, of: {pipeline.stages: 1}, "

@@ -191,11 +191,16 @@ def _empty(verdict: Verdict, study: Study) -> Iterator[Finding]:
     if verdict.is_of_series and BATCH_SIZE not in study.axes:
         message = f"`{verdict.figure}` is about several batch sizes, and `{BATCH_SIZE}` is no axis"
         yield ("figure",), message, "add the axis, or decide by another figure"
-    if verdict.is_of_series and BATCH_SIZE in verdict.of:
-        yield ("of", BATCH_SIZE), f"`{verdict.figure}` is about all batch sizes together", "remove it"
-    several = [axis for axis, values in study.axes.items() if isinstance(values, list | dict) and len(values) > 1]
+    series: list[tuple[Path, dict[str, Any]]] = [(("of",), verdict.of)]
+    series += [(("over", index), each) for index, each in enumerate(verdict.over)]
+    for path, selector in series if verdict.is_of_series else ():
+        if BATCH_SIZE in selector:
+            yield (*path, BATCH_SIZE), f"`{verdict.figure}` is about all batch sizes together", "remove it"
+    counts = {axis: len(values) for axis, values in study.axes.items() if isinstance(values, list | dict)}
+    counts = {axis: count for axis, count in counts.items() if count > 1 and axis in verdict.of and axis != BATCH_SIZE}
     for index, other in enumerate(verdict.over if verdict.is_of_series else ()):
-        if left_open := [axis for axis in several if axis in verdict.of and axis not in other]:
+        left_open = [axis for axis in counts if axis not in other]
+        if prod(counts[axis] for axis in left_open) - int(_has(verdict.of, other)) > 1:  # `of` is none of the others
             message = f"critical batch sizes are compared by one ratio, and this leaves {listed(left_open, 'and')} open"
             yield ("over", index), message, "name its value, as `of` does"
     if verdict.figure.endswith("_to_target") and verdict.minus and study.search is not None:
