@@ -15,6 +15,8 @@ from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
+from alray.config.sections.run import Checkpoint
+from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, dump_study, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
@@ -34,6 +36,7 @@ _LOSE_NO_TRIAL = ("max_concurrent", "verdicts", "published", "impossible")
 """Those of them whose change is never why a trial is no longer in a study."""
 _QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
+_KEPT = {"checkpoint": Checkpoint()}
 _MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"
 TRIALS = "trials.json"
@@ -195,6 +198,17 @@ class StudyFolder:
             if specs.get(_text(point.values), point.spec_sha256) != point.spec_sha256
         ]
         if changed:
+            kept = {
+                _text(point.values): _hash_of(spec.model_copy(update={"run": spec.run.model_copy(update=_KEPT)}))
+                for point, spec in zip(now.points, loaded.specs, strict=True)
+            }
+            if all(kept[_text(begun.points[each].values)] == begun.points[each].spec_sha256 for each in changed):
+                raise RequestError(
+                    "this study began with an earlier alray, whose trials keep checkpoints "
+                    "where a section `run` says nothing of them",
+                    file=str(self.path / STUDY),
+                    hint="resume it with that version, or begin a new study",
+                )
             of_base = self._changes_of_base(begun, changed, loaded)
             more = len(of_base) - _MOST_SHOWN
             shown = of_base[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
@@ -378,7 +392,7 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         objects: their hashes.
     """
     points = [
-        {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
+        {"values": dict(point.values), "spec_sha256": _hash_of(spec)}
         for point, spec in zip(loaded.points, loaded.specs, strict=True)
     ]
     trials = [
@@ -396,6 +410,10 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))
+
+
+def _hash_of(spec: Spec) -> str:
+    return sha256(spec.model_dump_json().encode())
 
 
 def _asked_anew(verdicts: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[str]:

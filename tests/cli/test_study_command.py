@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +343,15 @@ def test_a_report_names_claims_that_are_later_than_its_study(study: Path) -> Non
         assert "later than the first trial of the study: fast." in said and "no longer asks these claims" in said
     with pytest.raises(RequestError, match=r"no longer in it; `repeats` was 3 and is 1; restore"):
         folder.grown(load_study(kept, ["repeats=1"]))
+
+
+def test_a_study_whose_trials_kept_checkpoints_by_accident_is_told(study: Path) -> None:
+    """An earlier alray turned them on where a section `run` stood."""
+    study.write_text(f"{STUDY}set: {{run: {{epochs: 2}}}}\n", encoding="utf-8")
+    kept = load_study(study, ["set.run.checkpoint={}"])
+    folder = StudyFolder.make(replace(kept, study=load_study(study).study), Path("out"))
+    with pytest.raises(RequestError, match="began with an earlier alray, whose trials keep checkpoints"):
+        folder.grown(load_study(folder.path / "study.yaml"))
 
 
 def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:
