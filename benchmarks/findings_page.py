@@ -20,6 +20,7 @@ from typing import Any
 
 from alray.config.study.load import read_study_file
 from alray.config.study.section import Study, Verdict
+from alray.studies.folder import question
 from alray.studies.records import UNDECIDED, Answer, Compared
 from alray.studies.verdicts import compared_text, decided, p_text
 
@@ -38,8 +39,6 @@ BROKEN = "break a bound of every run"
 """In a report whose times cannot be true (`benchmarks/earlier_clock.py`)."""
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
-_QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
-"""Keys of a verdict that decide what is asked. The claim and its source are words."""
 
 _HOW = """\
 The estimate is a ratio where it ends in *times*; in brackets is its 90 % interval, over the seeds, sessions or runs of
@@ -255,18 +254,18 @@ def _of_study(study: Study, reports: Path, began: str | None) -> Iterator[Findin
         return
     of = json.loads(file.read_text(encoding="utf-8"))
     answers = [Answer.model_validate(each) for each in of["verdicts"]]
-    questions = [_question(each) for each in of["study"]["verdicts"]]
+    questions = [question(each) for each in of["study"]["verdicts"]]
     now = asked(study)
     page = file.with_name("README.md")
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     ran = tuple(sorted({*_DAY.findall(text.partition("\n## Made with\n")[2])}))
     first_ran = min([*ran, *([began] if began else [])], default="")
     earlier = not is_of_today(study, of["study"])
-    for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
+    for verdict, asks in zip(study.verdicts, now["verdicts"], strict=True):
         same = [
             answer.model_copy(update={"published": verdict.published})
             for answer, other in zip(answers, questions, strict=True)
-            if other == _question(question)
+            if other == question(asks)
         ]
         answer = same[0] if same else None
         yield Finding(verdict, study.study, answer, earlier and bool(same), BROKEN in text, ran, first_ran)
@@ -294,11 +293,6 @@ def asked(study: Study) -> dict[str, Any]:
     about it and the published curves beside its own."""
     values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "doubts", "published"})
     return values
-
-
-def _question(verdict: dict[str, Any]) -> dict[str, Any]:
-    found = {key: verdict.get(key) for key in _QUESTION}  # a report of an earlier version lacks some
-    return {key: None if value in ([], {}) else value for key, value in found.items()}
 
 
 def pages(found: Sequence[Finding]) -> dict[Path, str]:

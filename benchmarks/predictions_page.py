@@ -28,7 +28,7 @@ INTRODUCTION = """\
 
 Written by `make findings` from the reports of the studies. A run predicts its step time before it trains, from the
 times of its components alone. The page has predicted over measured step time: below 1 the step took longer than
-predicted. A setting is a row of a report, a mean over two to ten trials.
+predicted. A setting is a row of a report, a mean over its trials.
 
 The reports were made on two processor cores of several machines. Those that are left out ran several trials at a time,
 or beside other programs, or their studies have changed since. A plan adds the time of the replicas'

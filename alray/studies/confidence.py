@@ -246,14 +246,15 @@ def of_best(values: Sequence[float], *, dimensions: int, noise: float = 0.0, tri
 
 
 def spread_out(values: Sequence[float], grain: float) -> list[float]:
-    """Values that were rounded to multiples of `grain`, with those that are equal spread evenly over their cell.
+    """Values that were rounded to multiples of `grain`, with those that are equal spread evenly over their cell. Values
+    that rounding alone tells apart, as of logarithms, are equal.
 
     Steps to a target are known to one interval between evaluations. Ties would seem to show a best beyond doubt.
     """
     found: list[float] = []
-    for value, equal in groupby(sorted(values)):
-        count = len(list(equal))
-        found += [value + grain * ((number + 0.5) / count - 0.5) for number in range(count)]
+    for _, equal in groupby(sorted(values), key=lambda value: round(value / _ROUNDING)):
+        alike = list(equal)
+        found += [value + grain * ((number + 0.5) / len(alike) - 0.5) for number, value in enumerate(alike)]
     return found
 
 

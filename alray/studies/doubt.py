@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from alray.config.study.points import label_of
 from alray.config.study.section import BATCH_SIZE
 from alray.core.counting import counted
+from alray.core.run_folder.records import EvaluationRecord
 from alray.report.spread import LEAST_FOR_SPREAD
 from alray.studies.batch_size import not_bracketed
 from alray.studies.busy import is_disturbed
@@ -223,7 +224,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
     if name in _OF_EVALUATIONS and values:
-        values = spread_out(values, sum(_grain(row, name, by_factors=by_factors) for row in rows))
+        values = spread_out(values, sum(_grain(results, row, name, by_factors=by_factors) for row in rows))
     confidence = of_mean(values)
     unit = "seed"
     if name in TIMES:
@@ -265,12 +266,21 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
     return {unit: fmean(values) for unit, values in found.items()}
 
 
-def _grain(row: PointRow, name: str, *, by_factors: bool) -> float:
-    """The interval between two evaluations of a point in steps or samples, as far as its seeds show it; on a scale of
-    logarithms if `by_factors`."""
-    counts = [round(value) for record in row.best if (value := value_of(record, name)) is not None]
-    grain = math.gcd(*counts)
-    return math.log1p(grain / min(counts)) if by_factors else grain
+def _grain(results: Results, row: PointRow, name: str, *, by_factors: bool) -> float:
+    """The longest interval, of all seeds of a point, from the evaluation before to the one that reached the target: in
+    steps or samples, on a scale of logarithms if `by_factors`."""
+    shares = [_share_since_evaluation(results, record) for record in row.best]
+    if by_factors:
+        return math.log1p(max(shares))
+    return max(share * (value_of(record, name) or 0.0) for share, record in zip(shares, row.best, strict=True))
+
+
+def _share_since_evaluation(results: Results, record: TrialRecord) -> float:
+    """Of the way of a trial to the target, the share since the evaluation before: all of it if there was none, or if
+    the records of the trial are gone."""
+    reached = _steps(record)
+    evaluated = (each.step for each in results.records_of(record) if isinstance(each, EvaluationRecord))
+    return 1.0 - max((step for step in evaluated if step < reached), default=0) / reached
 
 
 def _of_searches(
@@ -297,10 +307,10 @@ def _of_searches(
         settings = results.settings_of(row)
         reached = [each for each in settings if len(each) == seeds and all(value_of(one, name) for one in each)]
         dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
-        if dimensions == 0:
-            return None, "a search of choices alone, without numbers, does not show how far the best is", seeds
         if len(reached) < 2:
             return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target", seeds
+        if dimensions == 0:
+            return None, "a search of choices alone, without numbers, does not show how far the best is", seeds
         of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
         means = of_each.mean(axis=1).tolist()
         if name in _OF_EVALUATIONS:

@@ -15,6 +15,8 @@ from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
+from alray.config.sections.run import Checkpoint
+from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, dump_study, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
@@ -30,7 +32,11 @@ from alray.studies.records import Begun, TrialRecord, read_trial
 
 _MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", "max_concurrent", "verdicts", "published", "impossible")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
-_WORDS_OF_CLAIMS = ("claim", "source", "quote", "paraphrase", "since")
+_LOSE_NO_TRIAL = ("max_concurrent", "verdicts", "published", "impossible")
+"""Those of them whose change is never why a trial is no longer in a study."""
+_QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
+"""Keys of a verdict that decide what is asked. The claim and its source are words."""
+_KEPT = {"checkpoint": Checkpoint()}
 _MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"
 TRIALS = "trials.json"
@@ -81,11 +87,11 @@ class StudyFolder:
         return folder
 
     def keep(self, grown: LoadedStudy) -> None:
-        """Keep what `grown` returned, and the claims with which the study began. The text of the study comes first: a
-        study whose text alone has grown is one that grows at its next resume."""
+        """Keep what `grown` returned, and the claims that the study had when its first trial ended. The text of the
+        study comes first: a study whose text alone has grown is one that grows at its next resume."""
         begun = self.begun
         now = _begun(grown, begun.objects)
-        if begun.spec is not None:
+        if begun.spec is not None and any(self.has_ended(trial.number) for trial in begun.trials):
             now = now.model_copy(update={"spec": {**(now.spec or {}), "verdicts": begun.spec.get("verdicts", [])}})
         if begun.code is not None:
             now = now.model_copy(update={"code": {**(now.code or {}), **begun.code}})
@@ -93,12 +99,14 @@ class StudyFolder:
             replace_file(self.path / STUDY, dump_study(grown.study))
             write_json(self.path / TRIALS, now.model_dump(mode="json"))
 
-    def later_claims(self) -> list[str]:
-        """The claims of the study that ask another question, or have another bound, than all with which it began."""
+    def changed_claims(self) -> tuple[list[str], list[str]]:
+        """The claims of the study that ask another question, or have another bound, than all that it had before its
+        first trial ended; and those of that time whose question it no longer asks."""
         if (begun := self.begun.spec) is None:
-            return []
-        first = [_question(each) for each in begun.get("verdicts", [])]
-        return [each.claim for each in self.study.verdicts if _question(each.model_dump(mode="json")) not in first]
+            return [], []
+        first = begun.get("verdicts", [])
+        now = self.study.model_dump(mode="json")["verdicts"]
+        return _asked_anew(now, first), _asked_anew(first, now)
 
     def require_same_code(self, loaded: LoadedStudy) -> None:
         """Raise RequestError, which names the files, if code of the user that the study began with has changed: its
@@ -172,7 +180,8 @@ class StudyFolder:
         if other := [text for key, text in changes if not _is_below(key, _MAY_CHANGE)]:
             raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
         self._require_same_specs(begun, now, loaded)
-        return self._renumbered(begun, loaded, [text for _, text in changes])
+        reasons = [text for key, text in changes if not _is_below(key, _LOSE_NO_TRIAL)]
+        return self._renumbered(begun, loaded, reasons)
 
     def _require_same_specs(self, begun: Begun, now: Begun, loaded: LoadedStudy) -> None:
         """Raise RequestError if a point that the study began with has another spec now. Points that are no longer in it
@@ -189,6 +198,17 @@ class StudyFolder:
             if specs.get(_text(point.values), point.spec_sha256) != point.spec_sha256
         ]
         if changed:
+            kept = {
+                _text(point.values): _hash_of(spec.model_copy(update={"run": spec.run.model_copy(update=_KEPT)}))
+                for point, spec in zip(now.points, loaded.specs, strict=True)
+            }
+            if all(kept[_text(begun.points[each].values)] == begun.points[each].spec_sha256 for each in changed):
+                raise RequestError(
+                    "this study began with an earlier alray, whose trials keep checkpoints "
+                    "where a section `run` says nothing of them",
+                    file=str(self.path / STUDY),
+                    hint="resume it with that version, or begin a new study",
+                )
             of_base = self._changes_of_base(begun, changed, loaded)
             more = len(of_base) - _MOST_SHOWN
             shown = of_base[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
@@ -372,7 +392,7 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         objects: their hashes.
     """
     points = [
-        {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
+        {"values": dict(point.values), "spec_sha256": _hash_of(spec)}
         for point, spec in zip(loaded.points, loaded.specs, strict=True)
     ]
     trials = [
@@ -392,9 +412,19 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
     return Begun.model_validate_json(json.dumps(of))
 
 
-def _question(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """What a claim asks, without its words."""
-    return {key: value for key, value in verdict.items() if key not in _WORDS_OF_CLAIMS and value not in (None, [], {})}
+def _hash_of(spec: Spec) -> str:
+    return sha256(spec.model_dump_json().encode())
+
+
+def _asked_anew(verdicts: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The claims of these verdicts whose question none of the others asks."""
+    known = [question(each) for each in others]
+    return [each["claim"] for each in verdicts if question(each) not in known]
+
+
+def question(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """What a claim asks, without its words. Claims of an earlier alray lack some keys."""
+    return {key: verdict[key] for key in _QUESTION if verdict.get(key) not in (None, [], {})}
 
 
 def _text(values: Mapping[str, Any]) -> str:

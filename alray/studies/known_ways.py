@@ -43,7 +43,9 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
             own = [(row, load_own_spec(study.trial_dir(row.best[0].number)).spec) for row in rows]
             of_network = [(row, spec) for row, spec in own if spec.model == network.model]
             if not own:
-                raise _tells_nothing(named, "no trial of this study reached a target", "give a study with a `target`")
+                raise _tells_nothing(
+                    named, "no trial of this study reached a target", "give a study whose trials reached its target"
+                )
             if not of_network:
                 raise _of_another(named)
             for row, spec in of_network:
@@ -56,7 +58,11 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
             trained.append((str(named), spec))
             of_run, reached = _measured(folder, spec), _reached(folder, spec)
             if not of_run and reached is None:
-                raise _tells_nothing(named, "this run has no step time and reached no target", "let it come to its end")
+                raise _tells_nothing(
+                    named,
+                    "this run has no step time and reached no target",
+                    "give a run that ended, with more mini-batches",
+                )
             measured += of_run
             if reached is not None:
                 _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))

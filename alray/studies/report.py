@@ -60,8 +60,13 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
     exhibits += figure.exhibits_of(folder.begun.skipped, (skipped_points,))
     warnings = warnings_of(results, exhibits)
-    if later := folder.later_claims():
-        warnings.append(f"These claims or their bounds are later than the beginning of the study: {'; '.join(later)}.")
+    later, dropped = folder.changed_claims()
+    if later:
+        warnings.append(
+            f"These claims or their bounds are later than the first trial of the study: {'; '.join(later)}."
+        )
+    if dropped:
+        warnings.append(f"The study no longer asks these claims, or not with their bounds: {'; '.join(dropped)}.")
     summary = _summary(folder, results, lost, exhibits, warnings, answers)
     exhibits = write_exhibits(exhibits, folder.path)
     write_table("points", table, folder.path / TABLES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from alray.config.study.load import read_study_file
 from alray.planning.prediction.basis import PREDICTED, PREDICTED_MEMORY
-from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, kept
+from benchmarks.findings_page import BESIDE, KEPT, kept
 from benchmarks.predictions_page import PAGE, Setting, settings
 from benchmarks.runs import RESULTS
 
@@ -35,15 +34,6 @@ def report(tmp_path: Path) -> Path:
 
 def settings_of(report: Path) -> list[Setting]:
     return settings(report.parents[1] / "specs", report.parent)
-
-
-def test_the_page_says_over_how_many_trials_a_setting_is_a_mean() -> None:
-    counts = set[int]()
-    for name in {each.study for each in settings(SPECS, REPORTS)}:
-        with (REPORTS / name / "tables/points.csv").open(encoding="utf-8") as rows:
-            counts |= {int(row["seeds"]) for row in csv.DictReader(rows)}
-    assert (min(counts), max(counts)) == (2, 10)
-    assert "a mean over two to ten trials" in PAGE.read_text(encoding="utf-8")
 
 
 def test_a_setting_has_what_was_predicted_over_what_was_measured(report: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -328,10 +330,28 @@ def test_a_report_names_claims_that_are_later_than_its_study(study: Path) -> Non
     folder, kept = StudyFolder.make(load_study(study), Path("out")), Path("out/study.yaml")
     kept.write_text(kept.read_text().replace("claim: quick", "claim: fast"))
     assert write_report(folder).summary.warnings == []  # other words for the same question
-    kept.write_text(kept.read_text().replace("below: 1.0", "below: 2.0"))
-    for overrides in ([], ["repeats=3"]):
+
+    def warnings(bound: str, *overrides: str) -> str:
+        kept.write_text(re.sub("below: .*", f"below: {bound}", kept.read_text()))
         folder.keep(folder.grown(load_study(kept, overrides)))
-        assert "later than the beginning of the study: fast." in " ".join(write_report(folder).summary.warnings)
+        return " ".join(write_report(folder).summary.warnings)
+
+    assert warnings("2.0") == ""  # no trial has ended
+    folder.write(record_of(load_study(study).trials[0], "failed", "it had no room"))
+    for overrides in ([], ["repeats=3"]):
+        said = warnings("3.0", *overrides)
+        assert "later than the first trial of the study: fast." in said and "no longer asks these claims" in said
+    with pytest.raises(RequestError, match=r"no longer in it; `repeats` was 3 and is 1; restore"):
+        folder.grown(load_study(kept, ["repeats=1"]))
+
+
+def test_a_study_whose_trials_kept_checkpoints_by_accident_is_told(study: Path) -> None:
+    """An earlier alray turned them on where a section `run` stood."""
+    study.write_text(f"{STUDY}set: {{run: {{epochs: 2}}}}\n", encoding="utf-8")
+    kept = load_study(study, ["set.run.checkpoint={}"])
+    folder = StudyFolder.make(replace(kept, study=load_study(study).study), Path("out"))
+    with pytest.raises(RequestError, match="began with an earlier alray, whose trials keep checkpoints"):
+        folder.grown(load_study(folder.path / "study.yaml"))
 
 
 def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:

@@ -173,6 +173,7 @@ def test_a_section_of_all_trials_stands_beside_a_target(load: Callable[..., Any]
         ({"set": "{run: {epochs: 2}}"}, [None, None]),
         ({"set": "{run: {epochs: 2, checkpoint: {keep: 1}}}"}, [1, 1]),
         ({"axes": "{run: [{epochs: 1}, {epochs: 2, checkpoint: {keep: 1}}]}"}, [None, 1]),
+        ({"set": "{run.checkpoint.keep: 1}", "axes": "{variant: {a: {run: {epochs: 2}}, b: {}}}"}, [3, 1]),
         ({"search": "{trials: 2, space: {run: {choice: [{epochs: 1}]}}}"}, [None, None]),
     ],
 )
@@ -182,6 +183,12 @@ def test_trials_keep_checkpoints_only_where_the_study_says_so(
     loaded = load(study(**{"repeats": "2", **keys} if "axes" not in keys else keys))
     found = [loaded.spec_of(trial).run.checkpoint for trial in loaded.trials]
     assert [checkpoint and checkpoint.keep for checkpoint in found[:2]] == kept
+
+
+def test_a_series_may_be_compared_with_the_only_other_one(load: Callable[..., Any]) -> None:
+    claim = "{claim: a, figure: critical_batch_size, of: {seed: 1}, over: [{}]}"
+    target = "{metric: validation_error, below: 0.25}"
+    load(study("{data.batch_size: [8, 16], seed: [1, 2]}", target=target, verdicts=f"[{claim}]"))
 
 
 def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> None:
@@ -308,13 +315,13 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["10 follow.model.components.1.repeat", "10 follow.pipeline.stages", "10 follow.pipeline.stages"]),
         (study("{seed: [1, 2]}", repeats="2"), ["3 axes.seed"]),
         (study(target="{metric: validation_error, below: 0.5}", set="{run.stop_at: null}"), ["3 target"]),
-        *((study(axes, target="{metric: validation_error, below: 0.5}", **keys),
-           [f"{4 if axes != '{}' else 3} target"])
-          for axes, keys in (
-              ("{variant: {a: {run.stop_at.above: 0.9}, b: {}}}", {}),
-              ("{seed: [1, 2]}", {"follow": "{run.stop_at.above: seed}"}),
-              ("{run: [{epochs: 1}, {epochs: 2}]}", {}),
-              ("{}", {"set": "{run: {epochs: 2, stop_at: null}}"}),
+        *((study(axes, target="{metric: validation_error, below: 0.5}", **keys), [at])
+          for axes, keys, at in (
+              ("{variant: {a: {run.stop_at.above: 0.9}, b: {}}}", {}, "4 target"),
+              ("{seed: [1, 2]}", {"follow": "{run.stop_at.above: seed}"}, "4 target"),
+              ("{run: [{epochs: 1}, {epochs: 2}]}", {}, "3 axes.run"),
+              ("{variant: {a: {run: {epochs: 2}}, b: {}}}", {}, "3 axes.variant.a.run"),
+              ("{}", {"set": "{run: {epochs: 2, stop_at: null}}"}, "3 target"),
           )),
         (STUDY + "search: {trials: 2, space: {pipeline.stages: {choice: [1, 2]}}}\n",
          ["10 search.space.pipeline.stages"]),
@@ -359,6 +366,12 @@ def search(space: str, rest: str = "trials: 2") -> str:
                target="{metric: validation_error, below: 0.5}",
                verdicts="[{claim: a, figure: critical_batch_size, of: {seed: 1, run.epochs: 1}, over: [{seed: 2}]}]"),
          ["5 verdicts[0].over[0]"]),
+        *((study(f"{{data.batch_size: [8, 16], seed: {seeds}}}", target="{metric: validation_error, below: 0.5}",
+                 verdicts=f"[{{claim: a, figure: critical_batch_size, of: {{seed: 1}}, over: [{over}]}}]"), places)
+          for seeds, over, places in (
+              ("[1, 2, 3]", "{}", ["5 verdicts[0].over[0]"]),
+              ("[1, 2]", "{seed: 2, data.batch_size: 8}", ["5 verdicts[0].over[0].data.batch_size"]),
+          )),
         (study("{pipeline.stages: [1, 2]}", search="{trials: 2, space: {optimizer.lr: {choice: [1]}}}",
                target="{metric: validation_error, below: 0.5}",
                verdicts="[{claim: a, figure: steps_to_target, of: {pipeline.stages: 1}, "

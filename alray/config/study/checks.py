@@ -114,14 +114,22 @@ def a_key_is_set_once(study: Study) -> Iterator[Finding]:
             yield path, "`repeats` sets the seeds of the trials", "remove it"
     if study.repeats > 1 and "seed" in study.axes:
         yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
-    if study.target is not None:
-        # `target` comes after `set`, so a section `run` without this key may stand there.
-        fixed = [
-            key for key, value in study.set.items() if key != "run" or (isinstance(value, dict) and "stop_at" in value)
-        ]
-        for key in dict.fromkeys([*fixed, *(key for _, key in _varied(study))]):
-            if parts_of(key)[:2] in (("run",), ("run", "stop_at")):
-                yield ("target",), f"`target` sets run.stop_at, and so does the key `{key}`", "remove one of the two"
+
+
+def a_target_is_set_once(study: Study) -> Iterator[Finding]:
+    """Check that no key replaces the bound that the target sets."""
+    if study.target is None:
+        return
+    # `target` comes after `set`, so a section `run` without this key may stand there.
+    fixed = [
+        key for key, value in study.set.items() if key != "run" or (isinstance(value, dict) and "stop_at" in value)
+    ]
+    for key in dict.fromkeys([*fixed, *(key for _, key in _varied(study) if key != "run")]):
+        if parts_of(key)[:2] in (("run",), ("run", "stop_at")):
+            yield ("target",), f"`target` sets run.stop_at, and so does the key `{key}`", "remove one of the two"
+    for path, key in _varied(study):
+        if key == "run":
+            yield path, "the section `run` replaces the target", "write its keys one by one, such as `run.epochs`"
 
 
 def _varied(study: Study) -> list[tuple[Path, str]]:
@@ -183,11 +191,16 @@ def _empty(verdict: Verdict, study: Study) -> Iterator[Finding]:
     if verdict.is_of_series and BATCH_SIZE not in study.axes:
         message = f"`{verdict.figure}` is about several batch sizes, and `{BATCH_SIZE}` is no axis"
         yield ("figure",), message, "add the axis, or decide by another figure"
-    if verdict.is_of_series and BATCH_SIZE in verdict.of:
-        yield ("of", BATCH_SIZE), f"`{verdict.figure}` is about all batch sizes together", "remove it"
-    several = [axis for axis, values in study.axes.items() if isinstance(values, list | dict) and len(values) > 1]
+    series: list[tuple[Path, dict[str, Any]]] = [(("of",), verdict.of)]
+    series += [(("over", index), each) for index, each in enumerate(verdict.over)]
+    for path, selector in series if verdict.is_of_series else ():
+        if BATCH_SIZE in selector:
+            yield (*path, BATCH_SIZE), f"`{verdict.figure}` is about all batch sizes together", "remove it"
+    counts = {axis: len(values) for axis, values in study.axes.items() if isinstance(values, list | dict)}
+    counts = {axis: count for axis, count in counts.items() if count > 1 and axis in verdict.of and axis != BATCH_SIZE}
     for index, other in enumerate(verdict.over if verdict.is_of_series else ()):
-        if left_open := [axis for axis in several if axis in verdict.of and axis not in other]:
+        left_open = [axis for axis in counts if axis not in other]
+        if prod(counts[axis] for axis in left_open) - int(_has(verdict.of, other)) > 1:  # `of` is none of the others
             message = f"critical batch sizes are compared by one ratio, and this leaves {listed(left_open, 'and')} open"
             yield ("over", index), message, "name its value, as `of` does"
     if verdict.figure.endswith("_to_target") and verdict.minus and study.search is not None:
@@ -296,6 +309,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     a_point_is_a_few_keys,
     followed_axes_have_values,
     a_key_is_set_once,
+    a_target_is_set_once,
     named_variants_exist,
     claims_name_values_of_axes,
     columns_differ,

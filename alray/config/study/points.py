@@ -127,12 +127,13 @@ def points_of(study: Study) -> Iterator[Point]:
 
 def merged(*layers: Iterable[Setting]) -> tuple[Setting, ...]:
     """The settings in order. A later one replaces earlier ones of the same key and of keys below it. A section `run`
-    that says nothing of checkpoints leaves it at none."""
+    that says nothing of checkpoints leaves it at none, unless the study has asked for them."""
     remaining: list[Setting] = []
     for setting in itertools.chain(*layers):
         depth = len(setting.path)
         silent = setting.key == "run" and isinstance(setting.value, Mapping) and "checkpoint" not in setting.value
-        left = [NO_CHECKPOINTS] if silent and NO_CHECKPOINTS in remaining else []
+        asked = [old for old in remaining if old.path[:2] == NO_CHECKPOINTS.path]
+        left = [NO_CHECKPOINTS] if silent and asked == [NO_CHECKPOINTS] else []
         remaining = [*(old for old in remaining if old.path[:depth] != setting.path), setting, *left]
     return tuple(remaining)
 
