@@ -91,3 +91,48 @@ def test_a_process_of_one_s_own_that_imports_the_script(tmp_path: Path, monkeypa
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(RequestError, match="a process that multiprocessing started"):
         alray.run({}, progress=False)
+
+
+FAILING = """
+import alray
+
+spec = {
+    "name": "failing",
+    "data": {"source": "synthetic", "shape": [6], "classes": 3, "samples": 120, "batch_size": 12},
+    "model": {"components": [{"block": "python:failing.Failing"}]},
+    "method": "decoupled_greedy",
+    "pipeline": {"costs": [{"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}]},
+    "replicas": {"count": 2},
+    "run": {"steps": 4},
+}
+try:
+    alray.run(spec, inline=True, progress=False)
+except alray.AlrayError as error:
+    print("the second replica" in str(error), flush=True)
+"""
+FAILS = """
+import torch
+
+seen = []
+
+
+class Failing(torch.nn.Linear):
+    def __init__(self, input):
+        super().__init__(input.elements, 4)
+
+    def forward(self, s):
+        if self.training and type(s) is torch.Tensor and s.device.type != "meta":  # else it is only counted
+            seen.append(id(self))
+            if len(seen) == 2:
+                raise ValueError("the second replica")
+        return super().forward(s)
+"""
+
+
+def test_a_script_ends_after_one_of_several_replicas_has_failed(tmp_path: Path) -> None:
+    """Another one has begun a sum with it, in a thread for which Python waits at its end."""
+    (tmp_path / "failing.py").write_text(FAILS, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.stdout.split(), done.returncode) == (["True"], 0), done.stderr

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from functools import partial
 from typing import IO, Any
 
 import torch
@@ -90,12 +91,25 @@ class InlineGraph(Graph):
         self._abandoned = True
         ended = self._outcome.done()
         self._executor.shutdown(wait=ended, cancel_futures=True)
-        if ended and accelerator.available() is not None:
-            self._loops = []  # with them go weights and rings: another process may need the memory of the GPU
-            _clear_frames(self._outcome.exception())  # with them what was being computed
-            self._outcome = Future()
+        whole = ended and self._outcome.exception() is None
+        self._outcome.add_done_callback(partial(self._let_go, whole=whole))  # it is called at once if that has ended
+
+    def _let_go(self, outcome: Future[None], *, whole: bool) -> None:
+        """Let go of the stages, of which nobody hears any more.
+
+        Where they have not come to their end, a replica may wait for a sum with another one, in a thread that this
+        process would wait for before it ends. It waits no longer once the group of the other one is gone.
+
+        Args:
+            whole: whether all stages have come to their end.
+        """
+        self._loops = []  # with them go weights, groups and rings
+        if not outcome.cancelled():
+            _clear_frames(outcome.exception())  # with them what was being computed
+        self._outcome = Future()
+        if not whole or accelerator.available() is not None:
             gc.collect()
-            accelerator.free_unused_memory()
+            accelerator.free_unused_memory()  # another process may need the memory of the GPU
 
     def _run(self) -> None:
         first = self._assignments[0]
