@@ -47,7 +47,7 @@ def lower(part: nn.Module, dtype: torch.dtype) -> None:
     """Have the part compute in mixed precision. Its weights, their names and its output's type stay as they are."""
     for module in part.modules():
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
-            module.__class__ = _recurrent(type(module))  # type: ignore[assignment]
+            module.__class__ = _recurrent(type(module))  # type: ignore[assignment, arg-type]
     part.__class__ = _lowered(type(part), dtype)  # type: ignore[arg-type]
 
 
