@@ -17,7 +17,7 @@ NO_GPU_MEMORY = ("out of memory", "_alloc_failed", "_allocation_failed")
 """Parts of torch's messages, in lower case. The errors of the CPU allocator are plain RuntimeErrors, and so are those
 of libraries that take memory of the GPU themselves: CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED,
 CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED."""
-_NO_MEMORY = (*_OF_LIBRARIES, *NO_HOST_MEMORY)
+_OF_GPUS = ("cuda", "cudnn", "hip", "xpu")
 _NO_DESCRIPTORS = ("too many open files",)
 _NO_THREAD = ("can't start new thread", "resource temporarily unavailable")
 _TWICE = "can only be initialized once per process"  # torch, after a first import that found no room
@@ -77,10 +77,13 @@ def ran_out(fault: BaseException) -> SystemFault | None:
     """
     text = str(fault).lower()
     number = fault.errno if isinstance(fault, OSError) else None
-    if isinstance(fault, MemoryError) or number == errno.ENOMEM or any(tell in text for tell in _NO_MEMORY):
+    of_torch = isinstance(fault, RuntimeError)
+    tells = (*_OF_LIBRARIES, *(NO_HOST_MEMORY if of_torch else ()))
+    if isinstance(fault, MemoryError) or number == errno.ENOMEM or any(tell in text for tell in tells):
         return _no_memory()
-    if isinstance(fault, RuntimeError) and any(tell in text for tell in NO_GPU_MEMORY):
-        hint = "end other programs that use it, or use a smaller model or data.batch_size"
+    of_gpu = type(fault).__name__ == "OutOfMemoryError" or any(name in text for name in _OF_GPUS)
+    if of_torch and of_gpu and any(tell in text for tell in NO_GPU_MEMORY):
+        hint = "end other programs that use it, or hide it (CUDA_VISIBLE_DEVICES=) to compute on the processor"
         return SystemFault("the GPU ran out of memory", hint=hint)
     if number in (errno.EMFILE, errno.ENFILE) or any(tell in text for tell in _NO_DESCRIPTORS):
         return SystemFault(

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset as TorchDataset
 from alray.config.sections.data import Mix
 from alray.core.accelerator import pinning
 from alray.core.compat import loader_signals
-from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
+from alray.core.errors import AlrayError, DataError, ProcessLost, SystemFault, UserCodeError
 from alray.core.import_path import children_import_safely
 from alray.core.randomness.generators import generator
 from alray.core.stopped import STOPPED_S, StoppedWatch
@@ -76,11 +76,15 @@ class Batch:
         """As `inputs`, with `labels`, which are converted as samples are."""
         return {**self.inputs(device, dtype), "labels": _on(device, self.labels, dtype)}
 
-    def pin_memory(self) -> Batch:
-        """The same mini-batch in pinned memory, from which a GPU copies by itself. The loader calls this."""
-        with pinning():
-            mask = None if self.mask is None else self.mask.pin_memory()
-            return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
+    def pin_memory(self) -> Batch | AlrayError:
+        """The same mini-batch in pinned memory, from which a GPU copies by itself, or why there is none. The loader
+        calls this in a thread of its own, out of which torch raises errors with the traceback as their message."""
+        try:
+            with pinning():
+                mask = None if self.mask is None else self.mask.pin_memory()
+                return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
+        except SystemFault as fault:
+            return fault
 
 
 def _on(device: torch.device, tensor: Tensor, dtype: torch.dtype) -> Tensor:

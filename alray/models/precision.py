@@ -116,10 +116,12 @@ def _like(kind: type[Any], made_by: Sequence[tuple[Any, ...]]) -> nn.Module:
 
 
 def _in_full(value: Any) -> Any:
-    """The value in float32: a tensor, packed rows, or tensors in tuples as `hands_on_state` gives them."""
+    """The value in float32: a tensor, packed rows, or tensors in tuples (as `hands_on_state` gives them) and lists."""
     if isinstance(value, PackedSequence):
         return value.float()
     if isinstance(value, tuple):
         return tuple(_in_full(each) for each in value)
+    if isinstance(value, list):
+        return [_in_full(each) for each in value]
     narrow = isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() < _FULL_BYTES
     return value.float() if narrow else value

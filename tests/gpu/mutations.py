@@ -927,7 +927,7 @@ MUTATIONS = (
     Mutation(
         "nccl: the host may wait for its GPU between two actions",
         "runtime/stage/clock.py",
-        'self.activity in ("compute", "between")',
+        'self.activity in _MAY_WAIT_FOR_GPU',
         'self.activity == "compute"',
         "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
     ),
@@ -941,7 +941,7 @@ MUTATIONS = (
     Mutation(
         "disturbance: a replica is slowed by all that its GPU computes",
         "runtime/stage/stage.py",
-        "            clock.wait_for_gpu()  # a slower one would take longer for all of it\n",
+        "                clock.wait_for_gpu()  # a slower one would take longer for all of it\n",
         "",
         "runtime/stage/test_disturbance.py::test_what_a_gpu_has_still_to_compute_is_slowed_too",
     ),
@@ -1075,7 +1075,7 @@ MUTATIONS = (
     Mutation(
         "memory: a full GPU is told by every command",
         "core/system_errors.py",
-        "if isinstance(fault, RuntimeError) and any(tell in text for tell in NO_GPU_MEMORY):",
+        "if of_torch and of_gpu and any(tell in text for tell in NO_GPU_MEMORY):",
         "if False:",
         "cli/test_system_faults.py::test_what_ran_out_is_told",
     ),

@@ -89,9 +89,9 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, 
         since_s = min(each.activity_s for each in under_way)
         error = StageError(
             f"every stage waits for another one, and none has gone on for {since_s:.0f} s (limit {wait_s:.0f} s)",
-            hint=_HINT,
+            hint="set run.deterministic=true, or CUDA_MODULE_LOADING=EAGER, so that GPUs begin what they send in one order",
         )
-        return NextStep("failed", under_way[0].stage, error, again=True)
+        return NextStep("failed", None, error, again=True)
     if all(status.finished and status.error is None for status in statuses):
         return NextStep("finished")
     return WAIT

@@ -24,6 +24,9 @@ TRAINING_ACTIONS = frozenset("FLBU")
 _ON_DEVICE = TRAINING_ACTIONS | frozenset("ED")
 """Kinds of measurements that a GPU does, where there is one."""
 
+_MAY_WAIT_FOR_GPU = ("compute", "between", "evaluation", "checkpoint")
+"""Activities within which the host may stand still until the GPU has done what it was given before."""
+
 _KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
 _COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
 _WAITS = ("send_wait", "receive_wait")
@@ -223,13 +226,13 @@ class Clock:
 
     def seen(self, now_s: float) -> tuple[str, float]:
         """The activity, and the seconds since it began, as another thread sees them. While the GPU waits for others,
-        what it waits in takes the place of "compute" and "between": the host may wait for that anywhere there.
+        what it waits in takes the place of computing and of pauses, in which the host may wait for that anywhere.
 
         Args:
             now_s: `time.perf_counter()`.
         """
         waits_in = self._gpu_waits_in()
-        if self.activity in ("compute", "between") and waits_in is not None:
+        if self.activity in _MAY_WAIT_FOR_GPU and waits_in is not None:
             self._seen_waiting = now_s
             return waits_in, now_s - self.activity_since
         return self.activity, now_s - max(self.activity_since, self._seen_waiting)

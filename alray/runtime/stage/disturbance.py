@@ -27,6 +27,10 @@ class Slowdown:
         self._drawn: tuple[int, float, float] | None = None
         """An epoch with its factor and its seconds: to draw them takes longer, the later the epoch is."""
 
+    def depends_on_computing(self, step: int) -> bool:
+        """Whether the missing time of mini-batch `step` depends on how long the replica computed."""
+        return self._of_epoch((step - 1) // self._steps_per_epoch)[0] > 1.0
+
     def wait(self, step: int, computed_s: float) -> Waiting[None]:
         """After the computations of mini-batch `step`, which took `computed_s` seconds: wait for the missing time.
 

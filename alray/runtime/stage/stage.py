@@ -177,7 +177,8 @@ class Stage:
                 slowed.
         """
         if self._slowdown is not None and last:
-            clock.wait_for_gpu()  # a slower one would take longer for all of it
+            if self._slowdown.depends_on_computing(batch.step):
+                clock.wait_for_gpu()  # a slower one would take longer for all of it
             computed_s = clock.by_samples_s - self._began_s
             with clock.measure("B", "disturbance", batch.step):
                 yield from self._slowdown.wait(batch.step, computed_s)
