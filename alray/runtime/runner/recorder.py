@@ -239,5 +239,6 @@ def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None
             if found.setdefault(index, sha256) != sha256:
                 raise ReplicasDiffer(
                     f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
-                    hint="a block may change its parameters only through gradients; if yours do, report this as a bug",
+                    hint="a block may change its parameters only through gradients, and an optimizer draw only from "
+                    "the generators that alray seeds; if yours do, report this as a bug",
                 )
