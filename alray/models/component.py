@@ -13,7 +13,7 @@ from torch import nn
 
 from alray.config.user_code import named, named_error
 from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, StageError
-from alray.core.randomness.generators import seed_all
+from alray.core.randomness.generators import put_back, seed_all
 from alray.core.randomness.seeds import derive_seed
 from alray.models.boundary import Boundary, Passing
 from alray.models.contract import Contract
@@ -81,6 +81,8 @@ class Component(nn.Module, ABC):
         """The same for what goes up."""
         self.weight_average: WeightAverage | None = None
         """The moving average of the weights; None: the spec asks for none."""
+        self.step_under_way = 0
+        """The mini-batch that the component computes or updates by, from 1. Random numbers depend on it."""
 
     def train_with(self, optimizer: Recipe, **parts: Sequence[nn.Module]) -> None:
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
@@ -105,7 +107,10 @@ class Component(nn.Module, ABC):
         }
         for name, group in parts.items():
             parameters = [parameter for part in group for parameter in part.parameters()]
-            self._optimizers[name] = ComponentOptimizer(parameters, optimizer, roles)
+            device = parameters[0].device if parameters else torch.device("cpu")
+            with put_back(device):  # the constructor of an optimizer of the user may draw
+                seed_all(device, self.f.seed, "optimizer", self.index, name)
+                self._optimizers[name] = ComponentOptimizer(parameters, optimizer, roles)
         self._without_optimizer = {each for each in self.parameters() if not each.requires_grad}
         if optimizer.section.ema_decay is not None:
             self.weight_average = WeightAverage(self, optimizer.section.ema_decay)
@@ -114,14 +119,10 @@ class Component(nn.Module, ABC):
         """The component's optimizers by name."""
         return self._optimizers
 
-    def step_optimizers(self, lr: float, label_lr: float, step: int) -> None:
+    def step_optimizers(self, lr: float, label_lr: float) -> None:
         """One step of every optimizer, at these rates, and of the average of the weights where that updates.
 
         Raises StageError if a parameter has a gradient and no optimizer.
-
-        Args:
-            step: of the mini-batch, from 1; what an optimizer of the user draws depends on it, and is the same on all
-                replicas, so that their weights stay equal.
         """
         learns = next((each for each in self._without_optimizer if each.grad is not None), None)
         if learns is not None:
@@ -133,7 +134,9 @@ class Component(nn.Module, ABC):
             )
         optimizers = self.optimizers().items()
         if any(optimizer.may_draw for _, optimizer in optimizers):
-            seed_all(next(self.parameters()).device, self.f.seed, "draw", self.index, step, _UPDATE)
+            # The same on all replicas, so that their weights stay equal.
+            device = next(self.parameters()).device
+            seed_all(device, self.f.seed, "draw", self.index, self.step_under_way, _UPDATE)
         updated = [optimizer.step(label_lr if name == "label" else lr) for name, optimizer in optimizers]
         if self.weight_average is not None and any(updated):
             self.weight_average.update()
@@ -311,7 +314,7 @@ class Exercise(ABC):
 
     def update(self) -> None:
         """U, at rate 0."""
-        self.component.step_optimizers(0.0, 0.0, 0)
+        self.component.step_optimizers(0.0, 0.0)
 
     @torch.no_grad()
     def infer(self) -> None:
@@ -352,7 +355,7 @@ class LocalComponent(Component):
         super().__init__(index, f)
         self._encoded: Tensors | None = None
         self._losses: Tensors | None = None
-        self._step, self._device = 0, torch.device("cpu")  # of the mini-batch under way
+        self._device = torch.device("cpu")  # of the mini-batch under way
         self._samples, self._span = 0, SampleSpan(0, 0)
 
     @abstractmethod
@@ -397,7 +400,7 @@ class LocalComponent(Component):
 
     def generator(self, *purpose: str | int) -> torch.Generator:
         """A generator of the CPU for the mini-batch under way, from (seed, purpose, step): the same on all replicas."""
-        return torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self._step))
+        return torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self.step_under_way))
 
     def encoder_step(self, incoming: Tensors, step: int, span: SampleSpan | None = None) -> Tensors:
         """F: `s` for the next component, with what goes along with it.
@@ -408,7 +411,7 @@ class LocalComponent(Component):
         """
         if self.below is not None:
             incoming = self.below.up.unpack(incoming, training=True)
-        self._step = step
+        self.step_under_way = step
         self._device = incoming["s"].device
         self._samples = len(incoming["s"])
         self._span = span or SampleSpan(0, self._samples)
@@ -443,12 +446,12 @@ class LocalComponent(Component):
     def update_step(self, lr: float, label_lr: float) -> None:
         """U: one step of every optimizer, at these rates."""
         with self._pass(_UPDATE):
-            self.step_optimizers(lr, label_lr, self._step)
+            self.step_optimizers(lr, label_lr)
 
     def _pass(self, name: str) -> AbstractContextManager[None]:
         """Around a pass of the method. A user's code may draw from any generator, and raise any error."""
         # An update is the same on all replicas, so that their weights stay equal.
-        purpose = (self._step,) if name == _UPDATE else self.f.purpose(self._step)
+        purpose = (self.step_under_way,) if name == _UPDATE else self.f.purpose(self.step_under_way)
         if self.own_losses is not None or (self.losses_draw and name == _LOSSES):
             seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
         if self.own_losses is None:

@@ -135,7 +135,8 @@ class Method(ABC):
     def alike(self, index: int) -> str:
         """A text that is equal for components with equal encoders whose other parts differ in their weights only.
 
-        Of your own method: if it does not say so, each component is counted and measured by itself.
+        Of your own method: where you leave it out, alray compares the components' classes, their parts as `print` shows
+        them, their weights by name and shape, and what they get and send.
         """
         return ""
 

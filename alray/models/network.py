@@ -328,10 +328,27 @@ class Network:
         if len(self) == 1:
             position = "only"
         blocks = ", ".join(self._chain.alike(block) for block in self._groups[index])
-        # A method of the user may give each component other parts, losses and tensors to send.
         unknown = isinstance(self.spec.method, OwnCode) and type(self.method).alike is Method.alike
-        of_method = index if unknown else self.method.alike(index)
+        of_method = self._own_kinds[index] if unknown else self.method.alike(index)
         return f"{position} {blocks} {self.encoders[index]!r} {of_method}"
+
+    @cached_property
+    def _own_kinds(self) -> list[str]:
+        """For each component of a method of the user, what alray sees of it: its parts and their weights, what comes in
+        with the labels, and what it sends."""
+        with put_back():
+            return [self._own_kind(index) for index in range(len(self))]
+
+    def _own_kind(self, index: int) -> str:
+        component, method = self.component(index, "meta"), self.method
+        weights = [
+            (name, value.dtype, tuple(value.shape), value.requires_grad)
+            for name, value in component.state_dict(keep_vars=True).items()
+        ]
+        passing = [method.labels_in(index), method.labels_out(index), method.goes_up(self.encoders[index])]
+        shapes = [{name: (tuple(shape), shape.dtype) for name, shape in each.items()} for each in passing]
+        routes = self.ends_route(index), self.route_shape(index + 1)
+        return f"{type(component)} {component!r} {weights} {shapes} {routes}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""

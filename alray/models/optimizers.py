@@ -206,8 +206,8 @@ class ComponentOptimizer:
 
     @property
     def may_draw(self) -> bool:
-        """Whether an update may draw random numbers: an optimizer that is not alray's may."""
-        return bool(self._optimizers) and isinstance(self._recipe.section, ForeignSection)
+        """Whether an update may draw random numbers: an optimizer of the user may."""
+        return bool(self._optimizers) and isinstance(self._recipe.section, OwnCode)
 
     @property
     def accumulates(self) -> bool:

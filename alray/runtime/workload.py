@@ -34,6 +34,9 @@ from alray.models.shape import Shape
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
 
+_OF_SEVERAL = {"all_reduce", "compression", "balance", "synchronise"}
+"""Keys of `replicas` that change nothing where there is one."""
+
 
 @dataclass(frozen=True)
 class DataFacts:
@@ -229,10 +232,11 @@ class Workload:
                 f"every {together} mini-batches"
             )
         synchronise = spec.replicas.synchronise
-        outer = None if synchronise == "every_step" else synchronise.outer
         if spec.replicas.count == 1:
-            if outer is not None:
-                notes.append("one replica meets no other: `replicas.synchronise.outer` changes nothing")
+            of_several = spec.replicas.model_dump(include=_OF_SEVERAL, exclude_defaults=True)
+            if of_several:
+                keys = listed([f"replicas.{key}" for key in of_several], "and")
+                notes.append(f"one replica meets no other: nothing is changed by {keys}")
             return tuple(notes)
         if synchronise != "every_step" and synchronise.keeps_in_vain:
             notes.append(

@@ -129,7 +129,7 @@ def test_a_run_is_stopped_anywhere_and_resumed_to_the_same_bits(seldom: Workshop
 @pytest.mark.parametrize(
     ("count", "synchronise", "key"),
     [
-        (1, PLAIN, "`replicas.synchronise.outer` changes nothing"),
+        (1, PLAIN, "nothing is changed by `replicas.synchronise`"),
         (2, "{average_every: 4 steps, outer: {}, keep: 0.3}", "`replicas.synchronise.keep` changes nothing"),
         (2, LATE, None),
     ],
@@ -137,7 +137,7 @@ def test_a_run_is_stopped_anywhere_and_resumed_to_the_same_bits(seldom: Workshop
 def test_a_key_that_changes_nothing_is_told(seldom: Workshop, count: int, synchronise: str, key: str | None) -> None:
     """A study over the number of replicas has one of them, too."""
     loaded = load_spec(seldom.spec, replicas(count, synchronise))
-    notes = [note for note in Workload.open(loaded.spec, UserCode(seldom.folder)).notes if "changes nothing" in note]
+    notes = [note for note in Workload.open(loaded.spec, UserCode(seldom.folder)).notes if "nothing" in note]
     assert len(notes) == (key is not None) and all(key in note for note in notes)
 
 

@@ -78,14 +78,18 @@ class Besides(Ramped):
 
 
 class Noisy(torch.optim.SGD):
-    """Adds noise to the weights."""
+    """Adds noise to the weights, of a size that its constructor draws."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, lr=lr)
+        self.size = 1e-3 * numpy.random.rand()
 
     def step(self, closure=None):
         super().step()
         with torch.no_grad():
             for weights in (each for group in self.param_groups for each in group["params"]):
                 drawn = numpy.random.rand() + random.random()
-                weights.add_(torch.randn_like(weights), alpha=1e-3 * drawn)
+                weights.add_(torch.randn_like(weights), alpha=self.size * drawn)
 
 
 class Numpy(Ramped):

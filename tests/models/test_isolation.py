@@ -115,12 +115,12 @@ def test_a_stage_updates_after_it_passed_on_whatever_the_cut(make_network):
     for step in range(1, 4):
         forward(together, batch(step), step)
         backward(together)
-        together.update(0.05, 0.05)
+        together.update(0.05, 0.05, step=step)
         passed_on = batch(step)
         for stage in apart:
             passed_on, arrived = forward(stage, passed_on, step), passed_on
             backward(stage)
-            stage.update(0.05, 0.05)
+            stage.update(0.05, 0.05, step=step)
             del arrived
     for mine, other in zip(together.components, (apart[0].components[0], apart[1].components[0]), strict=True):
         assert equal(list(mine.weights().values()), list(other.weights().values()))

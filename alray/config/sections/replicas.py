@@ -213,13 +213,14 @@ class Replicas(Section):
     null: equal shares; if the batch does not divide evenly, the first replicas get one sample more."""
 
     @property
-    def kept(self) -> str:
-        """What a replica keeps from step to step besides weights and optimizers, as a text: the state of one run can go
-        on in another whose text is equal."""
+    def kept(self) -> tuple[str, str]:
+        """What a replica keeps from step to step besides weights and optimizers: of which kind it is, and the settings
+        on which its form may depend. The state of one kind never goes on in another."""
         if self.synchronise != "every_step" and self.synchronise.outer is not None:
-            return OF_OUTER_OPTIMIZER
+            return OF_OUTER_OPTIMIZER, ""
         # Without defaults: a key that a later version adds does not make it another one.
-        return json.dumps(self.compression.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+        settings = self.compression.model_dump(mode="json", exclude_defaults=True)
+        return self.compression.kind, json.dumps(settings, sort_keys=True)
 
     def average_interval(self, accumulate: int) -> int:
         """The number of mini-batches between two averages of gradients or weights.

@@ -81,7 +81,7 @@ class _Nothing(Work):
         batch.to_below = {"s": batch.incoming["s"]}
         return {}
 
-    def update(self, lr: float, label_lr: float, own: int = 0, step: int = 1) -> None: ...
+    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None: ...
 
     def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
         return incoming, []

@@ -102,6 +102,8 @@ def probe_costs(
                         )
                     if kinds[name].train_s == max(kind.train_s for kind in kinds.values()):
                         work = exercise
+                # What no component above still needs takes no memory of the device.
+                passed_on = {name: passed_on[name] for name in passed_on.keys() & set(names[indices.stop - 1 :])}
             other_processors = other_programs.processors()
             assert work is not None, "a network has a component"
             contention = measure_contention(partial(_times_of, work), others) if surroundings.others else Contention()

@@ -240,9 +240,12 @@ def _require_same_parameters(parts: Sequence[CheckpointPart], step: int, devices
         devices: of the stages, as `environment.json` tells them.
     """
     found: dict[int, str] = {}
-    hint = "a block may change its parameters only through gradients; if yours do, report this as a bug"
+    hint = (
+        "a block may change its parameters only through gradients, and an optimizer draw only from the generators that "
+        "alray seeds; if yours do, report this as a bug"
+    )
     if SEVERAL in devices:
-        hint = f"the devices of the stages may round differently ({devices}): give all replicas devices of one model"
+        hint = f"{devices} may round differently, so give all replicas devices of one model; otherwise, {hint}"
     for part in parts:
         for index, sha256 in part.parameters:
             if found.setdefault(index, sha256) != sha256:

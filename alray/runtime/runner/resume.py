@@ -184,12 +184,15 @@ class Resumed:
         if manifest is None:
             return
         folder = checkpoint_folder(self.run_dir, manifest["step"])
+        before, after = self.before.optimizer, self.spec.optimizer
+        changed = (before.kind, before.accumulate) != (after.kind, after.accumulate)
         try:
             for entry in manifest["files"]:
-                read_checked(folder, entry["file"], entry["sha256"])
-                if self.allow_change and entry["file"].endswith(OF_OPTIMIZER):
+                if changed and entry["file"].endswith(OF_OPTIMIZER):
                     states = read_state(folder, entry["file"], entry["sha256"])
                     require_same_optimizer(states, self.spec.optimizer)
+                else:
+                    read_checked(folder, entry["file"], entry["sha256"])
         except CheckpointError:
             if latest_manifest(self.run_dir) == manifest:
                 raise
@@ -489,9 +492,10 @@ def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
         why = "each replica has its own weights; another number of them begins with the mean"
         changes["replicas.count"] += f" ({why})"
     if before.replicas.kept != after.replicas.kept:
+        where = " where it does not fit" if before.replicas.kept[0] == after.replicas.kept[0] else ""
         for key in changes:
             if _is_under(key, ("replicas.compression", "replicas.synchronise")):
-                changes[key] += " (what replicas keep for it from step to step begins anew)"
+                changes[key] += f" (what replicas keep for it from step to step begins anew{where})"
     return changes
 
 

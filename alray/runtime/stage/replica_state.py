@@ -72,7 +72,8 @@ def load_replica_state(
     In a checkpoint of another number of replicas there is no state of this replica. Compressions and outer optimizers
     begin anew, and replicas that average weights begin with the mean. Gradients that wait for their update are parts of
     one sum: the first replica takes all of them. A compression, or an outer optimizer, also begins anew where the
-    checkpoint has the state of another one. Raises CheckpointError for a damaged file.
+    checkpoint has the state of another kind, or of other settings that does not fit. Raises
+    CheckpointError for a damaged file.
     """
     index = component.index
     replica = replication.replica
@@ -97,7 +98,7 @@ def load_replica_state(
 
 
 def _take(component: Component, replication: Replication, state: ReplicaState, file: Location) -> None:
-    if "compression" in state and _fits(state, replication):
+    if "compression" in state and _fits(component.index, state, replication):
         replication.load_state_dict(component.index, state["compression"])
     if replication.averages_weights and "weights" in state:
         component.load_weights(state["weights"])
@@ -110,13 +111,20 @@ def _take(component: Component, replication: Replication, state: ReplicaState, f
         component.optimizers()[name].accumulation.load_state_dict(waiting)
 
 
-def _fits(state: ReplicaState, replication: Replication) -> bool:
-    """Whether it was kept of the same compression, or also of an outer optimizer. Else that begins anew."""
-    if "kept" in state:
-        same: bool = state["kept"] == replication.kept
-        return same
-    # Until 0.3.0 a state did not say so. That of an outer optimizer has the weights that replicas start from.
-    return ("start.0" in state["compression"]) == (replication.kept == OF_OUTER_OPTIMIZER)
+def _fits(index: int, state: ReplicaState, replication: Replication) -> bool:
+    """Whether what was kept of component `index` goes on. Else that begins anew.
+
+    With the settings that it was kept with it does: if it does not fit even so, loading it raises an error.
+    """
+    kind, settings = replication.kept
+    before, settings_before = state.get("kept", (kind, None))  # until 0.3.0 a state did not say it
+    if before != kind or settings_before == settings:
+        return bool(before == kind)
+    saved: dict[str, torch.Tensor] = state["compression"]
+    held = replication.state_dict(index)
+    if kind == OF_OUTER_OPTIMIZER:
+        return held.keys() <= saved.keys()  # momentum comes with the first meeting
+    return {name: value.shape for name, value in saved.items()} == {name: value.shape for name, value in held.items()}
 
 
 def _read(file: str, folder: Location, hashes: Mapping[str, str]) -> ReplicaState:

@@ -68,7 +68,7 @@ class Replication(ABC):
     """Whether the averages of a chain's gradients may start while its backward pass goes on."""
     averages_weights = False
     """Whether each replica trains alone for some steps, until all take the mean of their weights."""
-    kept = ""
+    kept = ("", "")
     """Whose state `state_dict` returns, as `Replicas.kept` says it."""
     balances_shares = False
     """Whether shares follow the speed of the replicas, epoch by epoch."""

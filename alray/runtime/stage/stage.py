@@ -140,7 +140,7 @@ class Stage:
                     components = work.components[work.runs[own]]
                     yield from self._average_gradients(components, batch, clock, last=listed.ends)
                     with clock.measure("U", text, step):
-                        work.update(batch.lr, batch.label_lr, own, step)
+                        work.update(batch.lr, batch.label_lr, own, step=step)
                     if listed.ends:
                         self._began_s = clock.by_samples_s
                 case "S" if action.down:

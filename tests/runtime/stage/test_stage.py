@@ -68,7 +68,7 @@ def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
         s, labels = batch(step)
         assert forward(stage, {"s": s, "labels": labels}, step) == {}
         losses = backward(stage)
-        stage.update(rate, rate)
+        stage.update(rate, rate, step=step)
         plain_optimizer.zero_grad()
         loss = functional.cross_entropy(model(s), labels, label_smoothing=0.1)
         loss.backward()
@@ -116,7 +116,7 @@ def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
         s, labels = batch(1)
         forward(stage, {"s": s, "labels": labels}, 1)
         backward(stage)
-        stage.update(0.01, label_lr)
+        stage.update(0.01, label_lr, step=1)
     for mine, other in zip(stages[0].components, stages[1].components, strict=True):
         assert all(torch.equal(mine.weights()[name], value) for name, value in other.weights().items())
 
@@ -159,7 +159,7 @@ def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_ne
             s, labels = batch(step)
             forward(stage, {"s": s, "labels": labels}, step)
             backward(stage)
-            stage.update(0.01, 0.01)
+            stage.update(0.01, 0.01, step=step)
             if evaluates:
                 stage.evaluation_mode(True)
                 stage.infer_up({"s": s}, step, 0)

@@ -131,5 +131,5 @@ class AugLocalComponent(LocalComponent):
         for number in range(1, self.num_copies + 1):
             copy = getattr(self, f"a{number}")
             copy.replica = self.f.replica
-            encoded = copy.run(encoded, self._step, "auxiliary", number)
+            encoded = copy.run(encoded, self.step_under_way, "auxiliary", number)
         return {self.learning.loss_name: self.learning.loss(read(self.head, encoded), labels)}, {"labels": labels}

@@ -64,7 +64,7 @@ class LocalLosses(Work):
                 self.replication.start(component, batch.samples)
         return losses
 
-    def update(self, lr: float, label_lr: float, own: int = 0, step: int = 1) -> None:
+    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
         for component in self._local[own]:
             component.update_step(lr, label_lr)
 

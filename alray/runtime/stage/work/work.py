@@ -121,7 +121,7 @@ class Work(ABC):
                 self.replication.start(component, samples)
 
     @abstractmethod
-    def update(self, lr: float, label_lr: float, own: int = 0, step: int = 1) -> None:
+    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
         """U: one step of the optimizers of every component of virtual stage `own`.
 
         Args:
