@@ -576,6 +576,25 @@ def test_objects_stand_in_the_spec_as_its_overrides_make_it() -> None:
             assert (made.model.source, made.model.blocks) == ("object:model", ())
 
 
+def test_labels_say_the_task_of_which_the_spec_has_other_keys() -> None:
+    metric = {"metric": "mean_absolute_error"}
+    for spec, overrides in ((SPEC, {"task.metric": metric["metric"]}), ({**SPEC, "task": metric}, {})):
+        found = taken(spec, overrides, model=net(), data=(X, X[:, :1]))
+        made = load_spec(found.spec, found.overrides).spec
+        assert made.task.model_dump(include={"kind", "metric"}) == {"kind": "regression", **metric}
+
+
+def test_an_override_of_objects_that_cannot_be_applied_is_refused() -> None:
+    twice = ["data={batch_size: 20}", "data={batch_size: 30}"]
+    for overrides, said in (
+        ("data={batch_size: 20", "data: `{batch"),
+        (twice, "twice"),
+        ("data.batch_size", "key=value"),
+    ):
+        with pytest.raises(alray.AlrayError, match=said):
+            alray.run(SPEC, overrides, model=net(), data=(X, Y), inline=True, progress=False)
+
+
 def test_data_of_a_task_of_the_users_are_given_again() -> None:
     """Its labels are what they were."""
     text = (
