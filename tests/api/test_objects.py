@@ -683,6 +683,31 @@ def test_other_models_and_other_data_are_other_rows() -> None:
     assert set(comparison.differences) == {"data.source", "model.from"}
     labels = [group.label for group in comparison.groups]
     assert all("object:model" in label and "object:data" in label for label in labels) and len(set(labels)) == 3
+    comparison = compare_runs([*of_seeds, trained(net(9), Y, 0)])  # as one that was trained before
+    assert [len(group.runs) for group in comparison.groups] == [1, 1, 1]
+    assert set(comparison.differences) == {"model.from"}
+
+
+class Documents:
+    classes = ("few", "many")
+
+    def open(self, split: str) -> list[tuple[str, int]]:
+        return [(" ".join(f"w{number}" for number in range(each, each + 4)), each % 2) for each in range(40)]
+
+
+def test_seeds_of_documents_are_one_row() -> None:
+    """Though each has another vocabulary, which is that of its training split."""
+    Local = type("Local", (Documents,), {"__module__": "__main__"})
+    spec = {
+        "name": "x",
+        "method": "associated_learning",
+        "data": {"batch_size": 10, "validation_fraction": 0.25, "text": {"max_tokens": 4}},
+        "model": {"components": [{"block": "embedding", "dim": 4}, {"block": "linear", "width": 4}]},
+        "run": {"steps": 4},
+    }
+    made = [alray.run(spec, {"seed": seed}, data=Local, inline=True, progress=False).folder for seed in range(2)]
+    assert len({json.loads((each / "environment.json").read_text())["data_sha256"] for each in made}) == 2
+    assert [len(group.runs) for group in compare_runs(made).groups] == [2]
 
 
 class Promised(Points):
