@@ -688,6 +688,15 @@ def test_other_models_and_other_data_are_other_rows() -> None:
     assert set(comparison.differences) == {"model.from"}
 
 
+def test_the_validation_set_of_a_run_is_not_needed_to_evaluate_another_set() -> None:
+    model = net()
+    run = alray.train(model, (X, Y), validation=(X, Y), test=(X, Y), **TINY)
+    again = alray.load_run(run.folder, model=model, data=((X, Y), None, (X, Y)))
+    assert again.evaluate().scores
+    with pytest.raises(alray.AlrayError, match="0 validation samples, before 60"):
+        again.resume({"run.steps": 9}, inline=True, progress=False)
+
+
 class Documents:
     classes = ("few", "many")
 
