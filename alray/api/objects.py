@@ -29,7 +29,7 @@ from alray.config.sections.section import Section, describe, nearest
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import TASKS, Label
 from alray.config.user_code import folder_to_name, is_users
-from alray.core.errors import RequestError
+from alray.core.errors import RequestError, SpecError
 from alray.runtime.local_ray.ray_init import import_ray
 
 if TYPE_CHECKING:
@@ -69,12 +69,15 @@ def taken(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: An
     first: dict[str, Any] = {}
     if model is not None or data is not None:
         composed = read_spec(spec).copy()
-        apply_overrides(composed.value, texts, composed.locations)
+        applied = apply_overrides(composed.value, texts, composed.locations)
         before = composed.value
         first |= {} if data is None else _with_data(names, data, before)
         first |= {} if model is None else {"model": _with_model(names, model, before)}
-        # A section that an override gives as a whole is part of these.
-        texts = [text for text in texts if text.partition("=")[0].strip() not in first]
+        # A section that an override gives as a whole is part of these, so nobody applies that override again.
+        rest = [text for text in texts if text.partition("=")[0].strip() not in first]
+        if len(rest) < len(texts) and applied.problems:
+            raise SpecError.of(tuple(applied.problems))
+        texts = rest
         if isinstance(spec, Mapping) and BASE not in spec:  # with sections of a base those of a dict would be merged
             spec, first = {**spec, **first}, {}
     return Taken(spec, [*override_texts(first), *texts], names.objects)
@@ -284,7 +287,8 @@ def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[st
 
 
 def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `data` for these data, and the task if a spec names none. What a spec says of mini-batches stays."""
+    """The section `data` for these data, and the task if a spec names none. What a spec says of mini-batches, and the
+    other keys of the task, stay."""
     section = before.get("data")
     section = section if isinstance(section, Mapping) else {}
     of_other = _keys_of_source(section) - OwnData.model_fields.keys() | {"source"}
@@ -301,7 +305,8 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
         hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}"
         raise RequestError("unknown key", key=f"data.{key}", hint=hint)
     task = before.get("task")
-    kind = task.get("kind", TASKS.default) if isinstance(task, Mapping) else task
+    said = task if isinstance(task, Mapping) else {} if task is None else {"kind": task}
+    kind = said.get("kind")  # without it, the labels say it, whatever other keys there are
     label = TASKS.sections[kind].label if kind in TASKS.sections else None
     given = names.values["data"] = _given_data(data, label, section)
     if given.sets["validation"] is not None:
@@ -311,8 +316,10 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
         kept.setdefault("batch_size", given.batch_size)
     kept |= {key: section[key] for key in _SAID_OF_DATA if key in section}
     of_labels = next(name for name, each in TASKS.sections.items() if each.label == given.label)
-    chosen = {} if task is not None or of_labels == TASKS.default else {"task": of_labels}
-    return {"data": {**kept, "source": f"{OBJECT}data"}, **chosen}
+    made = {"data": {**kept, "source": f"{OBJECT}data"}}
+    if kind is not None or of_labels == TASKS.default:
+        return made
+    return {**made, "task": {**said, "kind": of_labels} if said else of_labels}
 
 
 def _keys_of_source(section: Mapping[str, Any]) -> Set[str]:

@@ -146,8 +146,7 @@ def _opened(
 def _source(
     section: DataSection, load: Callable[[str], Any], task: TaskSection
 ) -> tuple[Source | TextSource, dict[SplitName, Any]]:
-    """The source, and its sets. Raises DataError if one of them is empty, or if the training set, or the validation
-    set that the source is said to bring, is not there."""
+    """The source, and its sets. Raises DataError if one of them is empty, or the training set is not there."""
 
     def opened() -> tuple[Source | TextSource, dict[SplitName, Any]]:
         source = make_source(section, load, task)
@@ -165,12 +164,6 @@ def _source(
             raise DataError(f"the {name} set is empty", key="data", hint="use a source that has samples")
     if sets["train"] is None:
         raise DataError("there is no training set", key="data", hint="return a set from open('train')")
-    if section.own_validation and sets["validation"] is None:
-        raise DataError(
-            "there is no validation set",
-            key="data.brings_validation",
-            hint="return a set from open('validation'), or leave the key out",
-        )
     return source, sets
 
 

@@ -46,27 +46,16 @@ def _spec_of(text: str, file: str) -> dict[str, Any]:
     return known
 
 
-def _telling_objects_apart(spec: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
-    """A spec that names the model and the data of a Python program by their hashes too: the names are always the same.
-
-    That of a model is without the values of its weights, which each seed may draw anew.
-    """
-    for section, key, kept in (("model", "from", "architecture_sha256"), ("data", "source", "data_sha256")):
-        name, sha256 = spec[section].get(key), environment.get(kept)
-        if isinstance(name, str) and name.startswith(OBJECT) and sha256 is not None:
-            known = f"{name} {sha256.rpartition(':')[2][:_OF_HASH]}"
-            spec = {**spec, section: {**spec[section], key: known}}
-    return spec
-
-
 class ComparedRun:
     """One run of a comparison, read from its folder."""
 
     def __init__(self, run_dir: Location) -> None:
         """Raises CheckpointError if the folder is not a run folder, SpecError if its spec.yaml is damaged."""
         folder = read_run(run_dir)
-        spec = _spec_of(folder.spec_text, str(run_dir / "spec.yaml"))
-        self.spec = _telling_objects_apart(spec, folder.environment or {})
+        self.spec = _spec_of(folder.spec_text, str(run_dir / "spec.yaml"))
+        self.folder: RunFolder = folder
+        self.tell_object("model", "from", "architecture_sha256")  # each seed may draw other weights
+        self.tell_object("data", "source", "given_sha256")
         self.figures: Figures = figures_of(folder.records, folder.plan, folder.task_metric)
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
         self._training_time = TrainingTime(folder.effective_records)
@@ -74,7 +63,18 @@ class ComparedRun:
         evaluated = [each.step for each in folder.evaluations]
         whole = {evaluated[-1] if evaluated else 0, self.figures.best.step if self.figures.best else 0}
         kept = [_compact(each, whole) for each in folder.effective_records if not isinstance(each, StepRecord)]
-        self.folder: RunFolder = replace(folder, records=[], effective_records=kept)
+        self.folder = replace(folder, records=[], effective_records=kept)
+
+    def tell_object(self, section: str, key: str, kept: str) -> None:
+        """Put the hash of an object of a Python program behind its name in the spec, which is that of all of them.
+
+        Args:
+            kept: the key of `environment.json` with the hash, which older versions do not have.
+        """
+        name, sha256 = self.spec[section].get(key), self.environment.get(kept)
+        if isinstance(name, str) and name.startswith(OBJECT) and sha256 is not None:
+            known = f"{name} {sha256.rpartition(':')[2][:_OF_HASH]}"
+            self.spec = {**self.spec, section: {**self.spec[section], key: known}}
 
     @property
     def status(self) -> str:
@@ -393,11 +393,12 @@ class ComparedRuns:
 def compare_runs(run_dirs: Sequence[Location]) -> ComparedRuns:
     """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder, and
     RequestError if their metrics differ."""
-    grouped: dict[str, list[ComparedRun]] = {}
-    for run_dir in run_dirs:
-        run = ComparedRun(run_dir)
-        grouped.setdefault(run.identity, []).append(run)
-    groups = list(grouped.values())
+    runs = [ComparedRun(run_dir) for run_dir in run_dirs]
+    for alike in _of_one_identity(runs):
+        if _has_two_models_of_a_seed(alike):
+            for run in alike:
+                run.tell_object("model", "from", "model_sha256")
+    groups = _of_one_identity(runs)
     metrics = list(dict.fromkeys(run.figures.measures.title for runs in groups for run in runs if run.evaluations))
     if len(metrics) > 1:
         raise RequestError(
@@ -410,6 +411,23 @@ def compare_runs(run_dirs: Sequence[Location]) -> ComparedRuns:
     return ComparedRuns(
         tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), differences(specs)
     )
+
+
+def _of_one_identity(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
+    grouped: dict[str, list[ComparedRun]] = {}
+    for run in runs:
+        grouped.setdefault(run.identity, []).append(run)
+    return list(grouped.values())
+
+
+def _has_two_models_of_a_seed(runs: Sequence[ComparedRun]) -> bool:
+    """Whether objects of a Python program began with other weights though the seed is the same, as one that was trained
+    before and one that was not. Hashes that other versions made cannot be compared."""
+    found: dict[tuple[int, str], set[str]] = {}
+    for run in runs:
+        if (sha256 := run.environment.get("model_sha256")) is not None:
+            found.setdefault((run.seed, sha256.rpartition(":")[0]), set()).add(sha256)
+    return any(len(hashes) > 1 for hashes in found.values())
 
 
 def _best_shown(lost: Sequence[Best]) -> str:

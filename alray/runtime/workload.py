@@ -163,6 +163,16 @@ class Workload:
                 hint="give the object that the run began with; a module that has trained since is another one",
             )
 
+    def require_own_validation(self) -> None:
+        """Raise DataError if the validation set is not there that the source is said to bring. A run that has begun
+        knows its sets: a resume compares them, and an evaluation may do without."""
+        if self.spec.data.own_validation and self.data.validation is None and self.data.assumed is None:
+            raise DataError(
+                "there is no validation set",
+                key="data.brings_validation",
+                hint="return a set from open('validation'), or leave the key out",
+            )
+
     def require_measured_stop(self) -> None:
         """Raise SpecError if the run is to stop by a test set that is not there: a spec alone may not tell.
 

@@ -576,6 +576,25 @@ def test_objects_stand_in_the_spec_as_its_overrides_make_it() -> None:
             assert (made.model.source, made.model.blocks) == ("object:model", ())
 
 
+def test_labels_say_the_task_of_which_the_spec_has_other_keys() -> None:
+    metric = {"metric": "mean_absolute_error"}
+    for spec, overrides in ((SPEC, {"task.metric": metric["metric"]}), ({**SPEC, "task": metric}, {})):
+        found = taken(spec, overrides, model=net(), data=(X, X[:, :1]))
+        made = load_spec(found.spec, found.overrides).spec
+        assert made.task.model_dump(include={"kind", "metric"}) == {"kind": "regression", **metric}
+
+
+def test_an_override_of_objects_that_cannot_be_applied_is_refused() -> None:
+    twice = ["data={batch_size: 20}", "data={batch_size: 30}"]
+    for overrides, said in (
+        ("data={batch_size: 20", "data: `{batch"),
+        (twice, "twice"),
+        ("data.batch_size", "key=value"),
+    ):
+        with pytest.raises(alray.AlrayError, match=said):
+            alray.run(SPEC, overrides, model=net(), data=(X, Y), inline=True, progress=False)
+
+
 def test_data_of_a_task_of_the_users_are_given_again() -> None:
     """Its labels are what they were."""
     text = (
@@ -664,6 +683,40 @@ def test_other_models_and_other_data_are_other_rows() -> None:
     assert set(comparison.differences) == {"data.source", "model.from"}
     labels = [group.label for group in comparison.groups]
     assert all("object:model" in label and "object:data" in label for label in labels) and len(set(labels)) == 3
+    comparison = compare_runs([*of_seeds, trained(net(9), Y, 0)])  # as one that was trained before
+    assert [len(group.runs) for group in comparison.groups] == [1, 1, 1]
+    assert set(comparison.differences) == {"model.from"}
+
+
+def test_the_validation_set_of_a_run_is_not_needed_to_evaluate_another_set() -> None:
+    model = net()
+    run = alray.train(model, (X, Y), validation=(X, Y), test=(X, Y), **TINY)
+    again = alray.load_run(run.folder, model=model, data=((X, Y), None, (X, Y)))
+    assert again.evaluate().scores
+    with pytest.raises(alray.AlrayError, match="0 validation samples, before 60"):
+        again.resume({"run.steps": 9}, inline=True, progress=False)
+
+
+class Documents:
+    classes = ("few", "many")
+
+    def open(self, split: str) -> list[tuple[str, int]]:
+        return [(" ".join(f"w{number}" for number in range(each, each + 4)), each % 2) for each in range(40)]
+
+
+def test_seeds_of_documents_are_one_row() -> None:
+    """Though each has another vocabulary, which is that of its training split."""
+    Local = type("Local", (Documents,), {"__module__": "__main__"})
+    spec = {
+        "name": "x",
+        "method": "associated_learning",
+        "data": {"batch_size": 10, "validation_fraction": 0.25, "text": {"max_tokens": 4}},
+        "model": {"components": [{"block": "embedding", "dim": 4}, {"block": "linear", "width": 4}]},
+        "run": {"steps": 4},
+    }
+    made = [alray.run(spec, {"seed": seed}, data=Local, inline=True, progress=False).folder for seed in range(2)]
+    assert len({json.loads((each / "environment.json").read_text())["data_sha256"] for each in made}) == 2
+    assert [len(group.runs) for group in compare_runs(made).groups] == [2]
 
 
 class Promised(Points):

@@ -611,6 +611,19 @@ def test_a_module_is_known_by_all_that_it_computes_with(monkeypatch: pytest.Monk
     assert len(found) == len(others) + 4
 
 
+def test_the_values_of_tensors_may_be_left_out() -> None:
+    """Layers also hold them where they are no parameters: a GRU has a list of its own."""
+
+    def drawn(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return nn.ModuleList([nn.GRU(3, 3), nn.utils.spectral_norm(nn.Linear(3, 3))])
+
+    one, other = drawn(0), drawn(1)
+    assert module_sha256(one) != module_sha256(other)
+    assert module_sha256(one, values=False) == module_sha256(other, values=False)
+    assert module_sha256(Scaled(), values=False) != module_sha256(Scaled(offset=torch.zeros(1)), values=False)
+
+
 def nested(depth: int) -> list[Any]:
     held: list[Any] = [depth]
     for _ in range(60):

@@ -41,6 +41,11 @@ class DataIdentity(BaseModel):
         """The hash of all of it, as `environment.json` of a run has it."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
+    @property
+    def given_sha256(self) -> str:
+        """The hash of what no seed changes: without the vocabulary, and all else that the training split decides."""
+        return hashlib.sha256(f"{self.classes} {self.contents}".encode()).hexdigest()
+
     def changes(self, before: DataIdentity | None) -> dict[str, str]:
         """The differences between these data and those `before`: in words, by field. None: a checkpoint of an older
         version does not know its data."""

@@ -802,6 +802,7 @@ class Environment(BaseModel):
     objects: list[str] | None = None
     model_sha256: str | None = None
     architecture_sha256: str | None = None
+    given_sha256: str | None = None
 
 
 def model_of(run_dir: Location) -> str | None:

@@ -36,10 +36,10 @@ def module_sha256(module: nn.Module, *, values: bool = True) -> str:
     Of other objects in it only the class is known.
 
     Args:
-        values: of weights and buffers too; otherwise modules that differ in them alone are equal.
+        values: of weights, buffers and other tensors too; otherwise modules that differ in them alone are equal.
     """
     found = hashlib.sha256()
-    texts = _Texts()
+    texts = _Texts(values=values)
     for name, part in module.named_modules():
         kept = {key: value for key, value in vars(part).items() if key not in _OF_TORCH}
         hooks = [list(vars(part)[key].values()) for key in _HOOKS]
@@ -48,8 +48,7 @@ def module_sha256(module: nn.Module, *, values: bool = True) -> str:
     trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
     for tensors in (module.named_parameters, module.named_buffers):
         for name, value in tensors(remove_duplicate=False):
-            text = _tensor(value) if values else f"{value.dtype} {tuple(value.shape)}"
-            found.update(f"{name} {name in trained} {text}\n".encode())
+            found.update(f"{name} {name in trained} {_tensor(value, values=values)}\n".encode())
     return f"{_MADE_BY}:{found.hexdigest()}"
 
 
@@ -62,7 +61,12 @@ def is_same_module(one: str, other: str) -> bool | None:
 class _Texts:
     """Says what values hold, as texts without addresses."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, values: bool) -> None:
+        """
+        Args:
+            values: of tensors too; otherwise their types and shapes alone.
+        """
+        self._values = values
         self._around: list[int] = []  # the values that hold this one, which it may hold itself
         self._loops = 0
         self._known: dict[int, tuple[Any, str]] = {}  # by identity, which is one value's as long as that is kept
@@ -96,7 +100,7 @@ class _Texts:
             case enum.Enum():
                 return f"{_name(type(value))}.{value.name}"
             case torch.Tensor():
-                return _tensor(value)
+                return _tensor(value, values=self._values)
             case numpy.ndarray() | numpy.generic() if value.dtype.kind in _BYTES_SAY_ALL:
                 return _array(numpy.asarray(value))
             case numpy.ndarray() | numpy.generic():
@@ -159,9 +163,11 @@ def _name(value: Any) -> str:
     return str(value.__qualname__)
 
 
-def _tensor(value: torch.Tensor) -> str:
+def _tensor(value: torch.Tensor, *, values: bool = True) -> str:
     value = value.detach()
     of_type = f"{value.dtype} {value.layout} {tuple(value.shape)}"
+    if not values:
+        return of_type
     if value.is_meta:
         return f"{of_type} without values"
     value = value.cpu()

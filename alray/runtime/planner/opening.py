@@ -52,4 +52,6 @@ def open_planner(
         options.objects.root or loaded.folder, allow_elsewhere=options.allow_code, objects=options.objects
     )
     with progress.shown(teller.doing):
-        return Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)
+        planner = Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)
+    planner.workload.require_own_validation()
+    return planner

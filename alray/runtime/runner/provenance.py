@@ -60,6 +60,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
             "objects": names,
             "model_sha256": network.model_sha256,
             "architecture_sha256": network.architecture_sha256,
+            "given_sha256": workload.facts.identity.given_sha256,
         }
     write_json(run_dir / FORM, DataForm.of(workload.data).model_dump(mode="json"))
     # Both hashes are there before the file changes: a crash between the two writes spoils no resume.

@@ -143,3 +143,12 @@ def test_a_model_is_cut_for_the_method_of_each_trial(load_small: Callable[..., A
     in_one = [ends(method, "one") for method in methods]
     assert in_one == [ends(method, f"alone {number}") for number, method in enumerate(methods)]
     assert in_one[0] != in_one[1]
+
+
+def test_a_model_is_cut_for_the_stages_of_each_trial(load_small: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "cached_net.py").write_text(MODEL, encoding="utf-8")
+    model = "model={from: 'python:cached_net.Net'}"
+    for overrides in ([], ["pipeline.stages=2"], ["run.compile=true"]):
+        spec = load_small("method=backpropagation", model, *overrides).spec
+        Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path / "study"))
+    assert len(list((tmp_path / "study" / "costs").iterdir())) == 3
