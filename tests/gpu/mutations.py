@@ -927,7 +927,7 @@ MUTATIONS = (
     Mutation(
         "nccl: the host may wait for its GPU between two actions",
         "runtime/stage/clock.py",
-        'self.activity in _MAY_WAIT_FOR_GPU',
+        "self.activity in _MAY_WAIT_FOR_GPU",
         'self.activity == "compute"',
         "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
     ),

@@ -54,7 +54,9 @@ def test_a_run_on_the_second_gpu(
     before = torch.accelerator.max_memory_allocated(0)
     run = workshop.run(*ON_GPU, *overrides)
     assert run.error is None and torch.accelerator.max_memory_allocated(0) == before
-    assert sums_on == ({SECOND} if "replicas.count=2" in overrides else set()), "a thread that has no current device sets up the first GPU"
+    assert sums_on == ({SECOND} if "replicas.count=2" in overrides else set()), (
+        "a thread that has no current device sets up the first GPU"
+    )
     if SIMULATED:
         same(run, workshop.run("resources.device=cpu", *overrides, name="cpu"))
 

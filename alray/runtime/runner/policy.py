@@ -89,7 +89,7 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, 
         since_s = min(each.activity_s for each in under_way)
         error = StageError(
             f"every stage waits for another one, and none has gone on for {since_s:.0f} s (limit {wait_s:.0f} s)",
-            hint="set run.deterministic=true, or CUDA_MODULE_LOADING=EAGER, so that GPUs begin what they send in one order",
+            hint="set run.deterministic=true, or CUDA_MODULE_LOADING=EAGER, so that GPUs begin sums in one order",
         )
         return NextStep("failed", None, error, again=True)
     if all(status.finished and status.error is None for status in statuses):
