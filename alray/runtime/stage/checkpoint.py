@@ -235,7 +235,7 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Location
             raise CheckpointError(
                 f"this is not the optimizer state of component {component.index}: {error}",
                 file=str(file),
-                hint="leave `optimizer.kind` and the model as they were, or start a new run",
+                hint="leave `optimizer` and the model as they were, or start a new run",
             ) from error
 
 
