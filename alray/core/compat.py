@@ -254,7 +254,7 @@ PRIVATE: dict[str, Private] = {
         "Module",
         parts=("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_apply"),
         made=_called,
-        used_in=("models/own_state.py", "models/imported/", "models/replica_norm.py", "runtime/probe/"),
+        used_in=("models/own_state.py", "models/imported/", "runtime/probe/"),
         why="parts of a module under all their names, and putting others in their place",
     ),
     "state_dict": Private(
