@@ -33,6 +33,7 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
         network: the spec that a crossover is for.
     """
     trained: list[tuple[str, Spec]] = []
+    counted: list[tuple[str, Spec]] = []  # those of which mini-batches to a target are taken
     measured: list[MeasuredStep] = []
     steps: dict[tuple[str, str | None, int | None], Steps] = {}
     for named in folders:
@@ -50,6 +51,7 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
                 raise _of_another(named)
             for row, spec in of_network:
                 trained.append((str(named), spec))
+                counted.append((str(named), spec))
                 _keep(steps, spec, _steps_of_point(row, study.begun.study))
         else:
             spec = load_own_spec(folder).spec
@@ -65,9 +67,10 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
                 )
             measured += of_run
             if reached is not None:
+                counted.append((str(named), spec))
                 _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))
     _require_one_target(trained)
-    _require_target_of(network, trained)
+    _require_target_of(network, counted)
     return Known(tuple(measured), steps)
 
 
@@ -85,7 +88,8 @@ def _require_one_target(trained: Sequence[tuple[str, Spec]]) -> None:
 
 
 def _require_target_of(network: Spec, trained: Sequence[tuple[str, Spec]]) -> None:
-    """Raise RequestError for the first of these folders whose spec has another target than this one."""
+    """Raise RequestError for the first of these folders whose spec has another target than this one. A run that tells
+    its step time alone may have had any data."""
     for what, of in (("other data", _data_anywhere), ("another task", _task), ("another target", _target)):
         wanted = of(network)
         for folder, spec in trained:

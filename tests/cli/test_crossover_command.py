@@ -77,8 +77,8 @@ def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ende
 def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path) -> None:
     """A bound of 0 is one. A run without any says nothing of a target."""
 
-    def copy(name: str, key: str, value: object) -> Path:
-        folder = Path(shutil.copytree(ended, tmp_path / name))
+    def copy(name: str, key: str, value: object, of: Path = ended) -> Path:
+        folder = Path(shutil.copytree(of, tmp_path / name))
         text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
         section, _, own = key.partition(".")
         text[section][own] = value
@@ -98,8 +98,14 @@ def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path)
         with pytest.raises(RequestError, match=f"this trained with {said} than `.*reached`") as caught:
             known_ways([reached, folder], network)
         assert caught.value.problems[0].file == str(folder)
+    wanted = load_own_spec(reached).spec
+    assert len(known_ways([other], wanted).measured) == 1, "a step time alone is that of any data"
+    bound = copy("bound", "run.stop_at", {"above": 0.001})
+    half = copy("half", "data.train_fraction", 0.5, reached)
+    fair = copy("fair", "task.metric", "balanced_accuracy", reached)
+    for folder, said in ((bound, "another target"), (half, "other data"), (fair, "another task")):
         with pytest.raises(RequestError, match=f"this trained with {said} than the spec has") as caught:
-            known_ways([folder], load_own_spec(reached).spec)
+            known_ways([folder], wanted)
         assert caught.value.problems[0].file == str(folder)
 
 

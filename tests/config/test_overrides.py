@@ -126,6 +126,14 @@ def test_a_layout_asked_for_sets_aside_what_is_for_others(load: Load, overrides:
     assert keys_of(load(text=LATE).notes) == []
 
 
+def test_a_key_asked_for_keeps_its_section(load: Load) -> None:
+    text = "replicas: {count: 2, disturbance: {workers: [1], factor: 2.0, epochs: [1, 2]}}\n"
+    text = LATE[: LATE.index("pipeline:")].replace(", look_ahead: 0.9", "") + text + "run: {epochs: 3}\n"
+    with pytest.raises(SpecError, match="replicas"):
+        load("replicas.count=1", "replicas.disturbance.workers=[1]", text=text)
+    assert keys_of(load("replicas.count=1", text=text).notes) == ["replicas.disturbance"]
+
+
 def test_a_method_asked_for_sets_the_engine_of_others_aside(load: Load) -> None:
     engine = LATE[: LATE.index("pipeline:")].replace(", look_ahead: 0.9", "") + "replicas: {engine: ray_train}\n"
     loaded = load("method=decoupled_greedy", text=engine + "run: {epochs: 1}\n")

@@ -43,7 +43,8 @@ def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, 
         _validation(document, done),
     ):
         section = document.get(str(path[0]))
-        if isinstance(section, dict) and path[1] in section and path not in done and not locations.is_override(path):
+        asked = any(each[: len(path)] == path for each in done)
+        if isinstance(section, dict) and path[1] in section and not asked and not locations.is_override(path):
             del section[path[1]]
             notes.append(f"{key_text(path)} of {of} is set aside: {why}")
     return notes
