@@ -330,7 +330,7 @@ def own_page(found: Sequence[Finding]) -> str:
         (each.verdict.claim, each.verdict.since or "", each.first_ran, ", ".join(each.ran), *_row(each))
         for each in together
     ]
-    parts = [OWN_INTRODUCTION.format(bounds=_bounds(found)), _counts(together), *_broken(together)]
+    parts = [OWN_INTRODUCTION.format(bounds=_bounds(together)), _counts(together), *_broken(together)]
     parts += [_table(("claim", "bound set on", "first ran on", "ran on", *_HEAD), rows), *_doubts(together)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
@@ -351,10 +351,15 @@ def _ranked(seed: Seed, found: Sequence[Finding]) -> list[str]:
 
 
 def _bounds(found: Sequence[Finding]) -> str:
-    """How many bounds are not older than the first run of their study."""
-    known = [(each.verdict.since, each.first_ran) for each in found if each.verdict.since and each.first_ran]
-    later, same = sum(since > ran for since, ran in known), sum(since == ran for since, ran in known)
-    return f"Of {len(known)} bounds whose study ran, {later} are later than that day, and {same} of the same day."
+    """How many bounds are not older than the first run of their study, and how many decided claims these are."""
+    known = [each for each in found if each.verdict.since and each.first_ran]
+    later = [each for each in known if (each.verdict.since or "") > each.first_ran]
+    same = sum(each.verdict.since == each.first_ran for each in known)
+    decided, decided_later = (sum(each.says in ("holds", "does not hold") for each in of) for of in (known, later))
+    return (
+        f"Of {len(known)} bounds whose study ran, {len(later)} are later than that day, and {same} of the same day.\n"
+        f"Of the {decided} of these claims that are decided here, {decided_later} have a later bound."
+    )
 
 
 def decided_together(found: Sequence[Finding]) -> list[Finding]:

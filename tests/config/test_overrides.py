@@ -134,6 +134,12 @@ def test_a_key_asked_for_keeps_its_section(load: Load) -> None:
     assert keys_of(load("replicas.count=1", text=text).notes) == ["replicas.disturbance"]
 
 
+def test_of_several_replicas_the_slowed_ones_must_be_there(load: Load) -> None:
+    """Points of a study that differ in their number would not be slowed alike."""
+    with pytest.raises(SpecError, match="replica 2"):
+        load("replicas.count=2", text=LATE.replace("workers: [1]", "workers: [2]").replace("count: 2", "count: 4"))
+
+
 def test_a_method_asked_for_sets_the_engine_of_others_aside(load: Load) -> None:
     engine = LATE[: LATE.index("pipeline:")].replace(", look_ahead: 0.9", "") + "replicas: {engine: ray_train}\n"
     loaded = load("method=decoupled_greedy", text=engine + "run: {epochs: 1}\n")

@@ -130,16 +130,15 @@ def _schedule(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]
 
 
 def _replicas(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
-    """What is for several replicas, or for one that there is no more."""
-    count = _value(document, "replicas", "count")
-    if ("replicas", "count") not in done or not isinstance(count, int):
+    """What is for several replicas alone."""
+    if ("replicas", "count") not in done or _value(document, "replicas", "count") != 1:
         return
-    why = f"replicas.count is {count}"
-    if count == 1 and _value(document, "replicas", "sync_batch_norm"):
+    why = "replicas.count is 1"
+    if _value(document, "replicas", "sync_batch_norm"):
         yield ("replicas", "sync_batch_norm"), why
     disturbance = _value(document, "replicas", "disturbance")
     slowed = disturbance.get("workers") if isinstance(disturbance, dict) else None
-    if isinstance(slowed, list) and any(isinstance(each, int) and each >= count for each in slowed):
+    if isinstance(slowed, list) and any(isinstance(each, int) and each > 0 for each in slowed):
         yield ("replicas", "disturbance"), why
 
 

@@ -168,10 +168,10 @@ class GivenModel(ABC):
         drawn = [name for name in own if name in left and given.keys().isdisjoint(tied.get(name, [name]))]
         if drawn:
             why = "others: for another number of classes" if other_shape else f"none for `{drawn[0]}`"
-            begins = f"the last layer `{last}` begins"
-            if len(drawn) < len(left):
-                begins = f"{listed(drawn, 'and')} of {begins.removesuffix('s')}"
-            self.notes.append(f"{begins} with weights drawn by the seed, because {title} has {why}")
+            what = "weights" if len(drawn) == len(left) else listed(drawn, "and")
+            self.notes.append(
+                f"the last layer `{last}` begins with {what} drawn by the seed, because {title} has {why}"
+            )
         missing = [name for name in own if name not in given and name not in left]
         unknown = [name for name in given if name not in own]
         other = [name for name in given if name in own and own[name].shape != given[name].shape]
