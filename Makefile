@@ -138,7 +138,7 @@ simulated: $(INSTALLED)
 
 # A minute of it, for `make test`: what finds a missing wait, what a second device needs, and a case of the grid of same bits.
 simulated-soonest: $(INSTALLED)
-	$(SIMULATED) $(foreach each,waiting nccl simulated second_device,tests/gpu/test_$(each).py) \
+	$(SIMULATED) $(foreach each,waiting nccl simulated second_device shown,tests/gpu/test_$(each).py) \
 		"tests/gpu/test_one_process.py::test_every_family_method_and_schedule[resnet-associated_learning-streamed]"
 
 # Where a GPU is. Tests that need two say so where there is one. It prints the table of docs/gpu.md.

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "alray"
 AT_ONCE = 2
 MOST_S = 120.0
 """A test that takes longer hangs, and so it has found the mutation."""
@@ -685,7 +686,7 @@ MUTATIONS = (
     Mutation(
         "inline: the frames of an error go back",
         INLINE,
-        "_clear_frames(self._outcome.exception())",
+        "_clear_frames(outcome.exception())",
         "pass",
         "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",
     ),
@@ -699,8 +700,8 @@ MUTATIONS = (
     Mutation(
         "memory: stages go after a run in this process",
         INLINE,
-        "            self._loops = []  #",
-        "            #",
+        "        self._loops = []  #",
+        "        #",
         ENDS,
     ),
     Mutation(
@@ -709,8 +710,8 @@ MUTATIONS = (
     Mutation(
         "memory: it goes back after a run in this process",
         INLINE,
-        "            accelerator.free_unused_memory()\n",
-        "",
+        "accelerator.free_unused_memory()  # another process may",
+        "pass  # another process may",
         ENDS,
     ),
     Mutation(
@@ -941,8 +942,8 @@ MUTATIONS = (
     Mutation(
         "disturbance: a replica is slowed by all that its GPU computes",
         "runtime/stage/stage.py",
-        "                clock.wait_for_gpu()  # a slower one would take longer for all of it\n",
-        "",
+        "clock.wait_for_gpu()  # a slower one would take longer for all of it",
+        "pass",
         "runtime/stage/test_disturbance.py::test_what_a_gpu_has_still_to_compute_is_slowed_too",
     ),
     Mutation(
@@ -1383,7 +1384,7 @@ def main(words: Sequence[str]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     chosen = [each for each in MUTATIONS if not words or any(word in each.name for word in words)]
     for mutation in chosen:
-        changed(mutation, (ROOT / "alray" / mutation.file).read_text(encoding="utf-8"))
+        changed(mutation, (PACKAGE / mutation.file).read_text(encoding="utf-8"))
     tests = sorted({mutation.test for mutation in chosen})
     with TemporaryDirectory() as folder:
         copy_to(Path(folder))

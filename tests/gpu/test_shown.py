@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
+from .mutations import MUTATIONS, PACKAGE, changed
 from .shown import PAGE, SHOWN, filled_in, rows_of_page
 
 
@@ -22,9 +21,13 @@ def test_a_run_whose_tests_all_pass_prints_what_the_page_says(simulated: bool) -
 
 
 def test_the_page_has_the_number_of_mutations() -> None:
-    listed = PAGE.parents[1].joinpath("tests", "gpu", "mutations.py").read_text(encoding="utf-8")
-    count = len(re.findall(r"^    Mutation\(", listed, re.MULTILINE))
-    assert f"tries {count} mutations" in PAGE.read_text(encoding="utf-8")
+    assert f"tries {len(MUTATIONS)} mutations" in PAGE.read_text(encoding="utf-8")
+
+
+def test_each_mutation_has_a_place() -> None:
+    """A line that moves takes its mutation with it: the whole list is tried now and then only."""
+    for mutation in MUTATIONS:
+        changed(mutation, PACKAGE.joinpath(mutation.file).read_text(encoding="utf-8"))
 
 
 def test_what_the_tests_of_a_row_come_to() -> None:
