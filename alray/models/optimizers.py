@@ -201,8 +201,10 @@ class ComponentOptimizer:
             parameter.grad = None
 
     def delay(self) -> None:
-        """From here on gradients are an update late, so that there are two versions of the weights."""
-        self.delayed = DelayedWeights(self.parameters, self._look_ahead)
+        """From here on gradients are an update late, so that there are two versions of the weights. Without parameters
+        nothing is ever updated, and there are none."""
+        if self._optimizers:
+            self.delayed = DelayedWeights(self.parameters, self._look_ahead)
 
     @property
     def may_draw(self) -> bool:

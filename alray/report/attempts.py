@@ -32,7 +32,11 @@ _SAME_TIMELINE = (
     "virtual_stages",
     "stage_speed",
     "in_turns",
+    "recomputes",
+    "links",
 )
+# Of the costs: what a resume may change only where it may become another run. Some plans of earlier versions lack one.
+_SAME_WORK = ("device", "batch_size", "precision")
 
 
 class StepTime(NamedTuple):
@@ -143,9 +147,11 @@ class Attempt:
         """Whether this attempt ran with `plan`, so that its times can be compared with the plan's prediction."""
         if self.plan is None:
             return True
-        value = plan.as_json()
-        return self.plan["costs"]["device"] == plan.costs.device and all(
-            _listed(self.plan.get(key, False)) == _listed(value[key]) for key in _SAME_TIMELINE
+        own, other = self.plan, plan.as_json()
+        return (
+            all(_value(own, key) == _value(other, key) for key in _SAME_TIMELINE)
+            and all(own["costs"].get(key) in (None, "", other["costs"][key]) for key in _SAME_WORK)
+            and [edge["bytes_per_step"] for edge in own["edges"]] == [edge.bytes_per_step for edge in plan.edges]
         )
 
 
@@ -244,6 +250,7 @@ def _steps_of(record: StageRecord, after_cuts: frozenset[int]) -> Iterator[StepT
         yield StepTime(number, seconds, record.replica, number in after_cut)
 
 
-def _listed(value: Any) -> Any:
-    """A tuple as the list that JSON reads back; any other value unchanged."""
+def _value(plan: dict[str, Any], key: str) -> Any:
+    """What a plan says, whether or not it was written as JSON and read back. Earlier versions lack some keys."""
+    value = plan.get(key) or None
     return list(value) if isinstance(value, tuple) else value

@@ -276,3 +276,32 @@ def test_an_operation_without_a_deterministic_algorithm_is_no_fault_of_its_code(
     assert "does not have a deterministic implementation" in problem.message
     assert problem.hint.startswith("set run.deterministic=false")
     assert workshop.run(*overrides, "run.deterministic=false", name="free").error is None
+
+
+WITHOUT_WEIGHTS = """
+from torch import nn
+
+
+class Halved(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+
+    def forward(self, s, mask=None):
+        return s / 2
+"""
+BY_2BW = ("method=backpropagation", "pipeline.schedule=2bw", "pipeline.micro_batches=4")
+SELDOM = "replicas={count: 2, synchronise: {average_every: 3 steps, outer: {}, fragments: 2, delay: 1}}"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [BY_2BW, ("method=channel_goodness", SELDOM), ("method=channel_goodness",)],
+    ids=["2bw", "outer", "goodness"],
+)
+def test_a_component_without_weights(workshop: Workshop, overrides: tuple[str, ...]) -> None:
+    (workshop.folder / "halving.py").write_text(WITHOUT_WEIGHTS)
+    blocks = '[{block: linear, width: 8}, {block: "python:halving.Halved"}, {block: linear, width: 8}]'
+    cost = "{forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}"
+    costs = f"pipeline.costs=[{cost}, {cost}, {cost}]"
+    keys = (f"model.components={blocks}", costs, "run.steps=7", "run.epochs=null", *overrides)
+    same(workshop.run(*keys, "pipeline.stages=3", name="three"), workshop.run(*keys, name="one"))

@@ -56,6 +56,15 @@ def test_inline_a_trace_holds_all_stages_and_the_bits_are_the_same(profiled, ref
     assert len(list((Path(run.summary.run_dir) / "profile").iterdir())) == 1
 
 
+def test_inline_a_trace_holds_all_replicas_and_ends(profiled) -> None:
+    replicas = ("replicas={count: 2, synchronise: {average_every: 4 steps}}", "run.epochs=1")
+    run = profiled.run(*replicas, steps=(range(2, 3), range(6, 7)), inline=True, name="run")
+    assert [name for name in ranges(run, 0) if name.startswith("0U")] == ["0U1"] * 2 + ["0U5"] * 2
+    trace = json.loads((Path(run.summary.run_dir) / "profile" / "stage-0.json").read_text())["traceEvents"]
+    convolutions = [event for event in trace if event.get("name") == "aten::conv2d"]
+    assert len(convolutions) == 4 * 2 * 2, "of four components in two mini-batches on two replicas, and no other"
+
+
 @pytest.mark.full
 def test_a_pipeline_of_backpropagation_is_followed_back_for_every_micro_batch(profiled, processes) -> None:
     choice = ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.partition=[2,2]")

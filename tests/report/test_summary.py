@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -200,6 +201,34 @@ def test_times_of_another_plan_are_left_out(given: ModuleType) -> None:
     figures = figures_of(records, plan)
     assert figures.step_time_s == 0.5
     assert figures.peak_memory_bytes == [1_000_000, 1_000_000]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"recomputes": True},
+        {"links": [{"latency_s": 0.1, "up_s_per_byte": 1e-6, "down_s_per_byte": 1e-6}, None]},
+        {"edges": [{"edge": "0->1", "bytes_per_step": 7}]},
+        {"costs": {"precision": "bf16"}},
+        {"costs": {"batch_size": 32}},
+    ],
+)
+def test_times_of_the_same_stages_with_other_work_are_left_out(given: ModuleType, before: dict[str, Any]) -> None:
+    plan = given.example_plan((1, 1))
+    plan = replace(plan, costs=replace(plan.costs, precision="float32"))
+    first = given.planned(plan, 0, 0.0)
+    costs = first.plan["costs"] | before.get("costs", {})
+    records = [
+        first.model_copy(update={"plan": first.plan | before | {"costs": costs}}),
+        given.event("started", 0, 0.0),
+        given.staged(10, 1.0, 1, step_times_s=[1.0] * 50, peak=9_000_000),
+        given.planned(plan, 10, 2.0),
+        given.event("resumed", 10, 2.0),
+        given.staged(20, 3.0, 1, step_times_s=[0.5] * 10),
+    ]
+    figures = figures_of(records, plan)
+    assert figures.step_time_s == 0.5
+    assert figures.peak_memory_bytes[1] == 1_000_000
 
 
 def test_every_attempt_keeps_its_figures(given: ModuleType) -> None:

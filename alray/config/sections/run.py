@@ -113,7 +113,8 @@ class RunSection(Section):
     """When the training set is measured. `end`: at the end of the run, in a pass over the whole set. `never`: not at
     all, unless `stop_at` needs it. Default: end."""
     max_failures: NonNegativeInt = 3
-    """Number of failures, without a newer checkpoint between them, after which the run gives up. Default: 3."""
+    """Number of failures, without a newer checkpoint between them, that a run survives: it gives up at the next one.
+    Default: 3."""
     deadline_s: PositiveFloat | None = None
     """Seconds that a stage may be silent, or busy with one action, before it counts as lost and the run continues from
     the last checkpoint. Starting, the first mini-batch and the first evaluation may take eight times as long. null:
@@ -134,3 +135,14 @@ class RunSection(Section):
     compile: bool = False
     """Whether torch.compile compiles each component, when it is first used. It needs a C++ compiler, and gives other
     bits than without, on any partition the same. Default: false."""
+
+    def splits(self, *, last: bool) -> tuple[str, ...]:
+        """The sets that an evaluation measures.
+
+        Args:
+            last: whether it is at the end of the run.
+        """
+        when = {"train": self.train, "validation": "always", "test": self.test}
+        due = {"always", "end"} if last else {"always"}
+        needed = None if self.stop_at is None else self.stop_at.split
+        return tuple(split for split in when if when[split] in due or split == needed)

@@ -36,7 +36,8 @@ from alray.runtime.stage.ports import WAITING_COPIES, Ports, Stream
 from alray.runtime.stage.profiler import Profiler, prepare_recording, profiling
 from alray.runtime.stage.telemetry import StageStatus
 
-_GROUP_S = 300.0  # a backstop: replicas in one process cannot lose each other
+_GROUP_S = 30 * 24 * 3600.0
+"""Replicas in one process cannot lose each other, and wait as long as the first one evaluates or its user debugs it."""
 _IDLE_ROUNDS = 10_000
 """Rounds in a row without progress that count as a deadlock. A round without work takes microseconds."""
 _BUSY_BETWEEN_TURNS = ("compute", "all_reduce")
@@ -126,8 +127,8 @@ class InlineGraph(Graph):
             stack.enter_context(
                 devices.configured(resources.threads, first.spec.run.deterministic, device, resources.tf32)
             )
-            stages = first.plan.stages
-            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=device))
+            every = len(self._assignments)
+            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=every, device=device))
             self._build(profiler)
             self._take_turns()
 

@@ -652,7 +652,7 @@ def _unsplit_notes(network: Network) -> Iterator[str]:
 def _evaluation_batches(workload: Workload) -> int:
     """The mini-batches of an evaluation during the run."""
     data = workload.data
-    measured = ("validation", "test") if workload.spec.run.test == "always" else ("validation",)
+    measured = workload.spec.run.splits(last=False)
     return sum(len(EvaluationBatches(data, split)) for split in measured if data.splits.get(split) is not None)
 
 

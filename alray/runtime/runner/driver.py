@@ -124,7 +124,8 @@ class Driver:
                     return self._stopped("after a checkpoint", reached, step=reached)
                 if not self.recorder.learned:
                     self.recorder.event("warning", _LEARNED_NOTHING, step=reached)
-                self.recorder.event("finished", "every mini-batch is done", step=reached)
+                early = "an evaluation reached run.stop_at" if reached < self.total_steps else None
+                self.recorder.event("finished", early or "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
             checkpoint = self.recorder.last.step
             if next_step.kind == "interrupted":

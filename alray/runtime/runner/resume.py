@@ -323,11 +323,13 @@ class Resumed:
             f"the weights will not be those of an unbroken run, for this changes: {change}"
             for change in (*changes, *of_pipeline)
         ]
-        if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
-            notes.append(
-                "all replicas continue from the mean of the weights and the optimizers of replica 0: the run was "
-                f"on {counted(self.before.replicas.count, 'replica')}"
-            )
+        if isinstance(self.spec.replicas.synchronise, AverageEvery):
+            written_by = self._replicas_of(self.manifest["step"])
+            if plan.replicas != written_by:
+                notes.append(
+                    "all replicas continue from the mean of the weights and the optimizers of replica 0: the run was "
+                    f"on {counted(written_by, 'replica')}"
+                )
         recorded = self.manifest["environment"]
         changed = [
             f"{key} was {recorded.get(key)}, is {environment[key]}"
@@ -358,6 +360,12 @@ class Resumed:
                 f"only: backpropagation ran on {layout}, and continues with {new_layout}"
             )
         return notes
+
+    def _replicas_of(self, step: int) -> int:
+        """On how many replicas the run was when it wrote the checkpoint after `step` mini-batches: fewer than the spec
+        says where it had lost a node."""
+        earlier = [(at, plan) for at, plan in recorded_plans(self.run_dir / "records.jsonl").items() if at < step]
+        return max(earlier, key=lambda each: each[0])[1].replicas if earlier else self.before.replicas.count
 
 
 def _require_files(spec: Spec) -> None:

@@ -88,7 +88,7 @@ class Leader:
         self._checkpoint = Timer(every, steps_per_epoch=steps_per_epoch, samples=samples)
         self._keeps_best = run.checkpoint is not None
         self._stop_at = run.stop_at
-        self._measured = {"train": run.train, "validation": "always", "test": run.test}
+        self._splits = run.splits
 
     def over(self, step: int) -> bool:
         """Whether the run ends after `step` mini-batches: by its length, or by an evaluation that was made there."""
@@ -111,12 +111,9 @@ class Leader:
         return flags
 
     def splits(self, step: int) -> tuple[str, ...]:
-        """The splits that an evaluation after `step` mini-batches measures: those that `run` asks for then, and that of
-        `run.stop_at`. A stop that was asked for is not the end of the run.
-        """
-        needed = self._stop_at.split if self._stop_at is not None else None
-        due = {"always", "end"} if self.over(step) else {"always"}
-        return tuple(split for split, when in self._measured.items() if when in due or split == needed)
+        """The splits that an evaluation after `step` mini-batches measures. A stop that was asked for is not the end of
+        the run."""
+        return self._splits(last=self.over(step))
 
     def heard(self, evaluation: EvaluationRecord) -> None:
         """Take note of an evaluation."""

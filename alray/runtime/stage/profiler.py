@@ -37,7 +37,7 @@ class Profiler:
         Args:
             ranges: of mini-batches, from 1, not touching each other.
             trace: the file to add to.
-            stages: number of stages in this process.
+            stages: number of stages in this process, those of all replicas.
         """
         self._ranges = ranges
         self._trace = trace

@@ -73,7 +73,7 @@ class ReducedReplication(SeveralReplicas):
         self._outer = (
             {}
             if outer is None
-            else {index: OuterSteps(outer, parameters) for index, parameters in self._parameters.items()}
+            else {index: OuterSteps(outer, parameters) for index, parameters in self._parameters.items() if parameters}
         )
         for index, parameters in self._parameters.items():
             layout = GradientLayout.of(parameters)
@@ -144,6 +144,8 @@ class ReducedReplication(SeveralReplicas):
             yield from self._mean({index: self._weights(index) for index in meeting})
             return
         for index in meeting:
+            if index not in self._outer:
+                continue  # it has no parameters
             self._reducers[index].start(self._outer[index].differences(), self.weight(self._batch_size))
             self._exchanged.add(index)
         arriving = [index for index in self._outer if self._apart.is_due(index, step - self._apart.delay)]

@@ -266,6 +266,15 @@ def test_ddp_goes_on_otherwise_with_many_replicas_and_with_powersgd(tmp_path, co
     assert ["torch's DDP" in note for note in told] == [True] * noted
 
 
+def test_after_a_lost_node_a_resume_on_all_replicas_says_what_they_continue_from(tmp_path, monkeypatch) -> None:
+    run_dir = started(tmp_path, "replicas={count: 2, synchronise: {average_every: 2 steps}}", "pipeline.stages=1")
+    plans = {0: SimpleNamespace(replicas=1), 1: SimpleNamespace(replicas=2)}  # the checkpoint is of one mini-batch
+    monkeypatch.setattr("alray.runtime.runner.resume.recorded_plans", lambda file: plans)
+    (note,) = notes(run_dir, partition=(4,), on_cpu=True, replicas=2)
+    assert "all replicas continue from the mean" in note and note.endswith("1 replica")
+    assert notes(run_dir, partition=(4,), on_cpu=True, replicas=1) == []
+
+
 def test_a_damaged_summary_is_named(tmp_path) -> None:
     run_dir = started(tmp_path)
     (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
