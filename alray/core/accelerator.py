@@ -81,6 +81,15 @@ def use(device: torch.device) -> None:
     torch.accelerator.set_device_index(device)
 
 
+def using(device: torch.device) -> AbstractContextManager[None]:
+    """Inside, the current device of the calling thread; of a CPU nothing changes.
+
+    A thread that has none would set up the first GPU for itself, which takes 500 MB there, where it lets go of an event
+    of another one, asks for it or waits for it.
+    """
+    return torch.accelerator.device_index(device.index)
+
+
 def current() -> torch.device:
     """The current device of the calling thread."""
     return torch.device(kind(), torch.accelerator.current_device_index())
@@ -88,7 +97,7 @@ def current() -> torch.device:
 
 def seed(device: torch.device, value: int) -> None:
     """Seed the generator from which torch's functions draw on this device, and that of no other device."""
-    with torch.accelerator.device_index(device.index):
+    with using(device):
         torch.get_device_module(device).manual_seed(value)
 
 
@@ -227,14 +236,14 @@ def pin(memory: torch.Tensor, device: torch.device) -> int | None:
     """
     if device.type != "cuda":
         return None
-    with torch.accelerator.device_index(device.index), pinning():
+    with using(device), pinning():
         torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
     return memory.data_ptr()
 
 
 def unpin(address: int, device: torch.device) -> None:
     """Undo `pin`, in any thread."""
-    with torch.accelerator.device_index(device.index):  # a thread that has none yet would set up the first GPU for it
+    with using(device):
         torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(address))
 
 

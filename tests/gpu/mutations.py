@@ -241,15 +241,15 @@ MUTATIONS = (
     Mutation(
         "pinned: on the GPU of the stage",
         ACCELERATOR,
-        "        return None\n    with torch.accelerator.device_index(device.index), pinning():\n",
+        "        return None\n    with using(device), pinning():\n",
         "        return None\n    if True:\n",
         PINNED_ON,
     ),
     Mutation(
         "pinned: unpinned on the GPU of the stage",
         ACCELERATOR,
-        "    with torch.accelerator.device_index(device.index):  #",
-        "    if True:  #",
+        "    with using(device):\n        torch.cuda.check_error",
+        "    if True:\n        torch.cuda.check_error",
         PINNED_ON,
     ),
     Mutation(
@@ -1093,6 +1093,20 @@ MUTATIONS = (
         "            require_precision(",
         "            print(",
         "gpu/test_predictions.py::test_a_gpu_that_does_not_know_bfloat16_evaluates_no_run_in_it",
+    ),
+    Mutation(
+        "device: a thread without one lets go of a run on the GPU of its stages",
+        INLINE,
+        "with accelerator.using(self._device):",
+        'with accelerator.using(torch.device("cpu")):',
+        SECOND,
+    ),
+    Mutation(
+        "device: the thread that answers polls has that of its stage",
+        "runtime/graph/actor.py",
+        "                accelerator.use(device)  # polls",
+        "                pass  # polls",
+        "gpu/test_processes.py::test_two_stages[streamed-nccl]",
     ),
     Mutation(
         "replicas: gradients are summed on the GPU of the stage",

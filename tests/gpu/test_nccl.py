@@ -137,6 +137,7 @@ def test_a_neighbour_that_is_lost() -> None:
 
 def test_a_gpu_that_waits_for_what_it_receives_counts_as_waiting() -> None:
     """The header has come, and the tensors are behind a sum of the stage below. The host goes on to a computation."""
+    accelerator.use(GPU)  # this thread is both stages
     queue, wire = Queue("0->1", in_flight=STEPS), Wire(2)
     groups: list[Any] = [Group(wire, rank, device) for rank, device in enumerate(DEVICES)]
     clock = Clock(

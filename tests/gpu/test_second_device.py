@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -52,7 +53,8 @@ def test_a_run_on_the_second_gpu(
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats(0)
     before = torch.accelerator.max_memory_allocated(0)
-    run = workshop.run(*ON_GPU, *overrides)
+    with ThreadPoolExecutor(1) as driver:  # which has no current device, as that of a trial
+        run = driver.submit(workshop.run, *ON_GPU, *overrides).result()
     assert run.error is None and torch.accelerator.max_memory_allocated(0) == before
     assert sums_on == ({SECOND} if "replicas.count=2" in overrides else set()), (
         "a thread that has no current device sets up the first GPU"
@@ -62,10 +64,12 @@ def test_a_run_on_the_second_gpu(
 
 
 def test_messages_to_the_second_gpu() -> None:
-    message = Message(MessageKind.TRAIN, 1, {"s": accelerator.host_buffer(64, SECOND)})
-    to_device(message, SECOND)
-    assert message.tensors["s"].device == SECOND
-    await_copies(message)
+    with accelerator.using(SECOND):
+        message = Message(MessageKind.TRAIN, 1, {"s": accelerator.host_buffer(64, SECOND)})
+        to_device(message, SECOND)
+        assert message.tensors["s"].device == SECOND
+        await_copies(message)
+        del message
 
 
 def test_memory_is_that_of_the_second_gpu() -> None:

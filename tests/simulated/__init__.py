@@ -11,6 +11,7 @@ which nobody has waited. Such a fault is found whatever the timing.
 | memory that is freed while another stream may use it | is given out again, and overwritten | `Fault` when freed |
 | a copy to pinned host memory | arrives later | the host sees rubbish until it waits |
 | a copy from pinned host memory that the host changes | copies the change, now and then | `Fault` when the host waits |
+| an event of the second device in a thread that has no current one | the first one is set up for it | `Fault` |
 | tensors of two devices in one operation | an error | an error |
 | more memory than there is | torch.OutOfMemoryError | the same, above `limit_bytes` |
 | backward | runs in a thread of its own | the same |

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
@@ -64,14 +65,14 @@ class Stream:
 
     def __enter__(self) -> Stream:
         self._before.append((MACHINE.current_index(), MACHINE.current_stream(self.device.index)))
-        MACHINE.set_index(self.device.index)
+        MACHINE.exchange_index(self.device.index)
         MACHINE.set_stream(self)
         return self
 
     def __exit__(self, *raised: object) -> None:
         index, stream = self._before.pop()
         MACHINE.set_stream(stream)
-        MACHINE.set_index(index)
+        MACHINE.exchange_index(index)
 
 
 class Event:
@@ -95,6 +96,7 @@ class Event:
         self._awaits: list[threading.Event] = []
 
     def record(self, stream: Stream | None = None) -> None:
+        MACHINE.require_current_device(self.device.index, "records an event")
         stream = MACHINE.current_stream(self.device.index) if stream is None else stream
         if stream.device != self.device:
             raise RuntimeError(f"an event of {self.device} recorded in {stream}")
@@ -114,6 +116,7 @@ class Event:
 
     def query(self) -> bool:
         """The first answer after a record is no: the device is not that fast."""
+        MACHINE.require_current_device(self.device.index, "asks for an event")
         if not all(each.is_set() for each in self._awaits):
             return False
         if self._stream is None or self._has_passed():
@@ -124,6 +127,7 @@ class Event:
         return asked
 
     def synchronize(self) -> None:
+        MACHINE.require_current_device(self.device.index, "waits for an event")
         if self._stream is not None:
             MACHINE.host_waits_for_event(self._number)
 
@@ -139,6 +143,11 @@ class Event:
         if self._stream is None or self._has_passed():
             return True
         return bool(MACHINE.clocks.is_ordered_after(stream.number, self._passes_at, self._stream.number))
+
+    def __del__(self) -> None:
+        if self._stream is not None and sys is not None and not sys.is_finalizing():  # None: at the end of Python
+            with suppress(Fault):  # it is noted
+                MACHINE.require_current_device(self.device.index, "lets go of an event")
 
     def _has_passed(self) -> bool:
         return self._stream is not None and MACHINE.host_has_passed(self._stream, self._passes_at)
@@ -263,13 +272,22 @@ class Machine:
     def current_index(self) -> int:
         return getattr(self._of_thread, "index", 0)
 
+    def require_current_device(self, index: int, what: str) -> None:
+        """Raise Fault where a thread that has no current device does this with one of another device than the first.
+
+        CUDA then sets up the first one for it, which takes 500 MB there (issue 135279 of pytorch).
+        """
+        if index > 0 and self.current_index() == 0 and not hasattr(self._of_thread, "chosen"):
+            raise self.fault(f"a thread that has no current device {what} of device {index}: that sets up device 0")
+
     def set_index(self, index: int) -> None:
-        if index >= 0:
-            self._of_thread.index = self.index_of(index)
+        self.exchange_index(index)
+        self._of_thread.chosen = True
 
     def exchange_index(self, index: int) -> int:
         before = self.current_index()
-        self.set_index(index)
+        if index >= 0:
+            self._of_thread.index = self.index_of(index)
         return before
 
     def current_stream(self, index: int | None = None) -> Stream:

@@ -811,10 +811,6 @@ def model_of(run_dir: Location) -> str | None:
     return found
 
 
-SEVERAL = " and "
-"""What `environment.json` has between the devices of stages that are not all of one model, and between versions."""
-
-
 def read_environment(run_dir: Location) -> dict[str, Any] | None:
     """The content of `environment.json`; None if there is none. Raises CheckpointError if it is damaged."""
     file = run_dir / "environment.json"

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -107,6 +107,10 @@ class StageActor:
         """Begin the loop."""
         if self._assignment.profile:
             prepare_recording()
+        with suppress(PlanError):  # the loop raises it too, and a poll tells it
+            device = own_device(self._assignment)
+            if accelerator.is_accelerator(device):
+                accelerator.use(device)  # polls ask for its events, and `close` lets go of them
         self._outcome = self._executor.submit(self._run, meeting)
 
     def poll(self, received: int) -> StageStatus:

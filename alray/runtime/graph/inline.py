@@ -61,6 +61,7 @@ class InlineGraph(Graph):
         self._received: list[int] = []  # reports of each stage that the driver has
         self._turn_of = 0
         self._driver = 0
+        self._device = torch.device("cpu")
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
@@ -93,7 +94,9 @@ class InlineGraph(Graph):
         ended = self._outcome.done()
         self._executor.shutdown(wait=ended, cancel_futures=True)
         whole = ended and self._outcome.exception() is None
-        self._outcome.add_done_callback(partial(self._let_go, whole=whole))  # it is called at once if that has ended
+        with accelerator.using(self._device):  # this thread may have none, as that of a trial
+            # It is called at once if that has ended.
+            self._outcome.add_done_callback(partial(self._let_go, whole=whole))
 
     def _let_go(self, outcome: Future[None], *, whole: bool) -> None:
         """Let go of the stages, of which nobody hears any more.
@@ -122,7 +125,7 @@ class InlineGraph(Graph):
             stack.enter_context(log)
             stack.enter_context(redirect_stdout(_OfStages(log, sys.stdout, self._driver)))
             stack.enter_context(redirect_stderr(_OfStages(log, sys.stderr, self._driver)))
-            device = _device_of(first)
+            device = self._device = _device_of(first)
             resources = first.spec.resources
             stack.enter_context(
                 devices.configured(resources.threads, first.spec.run.deterministic, device, resources.tf32)

@@ -19,7 +19,6 @@ from ray.exceptions import RayError
 
 from alray import __version__
 from alray.core.errors import PlanError
-from alray.core.run_folder.records import SEVERAL
 from alray.runtime.channel.edge_kind import DeviceLocation
 from alray.runtime.cluster.placement import Placement
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
@@ -73,7 +72,7 @@ def environment_of(locations: Sequence[ActorLocation], note: Callable[[str], Non
     found = {name: sorted({of[name] for _, of in there}) for name in ("device", "torch", "alray")} if there else {}
     if len(versions := found.get("torch", [])) > 1:
         note(f"the stages have different versions of torch: {' and '.join(versions)}")
-    return {name: SEVERAL.join(values) for name, values in found.items()}
+    return {name: " and ".join(values) for name, values in found.items()}
 
 
 class StageProcess:

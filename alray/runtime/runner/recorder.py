@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from alray.core.errors import AlrayError, ReplicasDiffer
 from alray.core.run_folder.records import (
-    SEVERAL,
     CheckpointRecord,
     EventRecord,
     PlanRecord,
@@ -189,7 +188,7 @@ class Recorder:
         if len(parts) < self._plan.stages * self._plan.replicas:
             return
         del self._parts[checkpoint]
-        _require_same_parameters(parts, report.step, self._environment.get("device", ""))
+        _require_same_parameters(parts, report.step)
         self.learned = not all(part.untrained for part in parts)
         files = [file for part in parts for file in part.files]
         position = self._position(report.step)
@@ -233,23 +232,28 @@ class Recorder:
         self._writer.close()
 
 
-def _require_same_parameters(parts: Sequence[CheckpointPart], step: int, devices: str) -> None:
-    """Raise ReplicasDiffer if replicas hold other parameters of a component.
-
-    Args:
-        devices: of the stages, as `environment.json` tells them.
-    """
+def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None:
+    """Raise ReplicasDiffer if replicas hold other parameters of a component."""
     found: dict[int, str] = {}
-    hint = (
-        "a block may change its parameters only through gradients, and an optimizer draw only from the generators that "
-        "alray seeds; if yours do, report this as a bug"
-    )
-    if SEVERAL in devices:
-        hint = f"{devices} may round differently, so give all replicas devices of one model; otherwise, {hint}"
     for part in parts:
         for index, sha256 in part.parameters:
             if found.setdefault(index, sha256) != sha256:
                 raise ReplicasDiffer(
                     f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
-                    hint=hint,
+                    hint=_hint_where_replicas_part({part.device for part in parts if index in dict(part.parameters)}),
                 )
+
+
+def _hint_where_replicas_part(devices: set[str]) -> str:
+    """
+    Args:
+        devices: the models of those that the replicas of the component are on.
+    """
+    hint = (
+        "a block may change its parameters only through gradients, and an optimizer draw only from the generators that "
+        "alray seeds; if yours do, report this as a bug"
+    )
+    if len(devices) == 1:
+        return hint
+    names = " and ".join(sorted(devices))
+    return f"{names} may round differently, so give all replicas devices of one model; otherwise, {hint}"

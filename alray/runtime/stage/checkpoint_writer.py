@@ -30,14 +30,17 @@ class CheckpointWriter:
         checkpoints: Location,
         emit: Callable[[CheckpointPart], None],
         replication: Replication,
+        device: str,
     ) -> None:
         """
         Args:
             emit: is called with each part that is on disk.
+            device: the model of the one that computes.
         """
         self._checkpoints = checkpoints
         self._emit = emit
         self._replication = replication
+        self._device = device
         self._pending: Future[None] | None = None
 
     def write(
@@ -94,7 +97,9 @@ class CheckpointWriter:
         if self._replication.count > 1 and not self._replication.averages_weights:
             parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
         duration_s = time.perf_counter() - began
-        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares, standing, untrained))
+        self._emit(
+            CheckpointPart(step, tuple(files), duration_s, final, parameters, self._device, shares, standing, untrained)
+        )
 
     def finish(self) -> None:
         """Wait until everything is written. Raises DiskFault where the disk refused it."""

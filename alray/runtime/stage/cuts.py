@@ -53,6 +53,7 @@ class Cuts:
         emit: Callable[[Telemetry], None],
         inputs: Callable[[Batch], Tensors],
         measured: Measured | None,
+        device: str,
     ) -> None:
         """
         Args:
@@ -60,6 +61,7 @@ class Cuts:
             emit: takes what the driver is to hear.
             inputs: an evaluation batch as the first component takes it.
             measured: as in `Inference`.
+            device: the model of the one that computes.
         """
         self._assignment = assignment
         self._stage = stage
@@ -79,7 +81,7 @@ class Cuts:
             standing=assignment.start.standing.of_metric(assignment.spec.task.measures.name),
             stop_after=assignment.stop_after,
         )
-        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
+        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication, device)
         self._at_first = _fingerprint(stage.components) if assignment.start.step == 0 else None
         self.before_checkpoint: Callable[[], None] = lambda: None
         """Is called before this stage's part of a checkpoint is written."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from alray.api.callbacks import Callback, Calls
-from alray.core.errors import NonFiniteLoss, RunError, StageError, UserCodeError
+from alray.core.errors import NonFiniteLoss, ReplicasDiffer, RunError, StageError, UserCodeError
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import effective, read
 from alray.core.run_folder.store import ComponentFile, latest_manifest, manifests, mark
@@ -119,14 +119,14 @@ class Quiet:
         self.notes.append(message)
 
 
-def recorder_of(tmp_path, observer, token="ours", device=""):
+def recorder_of(tmp_path, observer, token="ours"):
     mark(tmp_path, "ours")
     return Recorder(
         tmp_path,
         facts=DataFacts(Shape((4,)), 2, 5, 40, IDENTITY),
         batch_size=8,
         keep=2,
-        environment={"device": device},
+        environment={},
         started_wall_s=0.0,
         observers=[observer.record],
         token=token,
@@ -142,12 +142,11 @@ def drive(
     replan=lambda plan: plan,
     token="ours",
     callbacks=(),
-    device="",
 ):
     observer = Quiet(at=interrupt_at)
     calls = Calls(callbacks, str)
     with calls.beside(nullcontext((observer, observer))):
-        recorder = recorder_of(tmp_path, calls, token, device)
+        recorder = recorder_of(tmp_path, calls, token)
     graphs = []
 
     def new_graph(plan):
@@ -242,22 +241,41 @@ def test_what_would_fail_again_is_not_tried(tmp_path) -> None:
     assert latest_manifest(tmp_path)["step"] == 3, "the last good checkpoint is kept"
 
 
-@pytest.mark.parametrize(
-    ("device", "hint"), [("A100", "report this as a bug"), ("A100 and H100", "give all replicas devices of one model")]
-)
-def test_replicas_that_part_end_the_run_as_failed(tmp_path, monkeypatch, device, hint) -> None:
+def test_replicas_that_part_end_the_run_as_failed(tmp_path, monkeypatch) -> None:
     part = FakeGraph._part
 
     def parting(graph, stage, final):
         return replace(part(graph, stage, final), parameters=((0, str(stage if graph.step > 3 else 0)),))
 
     monkeypatch.setattr(FakeGraph, "_part", parting)
-    outcome, starts, _ = drive(tmp_path, device=device)
+    outcome, starts, _ = drive(tmp_path)
     assert (outcome.status, outcome.step, starts) == ("failed", 3, [0])
-    assert hint in str(outcome.error)
+    assert "report this as a bug" in str(outcome.error)
     assert "the replicas of component 0 do not hold the same parameters after mini-batch 6" in str(outcome.error)
     told = [record.event for record in read(tmp_path / "records.jsonl") if record.kind == "event"]
     assert told == ["failure", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("parts_on", "hint"),
+    [
+        ("A100", "; a block may change its parameters only through gradients"),
+        ("V100", "; A100 and V100 may round differently, so give all replicas devices of one model"),
+    ],
+)
+def test_replicas_that_part_name_the_devices_of_their_component(tmp_path, parts_on, hint) -> None:
+    """The other component is on devices of another model, which have nothing to do with it."""
+    recorder = recorder_of(tmp_path, Quiet())
+    recorder.begin(replace(PLAN, replicas=2), 0)
+
+    def part(component, sha256, device):
+        return CheckpointPart(3, (), 0.0, False, ((component, sha256),), device)
+
+    recorder.take([part(0, "same", "H100"), part(1, "one", "A100")], replica=0)
+    with pytest.raises(ReplicasDiffer) as caught:
+        recorder.take([part(0, "same", "H100"), part(1, "other", parts_on)], replica=1)
+    recorder.close()
+    assert "the replicas of component 1" in str(caught.value) and hint in str(caught.value)
 
 
 def test_a_failure_that_cannot_be_written_is_still_the_one_that_is_told(tmp_path, monkeypatch) -> None:
