@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from alray.core.accelerator import wait_for_all
+from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, RunError, UserCodeError
 from alray.data.batches import Batch
 from alray.models.component import Component, Exercise
@@ -32,7 +33,7 @@ from alray.runtime.probe.neighbours import Neighbours, divide
 from alray.runtime.probe.other_programs import OtherPrograms
 from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 
-_TRIED = "it was tried on the first mini-batch; correct its code, or the spec's fields for it"
+_FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _PACKINGS = 7  # times that a message is packed and unpacked
@@ -225,7 +226,9 @@ def _measured(
     if surroundings.micro_batches > 1 and not local_losses:
         parts = {index: _of_micro_batch(network, each, surroundings.micro_batches) for index, each in exercises.items()}
         splits = not network.spec.run.compile
-        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=blaming)
+        samples = min(len(each.incoming["s"]) for each in parts.values())
+        of_parts = partial(_faults_of, network, tried_on=f"a micro-batch of {counted(samples, 'sample')}")
+        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=of_parts)
     return {index: _Measured(timed[index], micro_batches.get(index)) for index in exercises}
 
 
@@ -237,19 +240,20 @@ def _of_micro_batch(network: Network, exercise: Exercise, micro_batches: int) ->
 
 
 @contextmanager
-def _faults_of(network: Network, index: int) -> Iterator[None]:
-    """Turn an error of the block into one that names component `index`."""
+def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator[None]:
+    """Turn an error of the block into one that names component `index`, and what it was tried on."""
     try:
         yield
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             raise RunError(
-                f"component {index} (block `{network.encoders[index].name}`) ran out of memory on the first "
-                f"mini-batch: {requested_text(error)}",
+                f"component {index} (block `{network.encoders[index].name}`) ran out of memory on "
+                f"{tried_on}: {requested_text(error)}",
                 key=f"model.components[{index}]",
                 hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
             ) from error
-        hint = devices.hint_where_not_deterministic(error) or _TRIED
+        tried = f"it was tried on {tried_on}; correct its code, or the spec's fields for it"
+        hint = devices.hint_where_not_deterministic(error) or tried
         if isinstance(error, UserCodeError):
             raise error.with_hint(hint) from error
         raise RunError(
