@@ -123,6 +123,7 @@ def probe_costs(
         edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
         contention=contention.contention,
+        beside=len(others),
         jitter_s=contention.jitter_s,
         other_processors=other_processors,
     )

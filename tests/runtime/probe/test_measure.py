@@ -464,6 +464,11 @@ def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, conte
     assert measure_contention(work, beside) == Contention(pytest.approx(contention), 0.0)
 
 
+def test_costs_say_beside_how_many_others_they_were_measured(make_workload, monkeypatch):
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+    assert [probe(make_workload(), others=number).beside for number in (0, 1)] == [0, 1]
+
+
 def test_jitter_is_the_variance_of_work_beside_others_over_its_time():
     beside, generator = Beside(), np.random.default_rng(3)
 
