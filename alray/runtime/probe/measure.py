@@ -27,6 +27,7 @@ from alray.runtime.device.out_of_memory import is_out_of_memory, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
+from alray.runtime.probe.gathering import time_gathering, update_each_time
 from alray.runtime.probe.later_positions import require_no_later_position
 from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
 from alray.runtime.probe.neighbours import Neighbours, divide
@@ -71,6 +72,7 @@ def probe_costs(
     incoming = batch.with_labels(device, network.dtype)
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, _Measured] = {}
+    gatherings: dict[str, float] = {}
     reductions: dict[str, float] = {}
     packings: dict[str, dict[str, Any]] = {}
     passed_on: dict[str, Tensors] = {}
@@ -93,6 +95,8 @@ def probe_costs(
                     kinds[name] = _mean_of([measured[index] for index in alike])
                     exercise = exercises[alike[0]]
                     with _faults_of(network, alike[0]):
+                        if spec.optimizer.accumulate > 1:
+                            gatherings[name] = time_gathering(exercise.component, timing)
                         reductions[name] = time_reduction(
                             exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
                         )
@@ -116,7 +120,12 @@ def probe_costs(
         counted,
         source="probe",
         components=tuple(
-            replace(_with_times(component, kinds[name], reductions[name], surroundings), **packings[name])
+            replace(
+                _with_times(component, kinds[name], surroundings),
+                update_s=kinds[name].timed.seconds["update_s"] / spec.optimizer.accumulate + gatherings.get(name, 0.0),
+                reduce_s=reductions[name],
+                **packings[name],
+            )
             for component, name in zip(counted.components, names, strict=True)
         ),
         processor_share=_processor_share(components, threads),
@@ -169,6 +178,7 @@ def _begun(
         given = labels | passed_on[names[index - 1]] if index > 0 else incoming
         with _faults_of(network, index):
             component = network.component(index, incoming["s"].device)
+            update_each_time(component)
             exercise = _exercise(network, component, given, len(given["s"]))
             passed, seconds = _one_mini_batch(exercise)
             if seconds > _TOGETHER_S:  # the first time, libraries also prepare themselves
@@ -282,10 +292,8 @@ def _times_of(exercise: Exercise) -> list[ComputationTimes]:
     return found
 
 
-def _with_times(
-    component: ComponentCosts, kind: _Measured, reduce_s: float, surroundings: Surroundings
-) -> ComponentCosts:
-    times: dict[str, Any] = {**kind.timed.seconds, "reduce_s": reduce_s}
+def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surroundings) -> ComponentCosts:
+    times: dict[str, Any] = {**kind.timed.seconds}
     times["backward_s"] += times["label_s"]  # B of the plan is both
     component = replace(component, **times)
     if kind.micro_batch is None:
