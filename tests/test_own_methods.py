@@ -99,6 +99,20 @@ def test_a_method_that_sends_something_else_is_refused_on_one_stage(
     assert "def local_losses" in file.read_text(encoding="utf-8").splitlines()[problem.line - 1]
 
 
+def test_a_text_of_a_component_that_cannot_be_made_is_told(copied: ModuleType) -> None:
+    """Components with equal texts are measured once."""
+    file = Path("hinted.py")
+    text = file.read_text(encoding="utf-8")
+    before = "    def local_losses"
+    assert text.count(before) == 1
+    shown = "    def __repr__(self):\n        raise ValueError('no text')\n\n"
+    file.write_text(text.replace(before, f"{shown}{before}"), encoding="utf-8")
+    with pytest.raises(AlrayError, match="raised ValueError in `repr` of component 0: no text") as caught:
+        alray.plan(copied.SPEC, {"pipeline.stages": 1}, progress=False)
+    problem = caught.value.problems[0]
+    assert (problem.key, Path(str(problem.file)).name) == ("method.kind", "hinted.py")
+
+
 def test_the_losses_of_the_last_component_are_looked_at_too(copied: ModuleType) -> None:
     file = Path("hinted.py")
     text = file.read_text(encoding="utf-8")

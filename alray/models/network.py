@@ -14,7 +14,7 @@ from torch import nn
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
-from alray.config.user_code import own_error
+from alray.config.user_code import named, own_error
 from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
@@ -348,7 +348,9 @@ class Network:
         passing = [method.labels_in(index), method.labels_out(index), method.goes_up(self.encoders[index])]
         shapes = [{name: (tuple(shape), shape.dtype) for name, shape in each.items()} for each in passing]
         routes = self.ends_route(index), self.route_shape(index + 1)
-        return f"{type(component)} {component!r} {weights} {shapes} {routes}"
+        with named(f"method.kind `{self.spec.method.kind}`", f"`repr` of component {index}", key="method.kind"):
+            shown = repr(component)
+        return f"{type(component)} {shown} {weights} {shapes} {routes}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""

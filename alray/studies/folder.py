@@ -17,7 +17,7 @@ from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.config.sections.run import Checkpoint
 from alray.config.sections.spec import Spec
-from alray.config.study.load import LoadedStudy, dump_study, read_study_file
+from alray.config.study.load import LoadedStudy, Skipped, dump_study, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
 from alray.core.counting import counted
@@ -169,12 +169,14 @@ class StudyFolder:
 
     def grown(self, loaded: LoadedStudy) -> LoadedStudy:
         """The study as it is asked for now, in which every trial that it began with has its number, and further trials
-        come after them.
+        come after them. A point that it skipped stays out while it skips any.
 
         Raises RequestError, which says what has changed, unless all of these trials are still in it with the same
         specs: `study.yaml` or the base may have been edited.
         """
         begun = self.begun
+        if loaded.study.impossible == "skip":
+            loaded = _without_skipped(loaded, begun)
         now = _begun(loaded, begun.objects)
         changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
         if other := [text for key, text in changes if not _is_below(key, _MAY_CHANGE)]:
@@ -410,6 +412,24 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))
+
+
+def _without_skipped(loaded: LoadedStudy, begun: Begun) -> LoadedStudy:
+    """The study without the points that it skipped before. A later alray may find one of them possible: nobody has
+    asked for its trials then, and the report of the study would change."""
+    reasons = {_text(each.point): each.reason for each in begun.skipped}
+    kept = [point for point in loaded.points if _text(point.values) not in reasons]
+    out = [Skipped(each, reasons[_text(each.values)]) for each in loaded.points if each not in kept]
+    points = {point.number: replace(point, number=number) for number, point in enumerate(kept)}
+    return replace(
+        loaded,
+        points=tuple(points.values()),
+        specs=tuple(loaded.specs[number] for number in points),
+        trials=tuple(
+            replace(trial, point=points[trial.point.number]) for trial in loaded.trials if trial.point.number in points
+        ),
+        skipped=(*out, *loaded.skipped),
+    )
 
 
 def _hash_of(spec: Spec) -> str:

@@ -212,6 +212,63 @@ def test_what_the_spec_refuses_is_told_below(alray: Callable[..., Any], spec: Pa
     assert "1f1b on 2 stages cannot run: " in said.out and "micro_batch_norm" in said.out
 
 
+ONE_PIXEL = """\
+name: one
+data: {source: synthetic, shape: [1, 1, 1], classes: 3, samples: 100, batch_size: 2}
+model: {components: [{block: vgg, channels: [4], repeat: 2}]}
+method: backpropagation
+pipeline: {micro_batch_norm: accept}
+run: {steps: 2}
+"""
+ONE_SAMPLE = "a part of a mini-batch has one sample, in which component 0 (block `vgg`) has one value of each channel"
+
+
+def test_micro_batches_with_too_few_samples_are_not_offered(alray: Callable[..., Any], spec: Path) -> None:
+    spec.write_text(ONE_PIXEL, encoding="utf-8")
+    fitted = alray("fit", spec, "--devices", "2x1GB", "--json").json
+    assert {row["schedule"] for row in fitted["rows"]} == {"single", "naive"}
+    assert any(each.startswith(f"1f1b on 2 stages cannot run: {ONE_SAMPLE}") for each in fitted["refused"])
+    measured = alray("fit", spec, "--devices", "2x1GB", "--probe", "data.batch_size=4", "--json")
+    assert measured.code == 0, measured.errors  # that of four samples is measured in halves
+    assert {row["micro_batches"] for row in measured.json["rows"]} == {1, 2}
+    compared = alray("plan", spec, "--compare", "--json").json["comparisons"]
+    refused = {row["schedule"] for row in compared if (row["refused"] or "").startswith(ONE_SAMPLE)}
+    assert refused >= {"1f1b", "gpipe"} and "naive" not in refused
+
+
+ONE_IS_TOO_FEW = """\
+import torch
+class Few(torch.nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.inner = torch.nn.Linear(*input, *input)
+    def forward(self, s):
+        if len(s) < 2:
+            raise ValueError("too few")
+        return self.inner(s)
+"""
+
+
+def test_a_block_that_does_not_take_so_few_samples_runs_in_other_layouts(alray: Callable[..., Any], spec: Path) -> None:
+    Path("few.py").write_text(ONE_IS_TOO_FEW, encoding="utf-8")
+    text = ONE_PIXEL.replace("block: vgg, channels: [4]", "block: 'python:few.Few'").replace("[1, 1, 1]", "[4]")
+    spec.write_text(text.replace("batch_size: 2", "batch_size: 4"), encoding="utf-8")
+    machines = ("--on", "2xA100")
+    fitted = alray("fit", spec, *machines, "--json").json
+    assert {(row["schedule"], row["micro_batches"]) for row in fitted["rows"]} >= {("single", 1), ("1f1b", 2)}
+    crossed = alray(
+        "crossover", spec, *machines, "--methods", "associated_learning", "--micro-batches", "2,4", "--json"
+    )
+    assert crossed.code == 0, crossed.errors
+    ways = {(way["schedule"], way["micro_batches"]) for way in crossed.json["ways"]}
+    assert ("gpipe", 2) in ways and ("gpipe", 4) not in ways
+    assert alray("plan", spec, "--compare", *machines).code == 0
+    planned = alray("plan", spec, *machines, "pipeline={stages: 2, micro_batches: 4, micro_batch_norm: accept}")
+    assert "too few" in planned.errors and "it was tried with 1 sample on torch's meta device" in planned.errors
+    measured = alray("fit", spec, "--devices", "2x1GB", "--probe")
+    assert "it was tried on a micro-batch of 1 sample; correct its code" in measured.errors
+
+
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [("4x24GB", [24 * 10**9] * 4), ("2x1.5GiB, 500MB", [3 * 2**29] * 2 + [500 * 10**6]), ("80 GB", [80 * 10**9])],

@@ -101,6 +101,26 @@ def test_what_is_measured_for_several_layouts_suits_them(
     assert all(each.micro_batches > 1 for each in around if each.pipeline)
 
 
+def test_a_layout_has_one_step_in_its_plan_and_in_a_comparison(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison measures beside as many others as there are processors, a plan beside its own stages."""
+
+    def probed(network: Network, batch: Batch, surroundings: Surroundings, **_: Any) -> Costs:
+        counted = estimate_costs(network, batch_size=len(batch.labels), device=surroundings.device, threads=1)
+        others = surroundings.others
+        return replace(counted, source="probe", contention=1.0 + 0.1 * others, beside=others, data_s=0.0)
+
+    monkeypatch.setattr("alray.runtime.planner.planning.probe_costs", probed)
+    monkeypatch.setattr("alray.runtime.planner.planning.Planner._data_s", lambda self, batches: 0.0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+    asked = (COUNTED, "--probe", "--json")
+    planned = alray("plan", spec, *asked).json
+    rows = alray("plan", spec, *asked, "--compare").json["comparisons"]
+    (row,) = [each for each in rows if each["schedule"] == planned["schedule"] and each["stages"] == 2]
+    assert row["predicted_step_time_s"] == pytest.approx(planned["predicted_step_time_s"])
+
+
 @pytest.mark.full
 def test_a_probe_measures(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--probe")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from alray.config.loading.load import dump_spec
-from alray.config.study.load import load_study
+from alray.config.study.load import Skipped, load_study
 from alray.config.study.trials import with_values
 from alray.core.errors import RequestError
 from alray.core.storage.lock import locked
@@ -104,6 +104,27 @@ def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
         assert "pipeline.stages=3, variant=two" in Path("out", name).read_text(encoding="utf-8"), name
     grown = folder.grown(load_study(Path("out/study.yaml"), ["axes.pipeline.stages=[1,2,3]"]))
     assert [trial.number for trial in grown.trials] == [0, 1, 2, 3, 4] and len(grown.skipped) == 1
+
+
+def test_a_point_that_a_study_skipped_stays_out_where_a_later_alray_finds_it_possible(study: Path) -> None:
+    study.write_text(STUDY + "impossible: skip\n", encoding="utf-8")
+    loaded = load_study(study)
+    (first, last), specs = loaded.points, loaded.specs
+    begun = replace(
+        loaded,
+        points=(replace(last, number=0),),
+        specs=specs[1:],
+        trials=tuple(
+            replace(each, number=number, point=replace(last, number=0)) for number, each in enumerate(loaded.trials[2:])
+        ),
+        skipped=(Skipped(first, "it was impossible then"),),
+    )
+    folder = StudyFolder.make(begun, Path("out"))
+    assert folder.grown(load_study(Path("out/study.yaml"))) == begun
+    more = folder.grown(load_study(Path("out/study.yaml"), ["axes.pipeline.stages=[1,2,3]"]))
+    assert [dict(each.point.values) for each in more.trials] == [{"pipeline.stages": count} for count in (3, 3, 2, 2)]
+    every = folder.grown(load_study(Path("out/study.yaml"), ["impossible=refuse"]))
+    assert [each.point.number for each in every.trials] == [1, 1, 0, 0] and not every.skipped
 
 
 def test_sessions_are_added_on_another_day(study: Path) -> None:

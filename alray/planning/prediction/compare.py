@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from alray.core.errors import PlanError
+from alray.core.errors import PlanError, UserCodeError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.make import make_plan
@@ -130,7 +130,7 @@ def compare_plans(
                 plan = make_plan(
                     setting, "auto", method=method, steps_per_epoch=1, total_steps=None, evaluation_batches=0
                 )
-            except PlanError as error:
+            except (PlanError, UserCodeError) as error:  # a block may not take so few samples
                 rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))
             else:
                 rows.append(Alternative.of_plan(plan, best_cut(setting).gain_of(plan.predicted_step_time_s)))

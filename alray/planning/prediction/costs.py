@@ -149,7 +149,8 @@ class Costs:
     action_overhead_s: float = 1.0e-4  # of a pipeline's stage, for each computation on a micro-batch, whatever its size
     split_backward: float = 1.0  # the two halves of a split backward together, relative to a whole backward
     input_gradient_share: float = 0.5  # of a split backward, the share of I, which the stage below waits for
-    contention: float = 1.0  # relative duration of a computation while all other processors compute too
+    contention: float = 1.0  # relative duration of a computation while others compute too, as many as `beside`
+    beside: int = 0  # of `contention`; 0: all other stages of the plan, or as many as there are processors for
     jitter_s: float = 0.0  # variance of a computation's time over its time, while all other processors compute too
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
     copy_bytes: int = 0  # of a copy that the last stage sends to every other one (`Method.copied`)

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from itertools import groupby, product
 from operator import itemgetter
 
-from alray.core.errors import PlanError, RequestError
+from alray.core.errors import PlanError, RequestError, UserCodeError
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.compare import schedules_on
@@ -395,7 +395,7 @@ class _Search:
             settings = {link: contender.setting(way, link) for link in self._axes.links}
             for setting in settings.values():
                 check_parts(setting)
-        except RequestError as error:
+        except (RequestError, UserCodeError) as error:  # a block may not take so few samples
             first = error.problems[0]
             reason = f"{first.message}; {first.hint}" if first.hint else first.message
             self._reasons.setdefault((way.method, way.schedule), reason)

@@ -146,11 +146,11 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
 def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
     """For each virtual stage, the factor by which its computations slow down because other stages compute too.
 
-    `Costs.contention` is the factor where all other processors compute. Where only a share of them do, the slowdown is
-    that share of it. It applies to the time that keeps a processor busy, not to the time in which a block waits.
+    `Costs.contention` is the factor beside as many others as it was measured with. Beside fewer, the slowdown is their
+    share of it. It applies to the time that keeps a processor busy, not to the time in which a block waits.
     """
     assert setting.cores is not None, "there is no contention where each stage has its own device"
-    others = min(setting.stages * setting.replicas, setting.cores) - 1
+    others = setting.costs.beside or min(setting.stages * setting.replicas, setting.cores) - 1
     more = (setting.costs.contention - 1.0) * setting.costs.processor_share
     crowding = timeline.crowding(others, setting.replicas)
     stages = (setting.place(virtual, setting.stages) for virtual in range(setting.num_parts))

@@ -9,6 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from alray import __version__
 from alray.config.known_code import CodeRecord
 from alray.config.loading.inputs import packages_of
 from alray.config.loading.own_files import own_files
@@ -68,7 +71,8 @@ def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> P
     elif sample.numbers is not None:
         kind = f"{sample.numbers} numbers"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
-    described += [*packages_of(spec).items(), _own_code(spec, code)]
+    # Another version may find out other facts, or others of the same.
+    described += [__version__, torch.__version__, *packages_of(spec).items(), _own_code(spec, code)]
     method = spec.method
     if method.encoders_take_samples:
         described.append(method.kind)

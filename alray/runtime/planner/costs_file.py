@@ -43,6 +43,7 @@ _BOUNDS = {
     **dict.fromkeys(("processor_share", "input_gradient_share"), (0.0, 1.0)),
     "split_backward": (0.0, 1e3),
     "contention": (1.0, 1e3),
+    "beside": (0, 1e6),
     "batch_size": (1, 1e12),
     "threads": (1, 1e6),
     **dict.fromkeys(("batch_bytes", "copy_bytes"), (0, _MOST_SIZE)),

@@ -34,7 +34,8 @@ from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import keys_given, parse_devices, with_stages_alike
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
-from alray.runtime.planner.normalisation import require_whole_norms
+from alray.runtime.planner.micro_batches import cut_into
+from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class _Opened:
         self._alone = cache(self._costs)
         self._over = cache(self._planner_over)
         self._shared = cache(self._averaged)
-        self._require = cache(self._require_spec)
+        self._laid_out = cache(self._spec_of)
 
     def memory_limit(self, devices: int) -> int | None:
         """Bytes that a stage may hold: what the spec gives it, and no more than the smallest of the first devices of
@@ -284,7 +285,8 @@ class _Opened:
     def setting(self, way: Way, link: str) -> StepSetting:
         """The setting of a way over a link. Raises RequestError where the spec cannot train like this."""
         spec, stages, replicas = self._spec, way.stages, way.replicas
-        self._require(way.schedule, stages, replicas)
+        laid_out = self._laid_out(way.schedule, stages, replicas)
+        require_samples_to_normalise(cut_into(laid_out, way.micro_batches), self._planner.workload)
         setting = StepSetting(
             schedule=way.schedule,
             costs=self._alone(replicas),
@@ -327,10 +329,12 @@ class _Opened:
         here = Link(costs.edge_latency_s, costs.edge_s_per_byte, costs.edge_s_per_byte)
         return self._planner.averaged(costs, replicas, here if link is None else _slower(here, link))
 
-    def _require_spec(self, schedule: str, stages: int, replicas: int) -> None:
+    def _spec_of(self, schedule: str, stages: int, replicas: int) -> Spec:
+        """The spec in a layout. Raises RequestError where it cannot train in it."""
         layout = {"pipeline.schedule": schedule, "pipeline.stages": stages, "replicas.count": replicas}
         spec = self._opener.loaded({**self._values, **layout}).spec
         require_whole_norms(spec, self._planner.workload.network)
+        return spec
 
 
 def _parts_of(nbytes: int) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.memory_limits import stage_memories
-from alray.runtime.planner.normalisation import require_whole_norms
+from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 from alray.runtime.planner.stage_devices import stage_links, stage_speeds
 
@@ -329,13 +329,19 @@ class _LayoutSearch:
 
     def _near(self, schedule: Schedule, stages: int) -> list[tuple[StepSetting, Fit]]:
         """Each number of micro-batches, without a search. More than `MOST_PER_STAGE` for each stage are tried only
-        while nothing fits. Raises AlrayError where the spec cannot run like this."""
+        while nothing fits. Where some have too few samples, those after them have fewer. Raises AlrayError where the
+        spec cannot run like this."""
         found: list[tuple[StepSetting, Fit]] = []
         for number in self._micro_batches(schedule, stages):
             if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in found):
                 break
-            setting = self._setting(schedule, stages, number)
-            found.append((setting, fit_of(setting, search=False)))
+            try:
+                setting = self._setting(schedule, stages, number)
+                found.append((setting, fit_of(setting, search=False)))
+            except AlrayError:
+                if not found:
+                    raise
+                break
         return found
 
     def _micro_batches(self, schedule: Schedule, stages: int) -> Iterator[int | None]:
@@ -355,6 +361,7 @@ class _LayoutSearch:
         }
         spec = load_spec(self.source, [*self.overrides, *_texts(layout, self.free)]).spec
         require_whole_norms(spec, self.planner.workload.network)
+        require_samples_to_normalise(spec, self.planner.workload)
         replicas = spec.replicas.count
         setting = StepSetting(
             schedule=spec.schedule,

@@ -46,7 +46,12 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
         recomputes=spec.pipeline.activation_checkpointing,
     )
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
-    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": number})})
+    return cut_into(spec, number)
+
+
+def cut_into(spec: Spec, micro_batches: int) -> Spec:
+    """The spec with so many micro-batches."""
+    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": micro_batches})})
 
 
 def as_saved(spec: Spec) -> Spec:

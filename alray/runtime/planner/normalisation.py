@@ -39,11 +39,8 @@ def require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
     shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
     rest = len(data.train) % batch_size if spec.data.last_batch == "keep" else 0
     if min(shares) // spec.micro_batches == 1:
-        which, key, hint = (
-            "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
-            "data.batch_size",
-            "raise it",
-        )
+        which, key = "a mini-batch" if batch_size == 1 else "a part of a mini-batch", "data.batch_size"
+        hint = "raise data.batch_size"
     elif rest and workload.total_steps >= data.steps_per_epoch and _least_of_part(spec, shares, rest) == 1:
         which, key = (
             "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",

@@ -44,7 +44,7 @@ from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
 from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
-from alray.runtime.planner.micro_batches import with_micro_batches
+from alray.runtime.planner.micro_batches import cut_into, with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, stage_speeds, with_their_resources
 from alray.runtime.planner.updates import require_an_update, rest_note
@@ -211,7 +211,8 @@ class Planner:
         samples = max(self._shares(spec.replicas.count))
         parts = spec.micro_batches
         if parts == 1:
-            parts = next((number for number in _MICRO_BATCHES if samples % number == 0), 1)
+            least = 1 if self.workload.network.needs_two_samples is None else 2
+            parts = next((each for each in _MICRO_BATCHES if samples % each == 0 and samples // each >= least), 1)
         return replace(around, pipeline=True, micro_batches=parts)
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
@@ -460,8 +461,10 @@ class Planner:
     def placed_here(self, setting: StepSetting) -> StepSetting:
         """As `placed`; without machines, with the memory that its stages have on this machine.
 
-        Raises PlanError where the spec lists what another number of stages asks Ray for.
+        Raises PlanError where the spec lists what another number of stages asks Ray for, and where a micro-batch has
+        too few samples.
         """
+        require_samples_to_normalise(cut_into(self.workload.spec, setting.micro_batches), self.workload)
         if self._machines is not None:
             return self.placed(setting)
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas

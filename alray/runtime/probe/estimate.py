@@ -11,6 +11,7 @@ import torch
 
 from alray.config.sections.pipeline import Cost
 from alray.core.accelerator import kind
+from alray.core.counting import counted
 from alray.core.errors import PlanError, UserCodeError
 from alray.core.randomness.generators import put_back
 from alray.models.component import Component, Exercise, trainable
@@ -140,7 +141,7 @@ def in_micro_batches(
     )
     samples = costs.batch_size // number
     if network.needs_two_samples is not None:
-        samples = max(2, samples)  # a run refuses one
+        samples = max(2, samples)  # a run refuses one, unless replicas normalise together
     kinds = _training_operations(network, samples, here)
     parts_s = {kind: {name: seconds(operations) for name, operations in parts.items()} for kind, parts in kinds.items()}
 
@@ -162,7 +163,7 @@ def in_micro_batches(
 
 @lru_cache(maxsize=_MOST_COUNTED)
 def _count_all(network: Network, batch_size: int, device: torch.device) -> tuple[_Counted, ...]:
-    counted = _of_kinds(network, device, lambda index: _count(network, index, batch_size))
+    counted = _of_kinds(network, batch_size, device, lambda index: _count(network, index, batch_size))
     return tuple(counted[network.alike(index)] for index in range(len(network)))
 
 
@@ -174,11 +175,14 @@ def _training_operations(network: Network, samples: int, device: torch.device) -
         parts = _exercise(network, network.component(index, "meta"), samples).parts
         return _operations({name: parts[name] for name in ("forward_s", "label_s", "backward_s")})
 
-    return _of_kinds(network, device, count)
+    return _of_kinds(network, samples, device, count)
 
 
-def _of_kinds(network: Network, device: torch.device, count: Callable[[int], _Found]) -> dict[str, _Found]:
-    """What `count` finds of the first component of each kind, whose components differ in their weights only."""
+def _of_kinds(
+    network: Network, samples: int, device: torch.device, count: Callable[[int], _Found]
+) -> dict[str, _Found]:
+    """What `count` finds with so many samples of the first component of each kind, whose components differ in their
+    weights only."""
     found: dict[str, _Found] = {}
     with put_back(device):
         for index in range(len(network)):
@@ -187,7 +191,8 @@ def _of_kinds(network: Network, device: torch.device, count: Callable[[int], _Fo
                     found[network.alike(index)] = count(index)
                 except UserCodeError as error:
                     hint = (
-                        "it was tried on torch's meta device, where sizes are counted; all passes must also run there"
+                        f"it was tried with {counted(samples, 'sample')} on torch's meta device, where sizes are "
+                        "counted; all passes must also run there"
                     )
                     raise error.with_hint(hint) from error
     return found

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from alray.core.accelerator import wait_for_all
+from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, RunError, UserCodeError
 from alray.data.batches import Batch
 from alray.models.component import Component, Exercise
@@ -26,13 +27,14 @@ from alray.runtime.device.out_of_memory import is_out_of_memory, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
+from alray.runtime.probe.gathering import time_gathering, update_each_time
 from alray.runtime.probe.later_positions import require_no_later_position
 from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
 from alray.runtime.probe.neighbours import Neighbours, divide
 from alray.runtime.probe.other_programs import OtherPrograms
 from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 
-_TRIED = "it was tried on the first mini-batch; correct its code, or the spec's fields for it"
+_FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _PACKINGS = 7  # times that a message is packed and unpacked
@@ -70,6 +72,7 @@ def probe_costs(
     incoming = batch.with_labels(device, network.dtype)
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, _Measured] = {}
+    gatherings: dict[str, float] = {}
     reductions: dict[str, float] = {}
     packings: dict[str, dict[str, Any]] = {}
     passed_on: dict[str, Tensors] = {}
@@ -92,6 +95,8 @@ def probe_costs(
                     kinds[name] = _mean_of([measured[index] for index in alike])
                     exercise = exercises[alike[0]]
                     with _faults_of(network, alike[0]):
+                        if spec.optimizer.accumulate > 1:
+                            gatherings[name] = time_gathering(exercise.component, timing)
                         reductions[name] = time_reduction(
                             exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
                         )
@@ -115,13 +120,19 @@ def probe_costs(
         counted,
         source="probe",
         components=tuple(
-            replace(_with_times(component, kinds[name], reductions[name], surroundings), **packings[name])
+            replace(
+                _with_times(component, kinds[name], surroundings),
+                update_s=kinds[name].timed.seconds["update_s"] / spec.optimizer.accumulate + gatherings.get(name, 0.0),
+                reduce_s=reductions[name],
+                **packings[name],
+            )
             for component, name in zip(counted.components, names, strict=True)
         ),
         processor_share=_processor_share(components, threads),
         edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
         contention=contention.contention,
+        beside=len(others),
         jitter_s=contention.jitter_s,
         other_processors=other_processors,
     )
@@ -167,6 +178,7 @@ def _begun(
         given = labels | passed_on[names[index - 1]] if index > 0 else incoming
         with _faults_of(network, index):
             component = network.component(index, incoming["s"].device)
+            update_each_time(component)
             exercise = _exercise(network, component, given, len(given["s"]))
             passed, seconds = _one_mini_batch(exercise)
             if seconds > _TOGETHER_S:  # the first time, libraries also prepare themselves
@@ -225,7 +237,9 @@ def _measured(
     if surroundings.micro_batches > 1 and not local_losses:
         parts = {index: _of_micro_batch(network, each, surroundings.micro_batches) for index, each in exercises.items()}
         splits = not network.spec.run.compile
-        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=blaming)
+        samples = min(len(each.incoming["s"]) for each in parts.values())
+        of_parts = partial(_faults_of, network, tried_on=f"a micro-batch of {counted(samples, 'sample')}")
+        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=of_parts)
     return {index: _Measured(timed[index], micro_batches.get(index)) for index in exercises}
 
 
@@ -237,19 +251,20 @@ def _of_micro_batch(network: Network, exercise: Exercise, micro_batches: int) ->
 
 
 @contextmanager
-def _faults_of(network: Network, index: int) -> Iterator[None]:
-    """Turn an error of the block into one that names component `index`."""
+def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator[None]:
+    """Turn an error of the block into one that names component `index`, and what it was tried on."""
     try:
         yield
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             raise RunError(
-                f"component {index} (block `{network.encoders[index].name}`) ran out of memory on the first "
-                f"mini-batch: {requested_text(error)}",
+                f"component {index} (block `{network.encoders[index].name}`) ran out of memory on "
+                f"{tried_on}: {requested_text(error)}",
                 key=f"model.components[{index}]",
                 hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
             ) from error
-        hint = devices.hint_where_not_deterministic(error) or _TRIED
+        tried = f"it was tried on {tried_on}; correct its code, or the spec's fields for it"
+        hint = devices.hint_where_not_deterministic(error) or tried
         if isinstance(error, UserCodeError):
             raise error.with_hint(hint) from error
         raise RunError(
@@ -277,10 +292,8 @@ def _times_of(exercise: Exercise) -> list[ComputationTimes]:
     return found
 
 
-def _with_times(
-    component: ComponentCosts, kind: _Measured, reduce_s: float, surroundings: Surroundings
-) -> ComponentCosts:
-    times: dict[str, Any] = {**kind.timed.seconds, "reduce_s": reduce_s}
+def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surroundings) -> ComponentCosts:
+    times: dict[str, Any] = {**kind.timed.seconds}
     times["backward_s"] += times["label_s"]  # B of the plan is both
     component = replace(component, **times)
     if kind.micro_batch is None:

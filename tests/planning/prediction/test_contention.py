@@ -58,6 +58,19 @@ def test_what_computes_at_once_is_slower(make_costs: Make) -> None:
     assert waits.step_time_s == pytest.approx(0.110 * (1 + 0.025 * 35 / 110))
 
 
+def test_what_was_measured_beside_more_slows_down_by_their_share(make_costs: Make) -> None:
+    """Costs for any layout are measured beside as many others as there are processors, and a layout may have fewer."""
+
+    def step_s(stages: int, partition: list[int], **measured: float) -> float:
+        costs = replace(make_costs(), **measured)
+        return predict_step(setting(costs, "streamed", cores=8, stages=stages), partition).step_time_s
+
+    for stages, partition in ((2, [2, 2]), (3, [1, 1, 2])):
+        own = step_s(stages, partition, contention=1.0 + 0.1 * (stages - 1), beside=stages - 1)
+        assert step_s(stages, partition, contention=1.7, beside=7) == pytest.approx(own)
+        assert step_s(stages, partition, contention=1.0 + 0.1 * (stages - 1)) == pytest.approx(own)
+
+
 def test_replicas_compute_at_once(make_costs: Make) -> None:
     """Two replicas of a stage are in each other's way all the time; of two stages in turns, each one and its copy."""
     costs = replace(make_costs(), contention=1.1)

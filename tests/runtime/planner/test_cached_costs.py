@@ -61,6 +61,24 @@ def test_a_study_keeps_what_is_measured(
     assert make_planner().costs(probe=True) != first, "two measurements differ"
 
 
+def test_a_study_of_another_version_inspects_and_measures_again(
+    load_small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it kept may lack fields that count now, and has what that version was wrong in."""
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+
+    def kept() -> set[str]:
+        spec = load_small().spec
+        Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path)).costs(probe=True, study=tmp_path)
+        return {each.name for each in (tmp_path / "costs").iterdir()}
+
+    before = kept()
+    assert kept() == before
+    for place in ("alray.runtime.device.devices.__version__", "alray.runtime.planner.cached_costs.__version__"):
+        monkeypatch.setattr(place, "0.0.1")
+    assert len(before) == 2 and len(kept()) == 4, "the encoders and the costs of two versions"
+
+
 def test_a_module_that_was_edited_is_inspected_and_measured_again(
     load_small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

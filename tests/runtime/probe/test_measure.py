@@ -18,6 +18,7 @@ import torch
 from alray.core.errors import RunError, UserCodeError
 from alray.data.batches import TrainBatches
 from alray.models.component import Exercise, LocalComponent
+from alray.models.optimizers import ComponentOptimizer
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.setting import StepSetting
@@ -462,6 +463,24 @@ def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, conte
         return [ComputationTimes(beside_s * pace[0], beside_s * pace[0])]
 
     assert measure_contention(work, beside) == Contention(pytest.approx(contention), 0.0)
+
+
+def test_an_update_of_several_mini_batches_is_divided_among_them(make_workload, monkeypatch):
+    """In most mini-batches there is none."""
+    monkeypatch.setattr(ComponentOptimizer, "_update", lambda self, lr: time.sleep(0.02))
+
+    def update_s(mini_batches: int) -> float:
+        one = "model.components=[{block: vgg, channels: [2]}]"
+        return (
+            probe(make_workload(*BACKPROPAGATION, one, f"optimizer.accumulate={mini_batches}")).components[0].update_s
+        )
+
+    often, sometimes, seldom = map(update_s, (1, 4, 1_000_000))
+    assert often > 0.015 and 0.004 < sometimes < 0.7 * often and 0.0 < seldom < 0.5 * sometimes
+
+
+def test_costs_say_beside_how_many_others_they_were_measured(make_workload):
+    assert [probe(make_workload(), others=number).beside for number in (0, 1)] == [0, 1]
 
 
 def test_jitter_is_the_variance_of_work_beside_others_over_its_time():
