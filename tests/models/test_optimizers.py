@@ -108,6 +108,15 @@ def test_the_state_kept_for_each_parameter_is_counted(kind, values, number):
     assert optimizer.state_bytes() == number * 10 * 4
 
 
+def test_the_state_of_an_optimizer_that_keeps_less_than_a_value_is_counted_beside_gradients_that_wait():
+    each, second = (
+        ComponentOptimizer([nn.Parameter(torch.zeros(8, 8))], spec("torch", name="Adafactor", accumulate=number))
+        for number in (1, 2)
+    )
+    assert 0 < each.state_bytes() < 8 * 8 * 4
+    assert second.state_bytes() == each.state_bytes() + 8 * 8 * 4
+
+
 def test_state_is_taken_over_but_the_values_of_the_spec_are_not():
     """A resume may have changed them, and on another device `foreach` is another."""
     one = parameter(0.0, gradient=(1.0,))
