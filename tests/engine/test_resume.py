@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -243,9 +244,13 @@ def test_what_a_changed_setting_of_the_optimizer_needs_begins_anew(workshop) -> 
     assert any("`optimizer.amsgrad` from null to True" in note for note in watching.notes)
 
 
-@pytest.mark.parametrize("change", ["optimizer.kind=adamw", "optimizer.accumulate=2"])
-def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, change: str) -> None:
-    workshop.run("optimizer.accumulate=3", "run.epochs=null", "run.steps=5")
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [("adam", "optimizer.kind=adamw"), ("adam", "optimizer.accumulate=2"), ("torch", "optimizer.name=NAdam")],
+)
+def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, kind: str, change: str) -> None:
+    optimizer = {"kind": kind, "lr": 0.003, "accumulate": 3, **({"name": "Adam"} if kind == "torch" else {})}
+    workshop.run(f"optimizer={json.dumps(optimizer)}", "run.epochs=null", "run.steps=5")
     files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
     before = [file.read_bytes() for file in files]
     with pytest.raises(CheckpointError) as caught:

@@ -185,12 +185,12 @@ class Resumed:
             return
         folder = checkpoint_folder(self.run_dir, manifest["step"])
         before, after = self.before.optimizer, self.spec.optimizer
-        changed = (before.kind, before.accumulate) != (after.kind, after.accumulate)
+        changed = before != after
         try:
             for entry in manifest["files"]:
                 if changed and entry["file"].endswith(OF_OPTIMIZER):
                     states = read_state(folder, entry["file"], entry["sha256"])
-                    require_same_optimizer(states, self.spec.optimizer)
+                    require_same_optimizer(states, after)
                 else:
                     read_checked(folder, entry["file"], entry["sha256"])
         except CheckpointError:

@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
-from alray.config.sections.optimizer import OptimizerSection
+from alray.config.sections.optimizer import ForeignSection, OptimizerSection
+from alray.config.sections.own_code import OwnCode
 from alray.core.counting import counted
 from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.store import ComponentFile
@@ -240,14 +241,18 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Location
 
 
 def require_same_optimizer(states: dict[str, Any], optimizer: OptimizerSection) -> None:
-    """Raise CheckpointError if these states of a component's optimizers are those of another kind, or if as many
-    gradients wait in them as an update now takes, or more."""
+    """Raise CheckpointError if these states of a component's optimizers are those of another kind, or of another
+    class of torch, or if as many gradients wait in them as an update now takes, or more."""
     for name, state in states.items():
         if name == _TRAINED or not state:
             continue
         kind, waiting = state["kind"], state.get("accumulation", {}).get("mini_batches", 0)
+        of_torch = isinstance(optimizer, ForeignSection) and not isinstance(optimizer, OwnCode)
+        of = getattr(optimizer, "name", None) if of_torch else None  # its class
         if kind != optimizer.kind:
             key, now, has = "kind", optimizer.kind, f"the state of `{kind}`"
+        elif of is not None and (before := state.get("class", of)) != of:  # older checkpoints do not say it
+            key, now, has = "name", of, f"the state of `{before}`"
         elif waiting >= optimizer.accumulate:
             key, now, has = "accumulate", str(optimizer.accumulate), f"gradients of {counted(waiting, 'mini-batch')}"
         else:
