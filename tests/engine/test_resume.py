@@ -259,6 +259,22 @@ def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, kind: st
     assert [file.read_bytes() for file in files] == before
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("model.components.1.channels=[9]", "weights of component 1: .*size mismatch"),
+        ("method={kind: backpropagation}", "weights of component 0: .*Unexpected key"),
+    ],
+)
+def test_a_resume_that_another_network_ends_changes_nothing(workshop, change: str, told: str) -> None:
+    workshop.run("run.epochs=1")
+    files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(CheckpointError, match=told):
+        workshop.resume(change, "run.epochs=2", "pipeline.costs=null", allow_change=True)
+    assert [file.read_bytes() for file in files] == before
+
+
 def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(workshop, reference) -> None:
     def kill(statuses) -> None:
         if statuses[0].step > 10:
