@@ -7,7 +7,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -265,16 +265,21 @@ class ComponentOptimizer:
             if "foreach" in group:
                 group["foreach"] = is_accelerator(device) and not group.get("fused")
 
+    def update_at_every_step(self) -> None:
+        """Let no gradient wait for those of further mini-batches, so that one step shows what an update takes."""
+        self.accumulation = Accumulation(self.parameters, 1)
+
     def on_zeros(self) -> ComponentOptimizer:
         """The same optimizer on the CPU, of parameters of the same shapes that are zero, with gradients of zero, which
         updates at every step."""
-        recipe = replace(self._recipe, section=self._recipe.section.model_copy(update={"accumulate": 1}))
         with torch.device("cpu"):
             zeros = [nn.Parameter(torch.zeros(each.shape, dtype=each.dtype)) for each in self.parameters]
             for zero in zeros:
                 zero.grad = torch.zeros_like(zero)
             roles = {zero: self._roles.get(each, Role()) for zero, each in zip(zeros, self.parameters, strict=True)}
-            return ComponentOptimizer(zeros, recipe, roles)
+            same = ComponentOptimizer(zeros, self._recipe, roles)
+        same.update_at_every_step()
+        return same
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind, and with the name of its class where that is not alray's; empty
