@@ -168,10 +168,12 @@ def _effective_records(run_dir: Location, steps: int) -> list[Record]:
 
 
 def _evaluations(old: Iterable[Record], new: Iterable[Record]) -> Iterator[tuple[EvaluationRecord, EvaluationRecord]]:
-    """The evaluations that both runs made after the same number of mini-batches, in order."""
-    then = {record.step: record for record in old if isinstance(record, EvaluationRecord)}
-    now = {record.step: record for record in new if isinstance(record, EvaluationRecord)}
-    yield from ((then[step], now[step]) for step in sorted(then.keys() & now.keys()))
+    """The evaluations that both runs made after the same number of mini-batches by the same metric, in order."""
+    then, now = (
+        {(record.step, record.metric): record for record in records if isinstance(record, EvaluationRecord)}
+        for records in (old, new)
+    )
+    yield from ((then[made], now[made]) for made in sorted(then.keys() & now.keys()))
 
 
 def _parting(pair: tuple[EvaluationRecord, EvaluationRecord]) -> Parting:

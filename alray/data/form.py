@@ -76,7 +76,7 @@ class SampleForm(Form):
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
     picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
-    rows: RowForm | None = None  # null: samples are not rows of tables, or an older version wrote this
+    rows: RowForm | None = None  # null: samples are not rows of tables
     numbers: PositiveInt | None = None  # how many whole numbers there are; null: samples are values
 
     @model_validator(mode="after")

@@ -267,14 +267,21 @@ class ComponentOptimizer:
             if "foreach" in group:
                 group["foreach"] = is_accelerator(device) and not group.get("fused")
 
+    def update_at_every_step(self) -> None:
+        """Let no gradient wait for those of further mini-batches, so that one step shows what an update takes."""
+        self.accumulation = Accumulation(self.parameters, 1)
+
     def on_zeros(self) -> ComponentOptimizer:
-        """The same optimizer on the CPU, of parameters of the same shapes that are zero, with gradients of zero."""
+        """The same optimizer on the CPU, of parameters of the same shapes that are zero, with gradients of zero, which
+        updates at every step."""
         with torch.device("cpu"):
             zeros = [nn.Parameter(torch.zeros(each.shape, dtype=each.dtype)) for each in self.parameters]
             for zero in zeros:
                 zero.grad = torch.zeros_like(zero)
             roles = {zero: self._roles.get(each, Role()) for zero, each in zip(zeros, self.parameters, strict=True)}
-            return ComponentOptimizer(zeros, self._recipe, roles)
+            same = ComponentOptimizer(zeros, self._recipe, roles)
+        same.update_at_every_step()
+        return same
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind, and with the name of its class where that is not alray's; empty
@@ -314,8 +321,8 @@ class ComponentOptimizer:
         already.
 
         Rate, decay and other settings stay those of the spec, which a resume may have changed; `foreach` stays that of
-        this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters or groups of
-        them.
+        this device. What an optimizer of torch keeps for such a setting alone begins anew. Raises ValueError if the
+        state is of another kind of optimizer, or of other parameters or groups of them.
         """
         if not self._optimizers:
             return
@@ -334,13 +341,26 @@ class ComponentOptimizer:
             for before, group in zip(made, state["param_groups"], strict=True)
             for number in group["params"]
         }
+        of_each = state["state"]
+        set_otherwise = any(
+            _changed(now, changed[its[0]][1])
+            for numbers, new in zip(self._numbers, self._made, strict=True)
+            for its, now in zip(numbers, new, strict=True)
+        )
+        # torch's optimizers begin a parameter's state as a whole, and take for granted that it has all of it. What a
+        # class of the user does is not known.
+        if set_otherwise and not isinstance(self._recipe.section, OwnCode):
+            anew = self.on_zeros()
+            anew.step(0.0)
+            begun = anew.state_dict()["state"]
+            of_each = {number: {**begun.get(number, {}), **value} for number, value in of_each.items()}
         for optimizer, numbers, new, further in zip(self._optimizers, self._numbers, self._made, besides, strict=True):
             own = {number for group in numbers for number in group}
             groups = [
                 {**group, **_taken_over(now, *changed[its[0]], self.parameters[its[0]].device), "params": its}
                 for group, its, now in zip(optimizer.state_dict()["param_groups"], numbers, new, strict=True)
             ]
-            of_own = {number: value for number, value in state["state"].items() if number in own}
+            of_own = {number: value for number, value in of_each.items() if number in own}
             optimizer.load_state_dict({"state": of_own, "param_groups": groups, **further})
         self.accumulation.load_state_dict(state.get("accumulation", {}))
         if self.delayed is not None:

@@ -110,7 +110,7 @@ class ComparedRun:
 
     @cached_property
     def evaluations(self) -> list[EvaluationRecord]:
-        """Without those of work that an interrupted or failed run could not save."""
+        """See `RunFolder.evaluations`."""
         return self.folder.evaluations
 
     @property

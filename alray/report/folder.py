@@ -58,8 +58,10 @@ class RunFolder:
 
     @property
     def evaluations(self) -> list[EvaluationRecord]:
-        """Without those of work that an interrupted or failed run could not save."""
-        return [record for record in of_final_weights(self.effective_records) if isinstance(record, EvaluationRecord)]
+        """Those by the metric of the last one, for a resume may have been allowed to change it: values of two metrics
+        cannot be compared. Without those of work that an interrupted or failed run could not save."""
+        made = [record for record in of_final_weights(self.effective_records) if isinstance(record, EvaluationRecord)]
+        return [record for record in made if record.metric == made[-1].metric]
 
     @cached_property
     def timed_plan(self) -> Plan:

@@ -93,8 +93,9 @@ def losses(run: RunFolder) -> Exhibit:
 def accuracy(run: RunFolder) -> Exhibit:
     """The accuracy, or the metric of another task, at every evaluation: of the whole network on each set, and of the
     route of each depth. A route of depth n uses the first n components only. The table has those of the last
-    evaluation. Evaluations of work that an interrupted or failed run could not save are left out. Training samples are
-    measured without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
+    evaluation. Evaluations of work that an interrupted or failed run could not save are left out, and those by another
+    metric than the last one's. Training samples are measured without augmentation. Of very many evaluations only some
+    are drawn. Source: records.jsonl."""
     evaluations: Sequence[EvaluationRecord] = run.evaluations
     if not evaluations:
         lost = any(isinstance(record, EvaluationRecord) for record in run.effective_records)
@@ -127,9 +128,12 @@ def accuracy(run: RunFolder) -> Exhibit:
         ("depth", "train", "validation", "test"),
         tuple((str(entry.depth), *map(score, (entry.train, entry.validation, entry.test))) for entry in last.per_depth),
     )
-    found = (f"The last evaluation was made after {last.step:,} mini-batches.",)
+    found = [f"The last evaluation was made after {last.step:,} mini-batches."]
+    of_all = [record for record in run.effective_records if isinstance(record, EvaluationRecord)]
+    if left_out := sum(record.metric != last.metric for record in of_all):
+        found.append(f"{counted(left_out, 'evaluation')} by another metric left out")
     tables = {f"{metric.name}_per_depth": table} if last.per_depth else {}
-    return Exhibit(metric.heading, tuple(figures), found, tables=tables)
+    return Exhibit(metric.heading, tuple(figures), tuple(found), tables=tables)
 
 
 def schedule(run: RunFolder) -> Exhibit:

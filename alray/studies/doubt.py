@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from statistics import fmean
 from typing import Literal
 
@@ -314,7 +314,7 @@ def _of_searches(
         of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
         means = of_each.mean(axis=1).tolist()
         if name in _OF_EVALUATIONS:
-            means = _ungrained([round(value_of(each[0], name) or 0.0) for each in reached], means)
+            means = spread_out(means, _grain(results, row, name, by_factors=True))
         noise, shared = seed_effects(of_each)
         bests.append(of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)))
         effects.append(shared)
@@ -322,11 +322,3 @@ def _of_searches(
     of_seeds = of_mean((effects[0] - sum(effects[1:])).tolist())
     assert of_seeds is not None
     return difference(best, of_seeds), "", seeds
-
-
-def _ungrained(counts: Sequence[int], logs: Sequence[float]) -> list[float]:
-    """Logarithms of steps or samples, of which those that are equal are spread over the interval between two
-    evaluations."""
-    grain = reduce(math.gcd, counts)
-    typical = math.exp(min(logs))
-    return spread_out(logs, math.log1p(grain / max(typical, grain)))

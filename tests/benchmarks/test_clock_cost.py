@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.clock import SilentClock, Training, measure
-from benchmarks.intervals import mean_interval
+from benchmarks.clock import SilentClock, Training, mean_interval, measure
 
 TINY = """\
 name: tiny

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from alray.api.reproduction import reproduce_run
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import EvaluationRecord, effective, read
 from alray.core.run_folder.store import manifests
 from alray.inference.chosen_weights import RequestedWeights
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
+from alray.orchestrate import Options
 
-from .conftest import Workshop
+from .conftest import Asked, Watching, Workshop
 from .test_resume import stopping
 from .test_same_bits import same
 
@@ -116,3 +118,14 @@ def test_values_of_another_metric_are_not_compared(workshop) -> None:
     assert workshop.run(*FEW, bound).summary.steps == 3
     resumed = workshop.resume("task.metric=macro_f1", bound, allow_change=True).summary
     assert (resumed.steps, resumed.metric, resumed.best.step) == (6, "macro_f1", 6)
+
+
+def test_a_reproduction_compares_evaluations_by_the_same_metric_alone(workshop) -> None:
+    workshop.run("run.epochs=1")
+    resumed = workshop.resume("task.metric=macro_f1", "run.epochs=2", allow_change=True).summary
+    options = Options(run_dir=workshop.folder / "again", pages=False)
+    _, found = reproduce_run(workshop.folder / "run", [], options, Watching(), Asked(), inline=True)
+    assert found is not None and found.weights_sha256 == (resumed.weights_sha256,) * 2
+    assert found.parted is None
+    of_run = evaluations(workshop.folder / "run")
+    assert 0 < found.evaluations == sum(each.metric == "macro_f1" for each in of_run) < len(of_run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -235,14 +236,42 @@ def test_a_resume_that_ends_before_it_trains_changes_nothing(workshop) -> None:
     assert b"lr: 0.1" in (workshop.folder / "run" / "spec.yaml").read_bytes()
 
 
-@pytest.mark.parametrize("change", ["optimizer.kind=adamw", "optimizer.accumulate=2"])
-def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, change: str) -> None:
-    workshop.run("optimizer.accumulate=3", "run.epochs=null", "run.steps=5")
+def test_what_a_changed_setting_of_the_optimizer_needs_begins_anew(workshop) -> None:
+    workshop.run("run.epochs=1", "optimizer={kind: torch, name: Adam, lr: 0.003}")
+    watching = Watching()
+    again = workshop.resume("optimizer.amsgrad=true", "run.epochs=2", watching=watching, allow_change=True)
+    assert again.summary.status == "finished"
+    assert any("`optimizer.amsgrad` from null to True" in note for note in watching.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [("adam", "optimizer.kind=adamw"), ("adam", "optimizer.accumulate=2"), ("torch", "optimizer.name=NAdam")],
+)
+def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, kind: str, change: str) -> None:
+    optimizer = {"kind": kind, "lr": 0.003, "accumulate": 3, **({"name": "Adam"} if kind == "torch" else {})}
+    workshop.run(f"optimizer={json.dumps(optimizer)}", "run.epochs=null", "run.steps=5")
     files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
     before = [file.read_bytes() for file in files]
     with pytest.raises(CheckpointError) as caught:
         workshop.resume(change, "run.steps=9", allow_change=True)
     assert caught.value.problems[0].key == change.partition("=")[0]
+    assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("model.components.1.channels=[9]", "weights of component 1: .*size mismatch"),
+        ("method={kind: backpropagation}", "weights of component 0: .*Unexpected key"),
+    ],
+)
+def test_a_resume_that_another_network_ends_changes_nothing(workshop, change: str, told: str) -> None:
+    workshop.run("run.epochs=1")
+    files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(CheckpointError, match=told):
+        workshop.resume(change, "run.epochs=2", "pipeline.costs=null", allow_change=True)
     assert [file.read_bytes() for file in files] == before
 
 

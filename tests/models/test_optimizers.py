@@ -108,6 +108,15 @@ def test_the_state_kept_for_each_parameter_is_counted(kind, values, number):
     assert optimizer.state_bytes() == number * 10 * 4
 
 
+def test_the_state_of_an_optimizer_that_keeps_less_than_a_value_is_counted_beside_gradients_that_wait():
+    each, second = (
+        ComponentOptimizer([nn.Parameter(torch.zeros(8, 8))], spec("torch", name="Adafactor", accumulate=number))
+        for number in (1, 2)
+    )
+    assert 0 < each.state_bytes() < 8 * 8 * 4
+    assert second.state_bytes() == each.state_bytes() + 8 * 8 * 4
+
+
 def test_state_is_taken_over_but_the_values_of_the_spec_are_not():
     """A resume may have changed them, and on another device `foreach` is another."""
     one = parameter(0.0, gradient=(1.0,))
@@ -120,6 +129,41 @@ def test_state_is_taken_over_but_the_values_of_the_spec_are_not():
     group = after.state_dict()["param_groups"][0]
     assert (group["momentum"], group["weight_decay"], group["foreach"]) == (0.8, 0.0, False)
     assert after.state_dict()["state"][0]["momentum_buffer"].item() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "added"),
+    [
+        ("Adam", {}, {"amsgrad": True}, "max_exp_avg_sq"),
+        ("AdamW", {}, {"amsgrad": True}, "max_exp_avg_sq"),
+        ("RMSprop", {"momentum": 0.5}, {"momentum": 0.5, "centered": True}, "grad_avg"),
+        ("RMSprop", {}, {"momentum": 0.9}, "momentum_buffer"),
+        ("SGD", {}, {"momentum": 0.9, "nesterov": True}, "momentum_buffer"),
+    ],
+)
+def test_what_an_optimizer_of_torch_keeps_for_a_setting_begins_anew_where_that_is_changed(name, before, after, added):
+    """Whatever waits for an update, and in each of its groups."""
+
+    def made(**values: Any) -> ComponentOptimizer:
+        parameters = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))]
+        return ComponentOptimizer(parameters, spec("torch", name=name, decay="weights", accumulate=2, **values))
+
+    def step(optimizer: ComponentOptimizer) -> None:
+        for each in optimizer.parameters:
+            each.grad = torch.ones_like(each)
+        optimizer.step(0.1)
+
+    old, new = made(**before), made(**after)
+    for _ in range(3):
+        step(old)
+    state = copy.deepcopy(old.state_dict())
+    new.load_state_dict(state)
+    taken = new.state_dict()["state"]
+    for number, values in state["state"].items():
+        assert all(torch.equal(taken[number][key], value) for key, value in values.items())
+        assert not taken[number][added].any()
+    step(new)
+    assert all(new.state_dict()["state"][number][added].all() for number in range(2))
 
 
 def test_the_state_of_another_kind_or_of_other_parameters_is_refused():

@@ -90,6 +90,15 @@ def test_of_many_evaluations_some_are_drawn_and_the_last_is_among_them(given: Mo
     assert len(steps) <= 667 and max(steps) == 2000
 
 
+def test_only_evaluations_by_the_metric_of_the_last_one_are_drawn(given: ModuleType, tmp_path: Path) -> None:
+    """A resume may have been allowed to change the metric."""
+    records = [given.evaluated(step, float(step), 0.5, 0.7) for step in range(1, 6)]
+    of_other = [record.model_copy(update={"metric": "macro_f1"}) for record in records[3:]]
+    _, found = shown(given, tmp_path, [*records[:3], *of_other])
+    assert {row["step"] for row in found.figures[0].rows} == {4, 5}
+    assert "3 evaluations by another metric left out" in found.findings
+
+
 def test_the_library_is_made_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: f"'</script>';{snippet}")

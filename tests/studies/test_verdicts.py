@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,10 @@ def searched(variant: str, critical: int, generator: np.random.Generator) -> lis
     return trials
 
 
-def search_study(*trials: TrialRecord, kind: str = "random", **more: Any) -> Any:
+def search_study(*trials: TrialRecord, kind: str = "random", folder: Path = Path("nowhere"), **more: Any) -> Any:
     return results(
         trials,
+        folder,
         target={"metric": "validation_error", "below": 0.1},
         search={"kind": kind, "trials": 40, "space": {"optimizer.lr": {"loguniform": [0.01, 100.0]}}},
         repeats=3,
@@ -225,9 +227,22 @@ def test_points_are_compared_seed_by_seed() -> None:
     assert (found.answer, found.units, found.says) == ("holds", "4 seeds", "holds")
 
 
+def write_evaluations(folder: Path, trials: Sequence[TrialRecord], every: int) -> None:
+    """The records of these trials, in folders of this one, with evaluations so many mini-batches apart."""
+    for record in trials:
+        assert record.reached is not None
+        (folder / f"{record.number:04d}").mkdir()
+        writer = Writer(folder / f"{record.number:04d}" / "records.jsonl")
+        for at in range(every, record.reached.step + 1, every):
+            writer.write(evaluation(at, at / 100, 0.5))
+        writer.close()
+
+
 @pytest.mark.parametrize("figure", ["steps_to_target", "samples_to_target"])
-def test_equal_steps_of_a_search_are_known_to_an_evaluation_alone(figure: str) -> None:
-    """Six of eight settings reach the target at one evaluation: that their best are equal is no certainty."""
+@pytest.mark.parametrize("every", [10, 1])
+def test_equal_steps_of_a_search_are_known_to_an_evaluation_alone(tmp_path: Path, figure: str, every: int) -> None:
+    """Six of eight settings reach the target at one evaluation: that their best are equal is no certainty. How far they
+    may differ is the interval between evaluations, whatever divides the steps that were reached."""
     trials = [
         trial(
             number,
@@ -239,10 +254,12 @@ def test_equal_steps_of_a_search_are_known_to_an_evaluation_alone(figure: str) -
         )
         for number, (variant, index, seed) in enumerate(product(("al", "bp"), range(8), range(3)))
     ]
+    write_evaluations(tmp_path, trials, every)
     claim = {"claim": "alike", "figure": figure, "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1.2}
-    (found,) = answers_of(search_study(*trials, verdicts=[claim]))
+    (found,) = answers_of(search_study(*trials, folder=tmp_path, verdicts=[claim]))
     (compared,) = found.compared
-    assert compared.low < 0.95 and compared.high > 1.05
+    assert compared.low < 1.0 < compared.high
+    assert (compared.low < 0.95) == (compared.high > 1.05) == (every == 10)
 
 
 @pytest.mark.parametrize(("settings", "why"), [(2, "choices alone"), (1, "1 setting of 2 reached the target")])
@@ -277,12 +294,7 @@ def test_seeds_that_reach_the_target_at_one_evaluation_are_no_certainty(
     """With an evaluation every ten steps, 20 of them may be 11, and 30 may be 21: 20 / 21 is above the bound."""
     cells = [(name, seed, steps) for name, of in (("al", own), ("bp", others)) for seed, steps in enumerate(of)]
     trials = [trial(n, {"variant": name}, seed=seed, steps=steps) for n, (name, seed, steps) in enumerate(cells)]
-    for number, (_, _, steps) in enumerate(cells):
-        (tmp_path / f"{number:04d}").mkdir()
-        writer = Writer(tmp_path / f"{number:04d}" / "records.jsonl")
-        for at in range(10, steps + 1, 10):
-            writer.write(evaluation(at, at / 100, 0.5))
-        writer.close()
+    write_evaluations(tmp_path, trials, every=10)
     claim = {"claim": "fewer", "figure": "steps_to_target", "of": {"variant": "al"}, "over": [{"variant": "bp"}]}
     target = {"metric": "validation_error", "below": 0.1}
     (found,) = answers_of(results(trials, tmp_path, verdicts=[{**claim, "below": 0.9}], target=target))

@@ -110,10 +110,6 @@ _CACHE = "remove it, and set the environment variable XDG_CACHE_HOME: the cache 
 _KEYS_THAT_WENT = {
     ("Docstrings", "cache"): _CACHE,
     ("TokenText", "cache"): _CACHE,
-    ("DecoupledInformation", "head"): "remove it: a linear layer classifies the codes; `pool` averages images",
-    ("Messages", "error_feedback"): "remove it: what a message loses is of its own samples, and costs accuracy "
-    "where it is added to the next ones (docs/experiments.md). For fewer bytes write `compression: int3_5`; gradients "
-    "of weights have error feedback, by `replicas.compression: top_k` or `powersgd`",
 }
 """What to do in place of keys that earlier versions of alray had, by section and key."""
 

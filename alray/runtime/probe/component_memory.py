@@ -140,6 +140,7 @@ def _count_at(
     network.disown(component)
     for optimizer in component.optimizers().values():
         optimizer.update_as_on(target)
+        optimizer.update_at_every_step()
     with _without_memory(component, device):
         incoming = network.training_input(index, samples, device, positions)
         route = network.route_shape(index + 1).empty(samples, device)

@@ -28,13 +28,21 @@ from alray.core.run_folder.store import checkpoint_folder, data_of, latest_manif
 from alray.core.storage.location import Location
 from alray.data.dataset import Dataset
 from alray.data.form import DataForm, form_in
+from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import recorded_plans, with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import has_own_spec, require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
-from alray.runtime.stage.checkpoint import OF_OPTIMIZER, read_checked, read_state, require_same_optimizer
+from alray.runtime.stage.checkpoint import (
+    OF_OPTIMIZER,
+    read_checked,
+    read_state,
+    require_same_optimizer,
+    require_weights_of,
+    weights_file,
+)
 from alray.runtime.workload import Workload
 
 _FREE = (
@@ -174,29 +182,37 @@ class Resumed:
         it saw that another one has marked the run folder."""
         return replace(self, manifest=latest_manifest(self.run_dir))
 
-    def require_whole_checkpoint(self) -> None:
+    def require_whole_checkpoint(self, network: Network | None = None) -> None:
         """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged, or if another
-        optimizer is to go on from it.
+        network or another optimizer is to go on from it.
 
         The stages would find it too, but by then the resume has changed `spec.yaml`, and deleted `summary.json`.
+
+        Args:
+            network: that is to go on; None: it is the same one.
         """
         manifest = latest_manifest(self.run_dir)
         if manifest is None:
             return
         folder = checkpoint_folder(self.run_dir, manifest["step"])
         before, after = self.before.optimizer, self.spec.optimizer
-        changed = (before.kind, before.accumulate) != (after.kind, after.accumulate)
+        changed = before != after
+        hashes = {entry["file"]: entry["sha256"] for entry in manifest["files"]}
+        compared = {}
+        if network is not None and self.allow_change:
+            compared = {weights_file(index): network.component(index, "meta") for index in range(len(network))}
         try:
-            for entry in manifest["files"]:
-                if changed and entry["file"].endswith(OF_OPTIMIZER):
-                    states = read_state(folder, entry["file"], entry["sha256"])
-                    require_same_optimizer(states, self.spec.optimizer)
-                else:
-                    read_checked(folder, entry["file"], entry["sha256"])
+            for component in compared.values():
+                require_weights_of(component, folder, hashes)
+            for file, sha256 in hashes.items():
+                if changed and file.endswith(OF_OPTIMIZER):
+                    require_same_optimizer(read_state(folder, file, sha256), after)
+                elif file not in compared:
+                    read_checked(folder, file, sha256)
         except CheckpointError:
             if latest_manifest(self.run_dir) == manifest:
                 raise
-            self.require_whole_checkpoint()  # a process that is at work here has deleted this one: see `at_last`
+            self.require_whole_checkpoint(network)  # a process that is at work here has deleted this one: see `at_last`
 
     @property
     def start(self) -> Start:

@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
-from alray.config.sections.optimizer import OptimizerSection
+from alray.config.sections.optimizer import ForeignSection, OptimizerSection
+from alray.config.sections.own_code import OwnCode
 from alray.core.counting import counted
 from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.store import ComponentFile
@@ -193,22 +194,41 @@ def read_state(folder: Location, file: str, sha256: str) -> dict[str, Any]:
 
 def load_component(component: Component, folder: Location, hashes: dict[str, str], *, optimizer: bool = True) -> None:
     """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
-    name = weights_file(component.index)
-    content = read_checked(folder, name, _hash(hashes, folder, name))
-    try:
-        component.load_weights(load_safetensors(content))
-    except (RuntimeError, SafetensorError) as error:
-        raise CheckpointError(
-            f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
-            file=str(folder / name),
-            hint="use the model, method and data that the checkpoint was written with",
-        ) from error
+    _load_weights(component, folder, hashes)
     if not optimizer:
         return
     name = optimizer_file(component.index)
     state = read_state(folder, name, _hash(hashes, folder, name))
     _go_on(component, state.get(_TRAINED, {}), folder / name)
     load_optimizers(component, state, folder / name)
+
+
+def require_weights_of(component: Component, folder: Location, hashes: dict[str, str]) -> None:
+    """Raise CheckpointError if the checkpoint whose manifest has these hashes has no weights of such names and shapes.
+
+    Args:
+        component: on torch's meta device.
+    """
+    _load_weights(component, folder, hashes, torch.device("meta"))
+
+
+def _load_weights(
+    component: Component, folder: Location, hashes: dict[str, str], device: torch.device | None = None
+) -> None:
+    """
+    Args:
+        device: to which the weights come before the component takes them over; None: they stay where they were read.
+    """
+    name = weights_file(component.index)
+    content = read_checked(folder, name, _hash(hashes, folder, name))
+    try:
+        component.load_weights({key: value.to(device) for key, value in load_safetensors(content).items()})
+    except (RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
+            file=str(folder / name),
+            hint="use the model, method and data that the checkpoint was written with",
+        ) from error
 
 
 def _go_on(component: Component, trained: dict[str, torch.Tensor], file: Location) -> None:
@@ -240,14 +260,18 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Location
 
 
 def require_same_optimizer(states: dict[str, Any], optimizer: OptimizerSection) -> None:
-    """Raise CheckpointError if these states of a component's optimizers are those of another kind, or if as many
-    gradients wait in them as an update now takes, or more."""
+    """Raise CheckpointError if these states of a component's optimizers are those of another kind, or of another
+    class of torch, or if as many gradients wait in them as an update now takes, or more."""
     for name, state in states.items():
         if name == _TRAINED or not state:
             continue
         kind, waiting = state["kind"], state.get("accumulation", {}).get("mini_batches", 0)
+        of_torch = isinstance(optimizer, ForeignSection) and not isinstance(optimizer, OwnCode)
+        of = getattr(optimizer, "name", None) if of_torch else None  # its class
         if kind != optimizer.kind:
             key, now, has = "kind", optimizer.kind, f"the state of `{kind}`"
+        elif of is not None and (before := state.get("class", of)) != of:  # older checkpoints do not say it
+            key, now, has = "name", of, f"the state of `{before}`"
         elif waiting >= optimizer.accumulate:
             key, now, has = "accumulate", str(optimizer.accumulate), f"gradients of {counted(waiting, 'mini-batch')}"
         else:

@@ -235,6 +235,16 @@ def test_adam_on_a_gpu_updates_all_parameters_at_once(device: str, copied: int) 
     assert (update == costs.components[1].gradient_bytes) == bool(copied)
 
 
+@pytest.mark.parametrize("method", ["backpropagation", "associated_learning"])
+def test_an_update_takes_as_much_where_gradients_wait_for_it(method: str, make_workload: Callable[..., Any]) -> None:
+    each, second, third = (
+        component_memory(make_workload(f"method={method}", f"optimizer.accumulate={number}").network, 1, 8, CPU)
+        for number in (1, 2, 3)
+    )
+    assert each.update_peak_bytes > 0
+    assert each == second == third
+
+
 OWN_OPTIMIZER = '''
 import torch
 
