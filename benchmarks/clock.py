@@ -33,7 +33,7 @@ from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.telemetry import Telemetry
-from benchmarks.intervals import mean_interval
+from alray.studies.confidence import of_mean
 from benchmarks.runs import write_results
 
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
@@ -130,8 +130,10 @@ def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, s
             gc.collect()
             found.append(measure_pair(own, folder, steps=steps, clock_first=number % 2 == 0))
             print(found[-1], file=sys.stderr, flush=True)  # noqa: T201
-    ratio = mean_interval([pair["with_s"] / pair["without_s"] for pair in found])
-    return {"spec": spec.name, "stages": plan.stages, "steps": steps, "pairs": found, "ratio": ratio._asdict()}
+    ratio = of_mean([pair["with_s"] / pair["without_s"] for pair in found])
+    assert ratio is not None, "three pairs at least"
+    interval = {"low": ratio.at(0.025), "mean": ratio.mean, "high": ratio.at(0.975)}
+    return {"spec": spec.name, "stages": plan.stages, "steps": steps, "pairs": found, "ratio": interval}
 
 
 def main() -> None:
