@@ -16,24 +16,9 @@ from alray.parts.methods.supervised_contrastive.method import (
 )
 
 from ..mini_batches import forward_step
+from .test_isolation import batch, equal, gradients
 
 SCPL = "method={kind: supervised_contrastive, projection_dim: 7, temperature: 0.2}"
-
-
-def batch(seed: int = 0) -> dict[str, torch.Tensor]:
-    numbers = torch.Generator().manual_seed(seed)
-    return {
-        "s": torch.randn(8, 2, 8, 8, generator=numbers),
-        "labels": torch.randint(0, 4, (8,), generator=numbers),
-    }
-
-
-def gradients(module: torch.nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in module.parameters()]
-
-
-def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return len(left) == len(right) > 0 and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def test_every_component_has_a_projection_but_the_last_a_classifier(make_network):

@@ -13,7 +13,7 @@ from ..mini_batches import backward, forward, forward_step
 METHODS = ["associated_learning", "supervised_contrastive", "decoupled_greedy"]
 
 
-def batch(seed: int) -> dict[str, torch.Tensor]:
+def batch(seed: int = 0) -> dict[str, torch.Tensor]:
     numbers = torch.Generator().manual_seed(seed)
     return {
         "s": torch.randn(8, 2, 8, 8, generator=numbers),
