@@ -10,17 +10,13 @@ cost. The quickstart's small network with a stage for each of its components has
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any, NamedTuple
-
-from scipy.special import stdtrit
+from typing import Any
 
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
@@ -37,6 +33,7 @@ from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.telemetry import Telemetry
+from alray.studies.confidence import of_mean
 from benchmarks.runs import write_results
 
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
@@ -44,14 +41,6 @@ PAIRS = 20
 STEPS = 100
 _OVERRIDES = ("pipeline.stages=4", "pipeline.partition=uniform")
 _NOTHING = nullcontext()
-
-
-class Interval(NamedTuple):
-    """A mean with the ends of its 95 % interval."""
-
-    low: float
-    mean: float
-    high: float
 
 
 class SilentClock(Clock):
@@ -141,15 +130,10 @@ def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, s
             gc.collect()
             found.append(measure_pair(own, folder, steps=steps, clock_first=number % 2 == 0))
             print(found[-1], file=sys.stderr, flush=True)  # noqa: T201
-    ratio = mean_interval([pair["with_s"] / pair["without_s"] for pair in found])
-    return {"spec": spec.name, "stages": plan.stages, "steps": steps, "pairs": found, "ratio": ratio._asdict()}
-
-
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's t interval of the mean of independent repeats; two or more of them."""
-    mean = fmean(values)
-    half = float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
-    return Interval(mean - half, mean, mean + half)
+    ratio = of_mean([pair["with_s"] / pair["without_s"] for pair in found])
+    assert ratio is not None, "three pairs at least"
+    interval = {"low": ratio.at(0.025), "mean": ratio.mean, "high": ratio.at(0.975)}
+    return {"spec": spec.name, "stages": plan.stages, "steps": steps, "pairs": found, "ratio": interval}
 
 
 def main() -> None:

@@ -22,9 +22,7 @@ PICTURES = ROOT / "docs" / "pages"
 QUICKSTART = "specs/quickstart.yaml"
 BACKPROPAGATION = ["method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batch_norm=accept"]
 STUDY = "specs/studies/laptop/strong_scaling.yaml"
-_SIZE: ViewportSize
-_PHONE: ViewportSize
-_SIZE, _PHONE = {"width": 1120, "height": 1500}, {"width": 390, "height": 844}
+_SIZE: ViewportSize = {"width": 1120, "height": 1500}
 
 
 @contextmanager
@@ -41,20 +39,15 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def picture(browser: Browser, page_file: Path, name: str, *, section: str = "", phone: bool = False) -> None:
-    """Write docs/pages/NAME.png: what one sees of a page, from a section on. phone: in the dark, on a phone."""
-    context = browser.new_context(
-        viewport=_PHONE if phone else _SIZE,
-        color_scheme="dark" if phone else "light",
-        device_scale_factor=2 if phone else 1,
-    )
-    page = context.new_page()
+def picture(browser: Browser, page_file: Path, name: str, *, section: str = "") -> None:
+    """Write docs/pages/NAME.png: what one sees of a page, from a section on."""
+    page = browser.new_page(viewport=_SIZE, color_scheme="light")
     page.goto(page_file.as_uri())
     page.wait_for_function("document.documentElement.dataset.drawn")
     if section:
         page.evaluate(f"document.getElementById('{section}').scrollIntoView()")
     page.screenshot(path=PICTURES / f"{name}.png")
-    context.close()
+    page.close()
 
 
 def main() -> None:
@@ -71,7 +64,6 @@ def main() -> None:
         alray("compare", *runs)
         picture(browser, runs[0] / "report.html", "run")
         picture(browser, runs[0] / "report.html", "run_schedule", section="schedule-predicted-and-measured")
-        picture(browser, runs[0] / "report.html", "run_phone", section="schedule-predicted-and-measured", phone=True)
         picture(browser, folder / "compare.html", "comparison")
         alray("study", STUDY, "--output", folder / "study")
         picture(browser, folder / "study" / "report.html", "study")

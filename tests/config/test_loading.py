@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,10 +60,3 @@ def test_a_dumped_spec_of_ones_own_classes_loads_from_elsewhere(
 
 def test_a_byte_order_mark_is_no_harm(small: str, write: Callable[[str], Path]) -> None:
     assert load_spec(write("\ufeff" + small)).spec.name == "small"
-
-
-def test_neither_torch_nor_ray_is_imported() -> None:
-    code = (
-        "import sys, alray.config.loading.load as l; print([m for m in ('torch', 'ray', 'numpy') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -177,15 +177,6 @@ def test_contrasts_within_shares_are_told(replicated, one_process) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ALL_REDUCES)
-def test_every_number_of_replicas_equals_one_process(replicated, one_process, name) -> None:
-    one = one_process(*SGD[0])
-    for count in (2, 3, 4, 5):
-        run = replicated.run(*SGD[0], *replicas(count, f"replicas.all_reduce={name}"), name=f"several-{count}")
-        assert distance(run, one) <= SGD[1], count
-
-
-@pytest.mark.full
 def test_every_partition_gives_the_same_bits(replicated) -> None:
     reference = replicated.run(*SGD[0], *replicas(2), name="reference")
     for number, partition in enumerate(([1, 2], [2, 1], [1, 1, 1])):

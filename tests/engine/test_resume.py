@@ -324,17 +324,6 @@ def test_a_resume_compares_the_devices_of_the_stages(workshop, stopping, monkeyp
     assert said == ["the weights will not be bit-equal to those of an unbroken run: device was H100, is A100"]
 
 
-def test_a_flipped_byte(workshop) -> None:
-    workshop.run("run.epochs=1")
-    file = sorted((workshop.folder / "run/checkpoints").glob("step-00000007/component-02.safetensors"))[0]
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(CheckpointError) as raised:
-        workshop.resume("run.epochs=2")
-    assert str(raised.value).startswith(f"{file}: ") and "step-00000007" in str(raised.value)
-
-
 def test_the_checkpoint_before_a_damaged_one(workshop, reference) -> None:
     import shutil
 
@@ -352,13 +341,6 @@ def test_what_a_killed_process_had_half_written_goes(workshop) -> None:
         file.write_bytes(b"half")
     assert workshop.resume("run.epochs=2").summary.status == "finished"
     assert [file.exists() for file in (*left, *others)] == [False, False, True, True]
-
-
-@pytest.mark.full
-def test_a_checkpoint_without_its_manifest_does_not_exist(workshop, reference) -> None:
-    workshop.run("run.epochs=2")
-    (workshop.folder / "run/checkpoints/step-00000014/manifest.json").unlink()
-    same(workshop.resume("run.epochs=3"), reference)
 
 
 @pytest.mark.full

@@ -268,11 +268,6 @@ def test_what_is_tested_is_there(workshop, reference_of, family, change) -> None
     assert run.summary.weights_sha256 != reference_of(family, "associated_learning").summary.weights_sha256
 
 
-@pytest.mark.full  # tests/data holds that workers give the same mini-batches
-def test_workers_change_nothing(workshop, reference) -> None:
-    same(workshop.run("data.workers=1", "pipeline.partition=[1,3]"), reference)
-
-
 @pytest.mark.full
 def test_a_slower_device_gets_fewer_components(workshop, reference, processes) -> None:
     """In the plan alone and in the run."""

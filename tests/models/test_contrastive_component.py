@@ -14,29 +14,11 @@ from alray.parts.methods.supervised_contrastive.method import (
     projection,
     supervised_contrastive,
 )
-from alray.runtime.stage.assemble import work_of
-from alray.runtime.stage.work.local_losses import LocalLosses
 
 from ..mini_batches import forward_step
+from .test_isolation import batch, equal, gradients
 
 SCPL = "method={kind: supervised_contrastive, projection_dim: 7, temperature: 0.2}"
-THREE = "model.components=[{block: vgg, channels: [4], repeat: 3}]"
-
-
-def batch(seed: int = 0) -> dict[str, torch.Tensor]:
-    numbers = torch.Generator().manual_seed(seed)
-    return {
-        "s": torch.randn(8, 2, 8, 8, generator=numbers),
-        "labels": torch.randint(0, 4, (8,), generator=numbers),
-    }
-
-
-def gradients(module: torch.nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in module.parameters()]
-
-
-def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return len(left) == len(right) > 0 and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def test_every_component_has_a_projection_but_the_last_a_classifier(make_network):
@@ -93,18 +75,6 @@ def test_the_last_one_learns_by_cross_entropy(make_network):
     assert equal([*gradients(component.f), *gradients(component.head)], by_hand)
 
 
-def test_s_and_the_labels_are_passed_on_as_they_were_before_the_update(make_network):
-    component, given = make_network(SCPL).component(0, "cpu"), batch()
-    passed_on = forward_step(component, given, 1)
-    assert list(passed_on) == ["s", "labels"] and torch.equal(passed_on["labels"], given["labels"])
-    assert not passed_on["s"].requires_grad
-    kept = passed_on["s"].clone()
-    component.backward_step()
-    component.update_step(0.1, 0.1)
-    assert torch.equal(passed_on["s"], kept)
-    assert not torch.equal(forward_step(component, given, 1)["s"], kept)
-
-
 def test_an_update_moves_every_part_and_leaves_the_rate_of_label_chains_alone(make_network):
     for index, part in ((0, "p"), (1, "head")):
         ends = []
@@ -121,77 +91,6 @@ def test_an_update_moves_every_part_and_leaves_the_rate_of_label_chains_alone(ma
             }
             assert moved == {"f", part}
         assert equal(*ends)
-
-
-def test_a_component_gives_no_gradient_to_its_neighbours(make_network):
-    network = make_network(SCPL, THREE)
-    components = [network.component(index, "cpu") for index in range(3)]
-    incoming = batch()
-    for component in components:
-        incoming = forward_step(component, incoming, 1)
-        assert not any(value.requires_grad for value in incoming.values())
-    components[1].backward_step()
-    assert all(gradient is not None for gradient in gradients(components[1]))
-    for neighbour in (components[0], components[2]):
-        assert all(gradient is None for gradient in gradients(neighbour))
-
-
-def test_no_two_samples_of_one_class_leave_the_weights_alone(make_network):
-    component = make_network(SCPL, "optimizer={kind: sgd, lr: 0.1}").component(0, "cpu")
-    before = [parameter.detach().clone() for parameter in component.parameters()]
-    forward_step(component, {"s": batch()["s"][:4], "labels": torch.arange(4)}, 1)
-    losses = component.backward_step()
-    component.update_step(0.1, 0.1)
-    assert losses["contrastive"].item() == 0.0
-    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in gradients(component))
-    assert equal([parameter.detach() for parameter in component.parameters()], before)
-
-
-@pytest.mark.parametrize("partition", [(3,), (1, 2), (2, 1), (1, 1, 1)], ids=str)
-def test_the_one_route_is_all_encoders_and_the_classifier(make_network, partition):
-    network = make_network(SCPL, THREE)
-    components = [network.component(index, "cpu").eval() for index in range(3)]
-    samples = batch()["s"]
-    with torch.no_grad():
-        s = samples
-        for component in components:
-            s = component.f.body(s)
-        by_hand = components[-1].head(s)
-    stages, first = [], 0
-    for count in partition:
-        stages.append(work_of([network.component(first + place, "cpu") for place in range(count)]))
-        assert isinstance(stages[-1], LocalLosses)
-        stages[-1].evaluation_mode(True)
-        first += count
-    passed, found = {"s": samples}, []
-    for stage in stages:
-        passed, own = stage.infer_up(passed, 1, 0)
-        found.append(own)
-    assert [len(own) for own in found] == [0] * (len(partition) - 1) + [1]
-    down: list[torch.Tensor] = []
-    for stage, own in zip(reversed(stages), reversed(found), strict=True):
-        down = own + stage.infer_down(down)
-    assert len(down) == 1 and torch.equal(down[0], by_hand) and not down[0].requires_grad
-
-
-def test_the_network_says_where_routes_end(make_network):
-    assert [make_network(SCPL, THREE).ends_route(index) for index in range(3)] == [False, False, True]
-    assert [make_network("method={kind: backpropagation}", THREE).ends_route(index) for index in range(3)] == [
-        False,
-        False,
-        True,
-    ]
-    assert all(make_network(THREE).ends_route(index) for index in range(3))
-
-
-def test_encoders_begin_as_those_of_the_other_methods(make_network):
-    """The same seed gives the same encoders, so that methods are compared from the same start."""
-    scpl, other = make_network(SCPL), make_network("method={kind: backpropagation}")
-    for index in range(2):
-        mine, theirs = scpl.component(index, "cpu").weights(), other.component(index, "cpu").weights()
-        assert all(torch.equal(mine[name], theirs[name]) for name in mine if name.startswith("f."))
-    last, head = scpl.component(1, "cpu").weights(), other.component(1, "cpu").weights()
-    assert torch.equal(last["head.1.weight"], head["head.1.weight"])
 
 
 def test_a_projection_of_sequences_does_not_see_their_padding():

@@ -89,14 +89,24 @@ def test_two_parts_alike_do_not_begin_alike(make_network):
     assert not any(torch.equal(encoder[name], decoder[name]) for name in encoder)
 
 
-def test_the_parts_are_drawn_apart_so_both_methods_begin_with_the_same_encoders(make_network):
-    local, twin = make_network(), make_network("method={kind: backpropagation}")
-    wider = make_network("method.label_dim=9")
-    for index in range(2):
-        mine = local.component(index, "cpu").f.state_dict()
-        for network in (twin, wider):
-            theirs = network.component(index, "cpu").f.state_dict()
+def test_the_parts_are_drawn_apart_so_all_methods_begin_with_the_same_encoders(make_network):
+    twin = make_network("method=backpropagation")
+    others = (
+        "method=associated_learning",
+        "method.label_dim=9",
+        "method=supervised_contrastive",
+        "method=decoupled_greedy",
+    )
+    for network in map(make_network, others):
+        for index in range(2):
+            mine, theirs = (each.component(index, "cpu").f.state_dict() for each in (twin, network))
             assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("method", ["method=supervised_contrastive", "method=decoupled_greedy"])
+def test_a_last_classifier_begins_as_that_of_backpropagation(make_network, method):
+    mine, theirs = (make_network(each).component(1, "cpu").weights() for each in (method, "method=backpropagation"))
+    assert list(mine) == list(theirs) and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 @pytest.mark.parametrize(
