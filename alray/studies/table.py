@@ -41,6 +41,13 @@ def _score(record: TrialRecord, split: str) -> float | None:
     return at_the_end if best is None else best
 
 
+def is_tested_later(record: TrialRecord) -> bool:
+    """Whether the test metric of a trial is that of its last weights, where the validation metric is that of earlier
+    ones: the run was not tested at its best evaluation."""
+    summary = record.summary
+    return bool(summary and summary.best and summary.best.test is None and summary.scores.test is not None)
+
+
 def _measured(name: str) -> ReadFigure:
     """A figure of the summary."""
     return lambda record: getattr(record.summary, name) if record.summary is not None else None
