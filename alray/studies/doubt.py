@@ -241,12 +241,13 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
 
 def _troubles(results: Results, row: PointRow, name: str) -> Iterator[str]:
     """What happened to seeds of a point that makes its figures doubtful."""
+    unit = "trial" if results.study.sessions > 1 else "seed"
     if (lacking := row.tried - len(row.best)) > 0:
-        yield f"{counted(lacking, 'seed')} of {row.tried} did not come to an end"
+        yield f"{counted(lacking, unit)} of {row.tried} did not come to an end"
     if name in TIMES and (disturbed := sum(map(is_disturbed, row.best))):
         yield f"other programs took processors from {counted(disturbed, 'trial')} of {len(row.best)}"
     if (lost := collapsed(row)) and name in SCORES:
-        yield f"{counted(lost, 'seed')} of {row.tried} learned next to nothing"
+        yield f"{counted(lost, unit)} of {row.tried} learned next to nothing"
 
 
 def _few(count: int, unit: str) -> str:

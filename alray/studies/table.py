@@ -197,8 +197,8 @@ class PointRow:
 
     @property
     def seeds(self) -> int:
-        """Number of trials that the figures are means over."""
-        return len(self.best)
+        """Number of seeds that the figures are means over. Each has a trial in every session."""
+        return len({record.seed for record in self.best})
 
     @property
     def reached(self) -> int:
@@ -246,6 +246,15 @@ def collapsed(row: PointRow) -> int:
 def value_of(record: TrialRecord, name: str) -> float | None:
     """A figure of a trial, by its name in `ROW_FIGURES`; None if the trial did not come to its end."""
     return ROW_FIGURES[name][1](record) if _came_to_an_end(record) else None
+
+
+def of_seeds(seeds: Sequence[int], values: Sequence[float | None]) -> list[float | None]:
+    """The mean of each seed over the trials that have the figure; None if none has it. What a seed learns it learns in
+    every session, so its trials show no chance but that of one seed."""
+    found: dict[int, list[float | None]] = {}
+    for seed, value in zip(seeds, values, strict=True):
+        found.setdefault(seed, []).append(value)
+    return [None if (mean := spread(each)) is None else mean.mean for each in found.values()]
 
 
 def by_settings(records: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
@@ -484,9 +493,11 @@ def _came_to_an_end(record: TrialRecord) -> bool:
     return record.status in ("finished", "reached")
 
 
-def _over_seeds(records: Iterable[TrialRecord], name: str) -> Spread | None:
-    """A figure over the seeds of settings; those that did not come to an end lack it."""
-    return spread(value_of(record, name) for record in records)
+def _over_seeds(records: Sequence[TrialRecord], name: str) -> Spread | None:
+    """A figure over the seeds of settings; those that did not come to an end lack it. Times are those of all sessions,
+    which differ in them."""
+    values = [value_of(record, name) for record in records]
+    return spread(values if name in TIMES else of_seeds([record.seed for record in records], values))
 
 
 def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:

@@ -60,7 +60,7 @@ def _over(results: Results, axis: str, name: str, title: str) -> tuple[Figure, t
                 value = row.point[axis] if numeric else value_text(row.point[axis])
                 shown = {"series": label, "kind": MEASURED, "value": value, name: spread.mean}
                 bar = error_bar(interval_of_point(results, row, name))
-                rows.append({**shown, "seeds": spread.runs, **bar, **trouble(results, row, name)})
+                rows.append({**shown, "seeds": min(spread.runs, row.seeds), **bar, **trouble(results, row, name)})
     if not rows:
         return None
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
