@@ -16,7 +16,7 @@ import alray
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.objects import Objects
 from alray.config.study.load import LoadedStudy, load_study
-from alray.core.errors import CheckpointError, RequestError, SpecError
+from alray.core.errors import CheckpointError, RequestError, SpecError, StageError
 from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
 from alray.studies.report import StudyReport, write_report
@@ -64,6 +64,21 @@ def test_a_study_as_a_dict_that_is_interrupted(
     with pytest.raises(CheckpointError, match="not written by alray: "):
         study.table()
     assert study.report().trials == 4
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_program_is_told_that_ray_died(
+    base: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], progress: bool
+) -> None:
+    def make(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Any) -> StudyReport:
+        watcher.lost(StageError("a process of Ray on this machine ended: gcs_server", hint="continue with this"))
+        return write_report(StudyFolder.make(loaded, options.study_dir, options.objects))
+
+    monkeypatch.setattr("alray.studies.study._run", make)
+    with pytest.raises(KeyboardInterrupt):
+        alray.study(AXES, output="out", progress=progress)
+    told = capsys.readouterr().err
+    assert "gcs_server" in told and "continue with this" in told
 
 
 def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(without_trials: None) -> None:
