@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.config.study.points import label_of
-from alray.config.study.section import BATCH_SIZE
+from alray.config.study.section import BATCH_SIZE, SCORES
 from alray.core.counting import counted
 from alray.core.run_folder.records import EvaluationRecord
 from alray.report.spread import LEAST_FOR_SPREAD
@@ -38,7 +38,7 @@ from alray.studies.confidence import (
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 from alray.studies.series import BatchSizeSeries, critical_batch_size, growth
-from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
+from alray.studies.table import TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, named, parts_of, value_text
-from alray.config.study.section import VARIANT
+from alray.config.study.section import SCORES, VARIANT
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Summary
 from alray.report.flat import flat
@@ -145,8 +145,6 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 """Each figure of a row: its column, and how it is read from a trial."""
 
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
-SCORES = ("validation", "test")
-"""The metric of the task. The other figures are what it took."""
 TIMES = (
     "step_time_s",
     "predicted_step_time_s",

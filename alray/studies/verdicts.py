@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, same_value
-from alray.config.study.section import BATCH_SIZE, Verdict
+from alray.config.study.section import BATCH_SIZE, SCORES, Verdict
 from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.report.figure import Exhibit
@@ -17,7 +17,7 @@ from alray.studies.confidence import LEVEL, MOST_NEEDED, Sampled, Student, disco
 from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import Results
-from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
+from alray.studies.table import ROW_FIGURES, TIMES, PointRow
 
 
 def answers_of(results: Results) -> list[Answer]:

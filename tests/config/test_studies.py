@@ -418,6 +418,12 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (STUDY + "search: {trials: 2, space: {optimizer.lr: {uniform: [1, 2]}}, "
          "variants: {naive: {optimizer.eps: {uniform: [-1, 2]}}}}\n",
          ["10 search.variants.naive.optimizer.eps (at pipeline.stages=1, variant=naive, the first of 2 points)"]),
+        (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: test, above: 90}, "
+               "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -1}, "
+               "{claim: a, figure: validation, source: b, published: 90}, {claim: a, figure: bubble, below: 20}, "
+               "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -0.01}, "
+               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}]"),
+         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below"]),
         (STUDY.replace("run.epochs: 2", "data.validation_fraction: 0")
          + SEARCH.replace("{trials", "{kind: optuna, trials"),
          ["3 set.data.validation_fraction"]),

@@ -34,6 +34,7 @@ from alray.config.study.checks import (
     StudyCheck,
     a_target_is_set_once,
     base_is_a_file,
+    claims_of_shares,
     trial_faults,
 )
 from alray.config.study.points import Point, Setting, merged, parts_of, points_of
@@ -124,9 +125,10 @@ def load_study(
     study, locations = _read(source, overrides, CHECKS)
     loader = _PointLoader(study, locations, also)
     loader.load()
-    if loader.problems:
+    problems = loader.problems or [problem(locations, *found) for found in claims_of_shares(study, loader.specs[0])]
+    if problems:
         raise SpecError.of(
-            tuple(sorted(dict.fromkeys(loader.problems), key=lambda one: (one.file != locations.file, one.line or 0)))
+            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != locations.file, one.line or 0)))
         )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
     notes, skipped = tuple(loader.notes), tuple(loader.skipped)
