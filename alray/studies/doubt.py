@@ -229,11 +229,14 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     unit = "seed"
     if name in TIMES:
         unit = "session" if results.study.sessions > 1 else "run"
-    if not values:
+    if len(shared) < min(map(len, of_rows)):
+        most = counted(max(map(len, of_rows)), "session" if unit == "session" else "seed")
+        reasons.append(f"the points share {len(shared)} of {most}")
+    if not all(of_rows):
         reasons.append(NO_FIGURE)
     elif not all(map(math.isfinite, values)):
         reasons.append("not all of its values are finite")
-    elif confidence is None:
+    elif confidence is None and values:
         reasons.append(_few(len(values), unit))
     units = counted(len(values), unit)
     return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)

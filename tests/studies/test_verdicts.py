@@ -204,6 +204,18 @@ def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
     assert found == ["holds", "not decided by this study"]
 
 
+def test_points_of_other_seeds_cannot_be_compared() -> None:
+    seeds = {"a": (0, 1, 2), "b": (5, 6, 7)}
+    trials = [
+        trial(3 * at + n, {"variant": name}, seed=seed, validation=0.9 + n / 100)
+        for at, (name, of_name) in enumerate(seeds.items())
+        for n, seed in enumerate(of_name)
+    ]
+    claim = {"claim": "b is as good", "figure": "validation", "of": {"variant": "b"}, "minus": [{"variant": "a"}]}
+    (found,) = answers_of(results(trials, verdicts=[{**claim, "above": -0.1}]))
+    assert (found.answer, found.doubts) == ("not decided by this study", ["the points share 0 of 3 seeds"])
+
+
 def test_points_are_compared_seed_by_seed() -> None:
     """What a seed does to both variants is ten times their difference, and says nothing of it."""
     of_seeds = (0.80, 0.85, 0.90, 0.95)
