@@ -208,6 +208,8 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     to_target, search = name.endswith("_to_target"), results.study.search
     if to_target or name in SCORES:
         reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]
+    if name == "validation" and search is not None and search.trials > 1 and results.study.target is None:
+        reasons.append("the settings are those of the best validation on the same seeds, which the interval leaves out")
     if to_target and search is not None:
         confidence, reason, seeds = _of_searches(results, name, rows, by_factors=by_factors)
         return Doubted(confidence, by_factors, (*reasons, *([reason] if reason else [])), counted(seeds, "seed"))

@@ -197,7 +197,7 @@ def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> Non
     assert {spec.run.stop_at.above for spec in loaded.specs} == {0.9, 0.75}
 
 
-def test_a_target_that_replaces_the_patience_of_the_base_says_so(load: Callable[..., Any], small: str) -> None:
+def test_a_target_that_replaces_the_patience_of_the_base_says_so(load: Callable[..., Any]) -> None:
     target = study("{seed: [1, 2]}", target="{metric: validation_error, below: 0.25}")
     assert load(target).notes == ()
     Path("patient.yaml").write_text("base: base.yaml\nrun: {stop_at: {patience: 4}}\n", encoding="utf-8")

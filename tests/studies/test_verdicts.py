@@ -204,6 +204,19 @@ def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
     assert found == ["holds", "not decided by this study"]
 
 
+@pytest.mark.parametrize(("figure", "doubted"), [("validation", True), ("test", False)])
+def test_a_validation_by_which_a_search_chose_is_doubtful(figure: str, doubted: bool) -> None:
+    trials = [
+        trial(3 * index + seed, {"variant": "a"}, index=index, seed=seed, validation=0.9 + seed / 100 + index / 50)
+        for index in range(2)
+        for seed in range(3)
+    ]
+    search = {"trials": 2, "space": {"optimizer.lr": {"loguniform": [1e-4, 1.0]}}}
+    claim = {"claim": "it is good", "figure": figure, "above": 0.1}
+    (found,) = answers_of(results(trials, search=search, verdicts=[claim]))
+    assert any("best validation on the same seeds" in doubt for doubt in found.doubts) is doubted
+
+
 def test_points_of_other_seeds_cannot_be_compared() -> None:
     seeds = {"a": (0, 1, 2), "b": (5, 6, 7)}
     trials = [
