@@ -458,7 +458,7 @@ def _cells_of(record: TrialRecord) -> dict[str, CellValue]:
         "trial": record.number,
         "point": label_of(record.point) or "the base",
         "settings": settings_text(record.values),
-        "session": record.session,
+        "session": record.session + 1,
         "seed": record.seed,
         "status": record.status,
         "steps": record.summary.steps if record.summary is not None else None,

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from alray.config.study.points import Point
+from alray.config.study.trials import Trial
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import Best
 from alray.report.figure import file_name
@@ -89,6 +91,17 @@ def test_a_test_accuracy_of_other_weights_than_the_validation_accuracy_is_told(t
     folder = write(results(trials), tmp_path)
     for text in (page_of(folder)[0], (folder / "report.md").read_text(encoding="utf-8")):
         assert "accuracy of 2 of 3 trials is that of the last weights" in text
+
+
+def test_a_session_has_one_number_wherever_users_read_of_it(tmp_path: Path) -> None:
+    trials = [trial(n, {"variant": "a"}, session=n) for n in range(3)]
+    folder = write(results(trials, sessions=3), tmp_path)
+    numbers = [
+        [row["session"] for row in csv.DictReader((folder / f"tables/{name}.csv").open())]
+        for name in ("sessions", "trials")
+    ]
+    assert numbers == [["1", "2", "3"]] * 2
+    assert Trial(0, Point(0, {}, ()), 0, 5, {}, (), session=2).label == "seed=5, session=3"
 
 
 def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:
