@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial, reduce
 from statistics import fmean
 from typing import Literal
@@ -42,6 +43,9 @@ from alray.studies.table import TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
+COUNTED = ("accuracy", "top_1")
+"""Metrics that are a share of samples, each of which is right or wrong."""
+_MOST_SAMPLES = 1_000_000
 _OF_EVALUATIONS = ("steps_to_target", "samples_to_target")
 """Figures that are known to one interval between two evaluations."""
 NO_FIGURE = "there is no such figure"
@@ -227,6 +231,10 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
     if name in _OF_EVALUATIONS and values:
         values = spread_out(values, sum(_grain(results, row, name, by_factors=by_factors) for row in rows))
+    elif name in SCORES and results.metric.name in COUNTED and _tie(values) and not _have_same_weights(rows):
+        share = _share_of_a_sample(results, name)
+        of_each = (math.log1p(share / min(figures)) if by_factors else share for _ in rows)
+        values = spread_out(values, sum(of_each))
     confidence = of_mean(values)
     unit = "seed"
     if name in TIMES:
@@ -270,6 +278,25 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
             scaled = math.log(value) if by_factors else value
             found.setdefault(record.session if of_session else record.seed, []).append(scaled)
     return {unit: fmean(values) for unit, values in found.items()}
+
+
+def _tie(values: Sequence[float]) -> bool:
+    return len(values) > 1 and all(math.isclose(each, values[0], rel_tol=1e-9, abs_tol=1e-9) for each in values)
+
+
+def _have_same_weights(rows: Sequence[PointRow]) -> bool:
+    """Whether the points of each difference end in the same weights, seed by seed: then no chance tells them apart."""
+    weights = [row.weights for row in rows]
+    pairs = list(zip(weights[::2], weights[1::2], strict=False))
+    return bool(pairs) and all(one is not None and one == other for one, other in pairs)
+
+
+def _share_of_a_sample(results: Results, name: str) -> float:
+    """What one sample is of an accuracy. Accuracies that tie may differ by as much on more samples. No record has the
+    size of the set, which is a multiple of the common denominator of all accuracies on it."""
+    values = (value_of(record, name) for record in results.records)
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return 1.0 / math.lcm(*(Fraction(value).limit_denominator(_MOST_SAMPLES).denominator for value in known))
 
 
 def _grain(results: Results, row: PointRow, name: str, *, by_factors: bool) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from alray.config.known_code import CodeRecord, write_record
-from alray.core.run_folder.records import Writer
+from alray.core.run_folder.records import Best, Writer
 from alray.studies.figures import OTHER_DATA, warnings_of
 from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
@@ -313,6 +313,38 @@ def test_seeds_that_reach_the_target_at_one_evaluation_are_no_certainty(
     (found,) = answers_of(results(trials, tmp_path, verdicts=[{**claim, "below": 0.9}], target=target))
     assert found.answer == answer and found.p_holds > 0.0
     assert found.compared[0].low < own[0] / others[0] < found.compared[0].high
+
+
+@pytest.mark.parametrize(
+    ("weights", "bound", "answer"),
+    [("other", -0.001, "not decided by this study"), ("same", -0.001, "holds"), ("other", -0.1, "holds")],
+)
+def test_accuracies_that_tie_are_known_to_a_sample(weights: str, bound: float, answer: str) -> None:
+    """Of 20 samples, as the accuracies of a third point show."""
+    trials = [
+        trial(
+            3 * at + seed,
+            {"variant": name},
+            seed=seed,
+            validation=value,
+            ran={"weights_sha256": f"{seed}{name if weights == 'other' else ''}"},
+        )
+        for at, (name, value) in enumerate((("a", 0.9), ("b", 0.9), ("c", 0.85)))
+        for seed in range(3)
+    ]
+    claim = {"claim": "as good", "figure": "validation", "of": {"variant": "b"}, "minus": [{"variant": "a"}]}
+    (found,) = answers_of(results(trials, verdicts=[{**claim, "above": bound}]))
+    assert found.answer == answer
+
+
+def test_a_test_set_without_a_mistake_is_a_sample_too() -> None:
+    trials = [
+        trial(seed, {"variant": "a"}, seed=seed, ran={"best": Best(step=1, validation=1.0, test=1.0)})
+        for seed in range(3)
+    ]
+    claim = {"claim": "no mistake", "figure": "test", "above": 0.995, "samples": 100}
+    (found,) = answers_of(results(trials, verdicts=[claim]))
+    assert found.answer == "not decided by this study" and found.compared[0].low < 0.99
 
 
 def test_figures_that_have_no_ratio() -> None:
