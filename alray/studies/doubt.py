@@ -207,8 +207,11 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     """
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
-    if name in TIMES and (machines := results.machines_of([record for row in rows for record in row.best])):
+    records = [record for row in rows for record in row.best]
+    if name in TIMES and (machines := results.machines_of(records)):
         reasons.append(f"the times are of different machines or versions ({machines})")
+    if name in TIMES and (several := results.sessions_of_several_starts(records)):
+        reasons.append(f"{counted(len(several), 'session')} of {results.study.sessions} began at several times")
     to_target, search = name.endswith("_to_target"), results.study.search
     if to_target or name in SCORES:
         reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]
@@ -221,7 +224,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
         if to_target and row.reached < row.tried:
             reasons.append(f"{row.reached} of {counted(row.tried, 'seed')} reached the target")
             return Doubted(None, by_factors, tuple(reasons))
-    figures = [value for row in rows for record in row.best if (value := value_of(record, name)) is not None]
+    figures = [value for record in records if (value := value_of(record, name)) is not None]
     if by_factors and not all(value > 0.0 for value in figures):
         if way == "ratio":
             return Doubted(None, by_factors, (*reasons, "a ratio needs figures above 0"))

@@ -435,6 +435,28 @@ def test_times_of_several_sessions_are_compared_session_by_session() -> None:
     assert alone.compared == [] and alone.doubts == ["2 runs show no spread"]
 
 
+def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> None:
+    """The variant `bp` was added to the study on another day."""
+    days = {"al": "2026-11-27T10:00:00+00:00", "bp": "2026-11-28T10:00:00+00:00"}
+    cells = [(session, name) for session in range(3) for name in days]
+    trials = [
+        trial(
+            n,
+            {"variant": name},
+            session=session,
+            step_time_s=(0.5 if name == "al" else 1.0) + session / 100,
+            began=days[name] if session else days["bp"],
+        )
+        for n, (session, name) in enumerate(cells)
+    ]
+    claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
+    of = results(trials, verdicts=[claim], sessions=3, measures="times")
+    (found,) = answers_of(of)
+    assert found.doubts == ["2 sessions of 3 began at several times"]
+    findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
+    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Session 2", "Session 3"]
+
+
 def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:
     """Above the best of two costs, it holds where one of them shows it: that the other lies below decides nothing."""
     steps_s = {"al": (1.0, 1.0, 1.0), "near": (0.9, 0.8, 1.1), "far": (2.0, 2.1, 1.9)}
