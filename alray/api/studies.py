@@ -16,6 +16,7 @@ from alray.api.runs import Run
 from alray.config.loading.load import SpecSource
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.user_code import require_not_imported
+from alray.core.errors import AlrayError
 from alray.studies.folder import REPORT, STUDY, SUMMARY, StudyFolder
 from alray.studies.records import StudySummary, TrialRecord, read_study
 
@@ -185,13 +186,17 @@ def _ended(
     from alray.studies.study import StudyProgress, Watcher, progress_line
 
     called, tell = Called(callbacks), teller(progress)
+    warn = tell if progress else teller(True)
     called.begin()
 
     def ended(trial: StudyProgress) -> None:
         tell(progress_line(trial))
         called.call("on_trial", trial.record, tell)
 
-    report = go(Watcher(tell, ended, stop_requested=lambda: bool(called.who_stops)))
+    def lost(error: AlrayError) -> None:
+        warn(f"{error}. Ray ends this process within about a minute.")  # no exception would reach its user
+
+    report = go(Watcher(tell, ended, lost, stop_requested=lambda: bool(called.who_stops)))
     study = Study(StudyFolder.open(Path(report.summary.study_dir)), objects)
     again = f'alray.load_study("{study.folder}").resume({how_to_give(objects.values)}) continues'
     if called.error is not None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from fractions import Fraction
+from functools import partial, reduce
 from statistics import fmean
 from typing import Literal
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.config.study.points import label_of
-from alray.config.study.section import BATCH_SIZE
+from alray.config.study.section import BATCH_SIZE, SCORES
 from alray.core.counting import counted
 from alray.core.run_folder.records import EvaluationRecord
 from alray.report.spread import LEAST_FOR_SPREAD
@@ -38,10 +39,13 @@ from alray.studies.confidence import (
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 from alray.studies.series import BatchSizeSeries, critical_batch_size, growth
-from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
+from alray.studies.table import TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
+COUNTED = ("accuracy", "top_1")
+"""Metrics that are a share of samples, each of which is right or wrong."""
+_MOST_SAMPLES = 1_000_000
 _OF_EVALUATIONS = ("steps_to_target", "samples_to_target")
 """Figures that are known to one interval between two evaluations."""
 NO_FIGURE = "there is no such figure"
@@ -203,11 +207,16 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     """
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
-    if name in TIMES and (machines := results.machines_of([record for row in rows for record in row.best])):
+    records = [record for row in rows for record in row.best]
+    if name in TIMES and (machines := results.machines_of(records)):
         reasons.append(f"the times are of different machines or versions ({machines})")
+    if name in TIMES and (several := results.sessions_of_several_starts(records)):
+        reasons.append(f"{counted(len(several), 'session')} of {results.study.sessions} began at several times")
     to_target, search = name.endswith("_to_target"), results.study.search
     if to_target or name in SCORES:
         reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]
+    if name == "validation" and search is not None and search.trials > 1 and results.study.target is None:
+        reasons.append("the settings are those of the best validation on the same seeds, which the interval leaves out")
     if to_target and search is not None:
         confidence, reason, seeds = _of_searches(results, name, rows, by_factors=by_factors)
         return Doubted(confidence, by_factors, (*reasons, *([reason] if reason else [])), counted(seeds, "seed"))
@@ -215,7 +224,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
         if to_target and row.reached < row.tried:
             reasons.append(f"{row.reached} of {counted(row.tried, 'seed')} reached the target")
             return Doubted(None, by_factors, tuple(reasons))
-    figures = [value for row in rows for record in row.best if (value := value_of(record, name)) is not None]
+    figures = [value for record in records if (value := value_of(record, name)) is not None]
     if by_factors and not all(value > 0.0 for value in figures):
         if way == "ratio":
             return Doubted(None, by_factors, (*reasons, "a ratio needs figures above 0"))
@@ -225,15 +234,22 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
     if name in _OF_EVALUATIONS and values:
         values = spread_out(values, sum(_grain(results, row, name, by_factors=by_factors) for row in rows))
+    elif name in SCORES and results.metric.name in COUNTED and _tie(values) and not _have_same_weights(rows):
+        share = _share_of_a_sample(results, name)
+        of_each = (math.log1p(share / min(figures)) if by_factors else share for _ in rows)
+        values = spread_out(values, sum(of_each))
     confidence = of_mean(values)
     unit = "seed"
     if name in TIMES:
         unit = "session" if results.study.sessions > 1 else "run"
-    if not values:
+    if len(shared) < min(map(len, of_rows)):
+        most = counted(max(map(len, of_rows)), "session" if unit == "session" else "seed")
+        reasons.append(f"the points share {len(shared)} of {most}")
+    if not all(of_rows):
         reasons.append(NO_FIGURE)
     elif not all(map(math.isfinite, values)):
         reasons.append("not all of its values are finite")
-    elif confidence is None:
+    elif confidence is None and values:
         reasons.append(_few(len(values), unit))
     units = counted(len(values), unit)
     return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)
@@ -241,12 +257,13 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
 
 def _troubles(results: Results, row: PointRow, name: str) -> Iterator[str]:
     """What happened to seeds of a point that makes its figures doubtful."""
+    unit = "trial" if results.study.sessions > 1 else "seed"
     if (lacking := row.tried - len(row.best)) > 0:
-        yield f"{counted(lacking, 'seed')} of {row.tried} did not come to an end"
+        yield f"{counted(lacking, unit)} of {row.tried} did not come to an end"
     if name in TIMES and (disturbed := sum(map(is_disturbed, row.best))):
         yield f"other programs took processors from {counted(disturbed, 'trial')} of {len(row.best)}"
     if (lost := collapsed(row)) and name in SCORES:
-        yield f"{counted(lost, 'seed')} of {row.tried} learned next to nothing"
+        yield f"{counted(lost, unit)} of {row.tried} learned next to nothing"
 
 
 def _few(count: int, unit: str) -> str:
@@ -264,6 +281,25 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
             scaled = math.log(value) if by_factors else value
             found.setdefault(record.session if of_session else record.seed, []).append(scaled)
     return {unit: fmean(values) for unit, values in found.items()}
+
+
+def _tie(values: Sequence[float]) -> bool:
+    return len(values) > 1 and all(math.isclose(each, values[0], rel_tol=1e-9, abs_tol=1e-9) for each in values)
+
+
+def _have_same_weights(rows: Sequence[PointRow]) -> bool:
+    """Whether the points of each difference end in the same weights, seed by seed: then no chance tells them apart."""
+    weights = [row.weights for row in rows]
+    pairs = list(zip(weights[::2], weights[1::2], strict=False))
+    return bool(pairs) and all(one is not None and one == other for one, other in pairs)
+
+
+def _share_of_a_sample(results: Results, name: str) -> float:
+    """What one sample is of an accuracy. Accuracies that tie may differ by as much on more samples. No record has the
+    size of the set, which is a multiple of the common denominator of all accuracies on it."""
+    values = (value_of(record, name) for record in results.records)
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return 1.0 / math.lcm(*(Fraction(value).limit_denominator(_MOST_SAMPLES).denominator for value in known))
 
 
 def _grain(results: Results, row: PointRow, name: str, *, by_factors: bool) -> float:

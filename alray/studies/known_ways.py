@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from alray.config.loading.inputs import load_own_spec
 from alray.config.sections.run import StopAt
 from alray.config.sections.spec import Spec
+from alray.core.counting import counted
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
 from alray.planning.prediction.crossover import Known, MeasuredStep, Steps, Way
@@ -33,9 +35,9 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
         network: the spec that a crossover is for.
     """
     trained: list[tuple[str, Spec]] = []
-    counted: list[tuple[str, Spec]] = []  # those of which mini-batches to a target are taken
+    with_steps: list[tuple[str, Spec]] = []  # those of which mini-batches to a target are taken
     measured: list[MeasuredStep] = []
-    steps: dict[tuple[str, str | None, int | None], Steps] = {}
+    steps: dict[tuple[str, str | None, int | None], _Reached] = {}
     for named in folders:
         folder = location_of(named)
         if isinstance(folder, Path) and (folder / TRIALS).is_file():
@@ -51,7 +53,7 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
                 raise _of_another(named)
             for row, spec in of_network:
                 trained.append((str(named), spec))
-                counted.append((str(named), spec))
+                with_steps.append((str(named), spec))
                 _keep(steps, spec, _steps_of_point(row, study.begun.study))
         else:
             spec = load_own_spec(folder).spec
@@ -67,11 +69,11 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
                 )
             measured += of_run
             if reached is not None:
-                counted.append((str(named), spec))
-                _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))
+                with_steps.append((str(named), spec))
+                _keep(steps, spec, _Reached(1.0, Steps(reached, f"measured: {spec.name}")))
     _require_one_target(trained)
-    _require_target_of(network, counted)
-    return Known(tuple(measured), steps)
+    _require_target_of(network, with_steps)
+    return Known(tuple(measured), {key: each.steps for key, each in steps.items()})
 
 
 def _require_one_target(trained: Sequence[tuple[str, Spec]]) -> None:
@@ -138,18 +140,30 @@ def _tells_nothing(folder: str | Location, why: str, hint: str) -> RequestError:
     return RequestError(f"{why}, so a crossover can take nothing of it", file=str(folder), hint=hint)
 
 
-def _keep(steps: dict[tuple[str, str | None, int | None], Steps], spec: Spec, found: Steps) -> None:
-    """Keep the fewest for a method, and of a schedule where it trains other weights."""
+@dataclass(frozen=True)
+class _Reached:
+    """The mini-batches to the target of one run or point, and the share of its seeds that reached it."""
+
+    share: float
+    steps: Steps
+
+
+def _keep(steps: dict[tuple[str, str | None, int | None], _Reached], spec: Spec, found: _Reached) -> None:
+    """Keep the best for a method, and of a schedule where it trains other weights: as in the table of a study, what
+    reached the target on the largest share of its seeds, and of that the fewest."""
     late = SCHEDULES[spec.schedule].gradient_delay > 0
     key = (spec.method.kind, SCHEDULES[spec.schedule].name if late else None, spec.data.batch_size)
-    if key not in steps or found.number < steps[key].number:
+    best = steps.get(key)
+    if best is None or (-found.share, found.steps.number) < (-best.share, best.steps.number):
         steps[key] = found
 
 
-def _steps_of_point(row: PointRow, study: str) -> Steps:
+def _steps_of_point(row: PointRow, study: str) -> _Reached:
     reached = [record.reached.step for record in row.best if record.reached is not None]
-    seeds = f"{len(reached)} of {row.seeds} seeds" if len(reached) < row.seeds else f"{row.seeds} seeds"
-    return Steps(sum(reached) / len(reached), f"measured: study {study}, mean of {seeds}")
+    seeds = counted(row.tried, "seed")
+    of = seeds if len(reached) == row.tried else f"{len(reached)} of {seeds}"
+    steps = Steps(sum(reached) / len(reached), f"measured: study {study}, mean of {of}")
+    return _Reached(len(reached) / row.tried, steps)
 
 
 def _reached(folder: Location, spec: Spec) -> float | None:

@@ -11,8 +11,22 @@ from alray.report.table import Table
 from alray.report.text import seconds
 from alray.studies.records import StudySummary
 from alray.studies.results import Results
+from alray.studies.table import is_tested_later
 
 TIMES_ONLY = "This study measures times only: its trials are too short to learn anything, so it shows no accuracies."
+
+
+def tested_later(results: Results) -> str | None:
+    """How many of the trials that the table shows have a test metric of other weights than the validation metric, as a
+    sentence; None if none has."""
+    shown = [record for row in results.rows for record in row.best]
+    title = results.metric.title
+    if not (later := sum(map(is_tested_later, shown))):
+        return None
+    return (
+        f"The test {title} of {later} of {counted(len(shown), 'trial')} is that of the last weights, and the "
+        f"validation {title} that of earlier ones: the run was tested at its end alone (run.test: end)."
+    )
 
 
 def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
@@ -30,6 +44,8 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
         "## Points",
         table.markdown.rstrip(),
     ]
+    if (later := tested_later(results)) is not None:
+        parts.append(later)
     if (with_what := made_with(results)) is not None:
         parts += ["## Made with", with_what]
     return "\n\n".join(parts) + "\n"

@@ -94,7 +94,9 @@ class TrialRecord(BaseModel):
     index: int  # which settings of the search; 0 without a search
     values: dict[str, Any]  # the settings that were drawn
     seed: int
-    session: NonNegativeInt = 0  # which start of the study it belongs to (`sessions`)
+    session: NonNegativeInt = 0  # which start of the study it belongs to (`sessions`); tables and pages count from 1
+    # when Ray was started, or connected to, for it, in a study of several sessions; None in older folders
+    began: str | None = None
     # `alray run BASE` with these is the same run
     overrides: list[Annotated[str, AfterValidator(_is_override)]]
     status: TrialStatus

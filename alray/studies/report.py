@@ -17,7 +17,7 @@ from alray.report.html import render_page
 from alray.report.table import Table
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
-from alray.studies.markdown import TIMES_ONLY, made_with, markdown_of
+from alray.studies.markdown import TIMES_ONLY, made_with, markdown_of, tested_later
 from alray.studies.records import Answer, SkippedPoint, StudySummary, TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import table_of, trials_table
@@ -132,6 +132,7 @@ def _page(
         times_only=TIMES_ONLY if results.study.measures == "times" else None,
         spec=dump_study(results.study),
         made_with=made_with(results),
+        tested_later=tested_later(results),
         summary=summary,
         table=table,
         trials=trials_table(results.records),

@@ -113,6 +113,14 @@ class Results:
             self._environments[record.number] = read_environment(self.trial_dir(record.number)) or {}
         return self._environments[record.number]
 
+    def sessions_of_several_starts(self, records: Sequence[TrialRecord]) -> list[int]:
+        """The sessions of which these trials began at several starts: after Ctrl-C, or because a study has grown. What
+        changes from start to start does not change them alike."""
+        starts: dict[int, set[str | None]] = {}
+        for record in records:
+            starts.setdefault(record.session, set()).add(record.began)
+        return sorted(session for session, found in starts.items() if len(found) > 1)
+
     def machines_of(self, records: Sequence[TrialRecord]) -> str:
         """How the machines and versions of trials differ, in words. A device that the study chose is none of that."""
         environments = [self.environment(record) for record in records]

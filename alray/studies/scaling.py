@@ -181,9 +181,13 @@ def _works(rows: Sequence[PointRow]) -> list[float]:
 
 
 def _samples(row: PointRow) -> int:
-    """Samples of a mini-batch, over all replicas."""
-    assert row.summary is not None and row.summary.samples_per_s is not None and row.summary.step_time_s is not None
-    return round(row.summary.samples_per_s * row.summary.step_time_s)
+    """Samples of a mini-batch, over all replicas. A seed that reached the target within its warm-up has no times."""
+    summaries = (record.summary for record in row.best)
+    return next(
+        round(each.samples_per_s * each.step_time_s)
+        for each in summaries
+        if each is not None and each.samples_per_s is not None and each.step_time_s is not None
+    )
 
 
 def _repeats(row: PointRow) -> int | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -343,6 +344,7 @@ def _run_trials(
         )
         orders.append((order, spec))
     ended_s: list[float] = []
+    began = datetime.now().astimezone().isoformat(timespec="seconds") if study.sessions > 1 else None
 
     def again(number: int, reason: str) -> None:
         watcher.note(f"{left[number].label}: {reason}; it runs again")
@@ -353,6 +355,7 @@ def _run_trials(
         if machine is not None and record.summary is not None:
             others = machine.other_processors(record.summary.duration_s)
             record = record.model_copy(update={"taken_processors": taken_from(record, others, at_once)})
+        record = record.model_copy(update={"began": began})
         folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
         ended_s.append(time.monotonic())
         total, missing = len(loaded.trials), len(unended) - len(ended_s)

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, named, parts_of, value_text
-from alray.config.study.section import VARIANT
+from alray.config.study.section import SCORES, VARIANT
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Summary
 from alray.report.flat import flat
@@ -39,6 +39,13 @@ def _score(record: TrialRecord, split: str) -> float | None:
     best: float | None = getattr(summary.best or summary.scores, split)
     at_the_end: float | None = getattr(summary.scores, split)
     return at_the_end if best is None else best
+
+
+def is_tested_later(record: TrialRecord) -> bool:
+    """Whether the test metric of a trial is that of its last weights, where the validation metric is that of earlier
+    ones: the run was not tested at its best evaluation."""
+    summary = record.summary
+    return bool(summary and summary.best and summary.best.test is None and summary.scores.test is not None)
 
 
 def _measured(name: str) -> ReadFigure:
@@ -138,8 +145,6 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 """Each figure of a row: its column, and how it is read from a trial."""
 
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
-SCORES = ("validation", "test")
-"""The metric of the task. The other figures are what it took."""
 TIMES = (
     "step_time_s",
     "predicted_step_time_s",
@@ -190,8 +195,8 @@ class PointRow:
 
     @property
     def seeds(self) -> int:
-        """Number of trials that the figures are means over."""
-        return len(self.best)
+        """Number of seeds that the figures are means over. Each has a trial in every session."""
+        return len({record.seed for record in self.best})
 
     @property
     def reached(self) -> int:
@@ -239,6 +244,15 @@ def collapsed(row: PointRow) -> int:
 def value_of(record: TrialRecord, name: str) -> float | None:
     """A figure of a trial, by its name in `ROW_FIGURES`; None if the trial did not come to its end."""
     return ROW_FIGURES[name][1](record) if _came_to_an_end(record) else None
+
+
+def of_seeds(seeds: Sequence[int], values: Sequence[float | None]) -> list[float | None]:
+    """The mean of each seed over the trials that have the figure; None if none has it. What a seed learns it learns in
+    every session, so its trials show no chance but that of one seed."""
+    found: dict[int, list[float | None]] = {}
+    for seed, value in zip(seeds, values, strict=True):
+        found.setdefault(seed, []).append(value)
+    return [None if (mean := spread(each)) is None else mean.mean for each in found.values()]
 
 
 def by_settings(records: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
@@ -444,7 +458,7 @@ def _cells_of(record: TrialRecord) -> dict[str, CellValue]:
         "trial": record.number,
         "point": label_of(record.point) or "the base",
         "settings": settings_text(record.values),
-        "session": record.session,
+        "session": record.session + 1,
         "seed": record.seed,
         "status": record.status,
         "steps": record.summary.steps if record.summary is not None else None,
@@ -477,9 +491,11 @@ def _came_to_an_end(record: TrialRecord) -> bool:
     return record.status in ("finished", "reached")
 
 
-def _over_seeds(records: Iterable[TrialRecord], name: str) -> Spread | None:
-    """A figure over the seeds of settings; those that did not come to an end lack it."""
-    return spread(value_of(record, name) for record in records)
+def _over_seeds(records: Sequence[TrialRecord], name: str) -> Spread | None:
+    """A figure over the seeds of settings; those that did not come to an end lack it. Times are those of all sessions,
+    which differ in them."""
+    values = [value_of(record, name) for record in records]
+    return spread(values if name in TIMES else of_seeds([record.seed for record in records], values))
 
 
 def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, same_value
-from alray.config.study.section import BATCH_SIZE, Verdict
+from alray.config.study.section import BATCH_SIZE, SCORES, Verdict
 from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
 from alray.studies.confidence import LEVEL, MOST_NEEDED, Sampled, Student, discoveries, seeds_needed
-from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
+from alray.studies.doubt import COUNTED, Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import Results
-from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
+from alray.studies.table import ROW_FIGURES, TIMES, PointRow
 
 
 def answers_of(results: Results) -> list[Answer]:
@@ -287,23 +287,21 @@ def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow]
     return _sampled(results, verdict, of_two(results, verdict.figure, *pair, way, than), (*pair, *than))
 
 
-_COUNTED = ("accuracy", "top_1")
-"""Metrics that are a share of samples, each of which is right or wrong."""
-
-
 def _sampled(results: Results, verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doubted:
     """An accuracy, or a difference of two, with the sampling error of the set that it is measured on.
 
-    The variance of an accuracy p on n samples is p (1 - p) / n. That of a difference is at most the sum of both, where
+    The variance of an accuracy p on n samples is p (1 - p) / n. Where all are right, or none, p is taken as
+    (n + 1) / (n + 2), by Laplace's rule of succession. The variance of a difference is at most the sum of both, where
     networks that fail on the same samples fail together more often than by chance.
     """
     if verdict.samples is None or not isinstance(found.confidence, Student):
         return found
-    if results.metric.name not in _COUNTED:
+    if results.metric.name not in COUNTED:
         reason = f"`samples` is about a share of right answers, which {results.metric.title} is not"
         return replace(found, confidence=None, reasons=(*found.reasons, reason))
     shares = [spread.mean for row in rows if (spread := row.figures[verdict.figure]) is not None]
-    variance = sum(share * (1.0 - share) for share in shares) / verdict.samples
+    least = (verdict.samples + 1) / (verdict.samples + 2) ** 2
+    variance = sum(max(share * (1.0 - share), least) for share in shares) / verdict.samples
     return replace(found, confidence=Sampled(found.confidence, variance))
 
 

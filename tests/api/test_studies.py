@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import alray
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.objects import Objects
 from alray.config.study.load import LoadedStudy, load_study
-from alray.core.errors import CheckpointError, RequestError, SpecError
+from alray.core.errors import CheckpointError, RequestError, SpecError, StageError
 from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
 from alray.studies.report import StudyReport, write_report
@@ -64,6 +65,21 @@ def test_a_study_as_a_dict_that_is_interrupted(
     with pytest.raises(CheckpointError, match="not written by alray: "):
         study.table()
     assert study.report().trials == 4
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_program_is_told_that_ray_died(
+    base: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], progress: bool
+) -> None:
+    def make(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Any) -> StudyReport:
+        watcher.lost(StageError("a process of Ray on this machine ended: gcs_server", hint="continue with this"))
+        return write_report(StudyFolder.make(loaded, options.study_dir, options.objects))
+
+    monkeypatch.setattr("alray.studies.study._run", make)
+    with pytest.raises(KeyboardInterrupt):
+        alray.study(AXES, output="out", progress=progress)
+    told = capsys.readouterr().err
+    assert "gcs_server" in told and "continue with this" in told
 
 
 def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(without_trials: None) -> None:
@@ -136,6 +152,29 @@ def test_a_study_of_objects_is_heard_stopped_and_resumed(without_ray: None, one_
     assert (stops.heard, again.summary.status) == ([0, 1], "finished")
     rates = [run.spec.optimizer.lr for run in again.runs]
     assert rates == [1e-3, 1e-2] and all(alray.reproduce(run, progress=False).same for run in again.runs)
+
+
+def test_a_session_that_goes_on_at_another_start_says_so(
+    without_ray: None, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime):
+        days = iter((27, 28, 29))
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime(2026, 11, next(cls.days))
+
+    monkeypatch.setattr("alray.studies.study.datetime", Clock)
+    few = {"run.steps": 1, "run.epochs": None, "pipeline.stages": 1}
+    spec = {**AXES, "set": few, "sessions": 2, "measures": "times"}
+    alray.study(spec, output="out", progress=False, callbacks=[First()])
+    again = alray.load_study("out").resume(progress=False)
+    assert [(each.session, str(each.began)[:10]) for each in again.trials] == [
+        (0, "2026-11-27"),
+        (0, "2026-11-28"),
+        (1, "2026-11-29"),
+        (1, "2026-11-29"),
+    ]
 
 
 def test_a_wrong_study_is_told_whole(without_trials: None) -> None:

@@ -121,6 +121,28 @@ def test_runs_of_methods_that_are_not_compared_are_left_out(
     assert "the runs also tell of decoupled_greedy, which is not compared: --methods adds it" in found.err
 
 
+def test_settings_that_reached_the_target_on_most_seeds_come_first(tmp_path: Path, ended: Path) -> None:
+    """One seed of three that was fast says less than three that were slower. One that diverged was tried too."""
+    lost: dict[str, Any] = {"steps": None, "status": "diverged"}
+    steps = [[20, None, lost], [400, 420, 440]]
+    trials = [
+        trial(3 * at + seed, {"optimizer.lr": rate}, seed=seed, **(of if isinstance(of, dict) else {"steps": of}))
+        for at, (rate, of_rate) in enumerate(zip((0.1, 0.01), steps, strict=True))
+        for seed, of in enumerate(of_rate)
+    ]
+
+    def of(*chosen: Any) -> list[tuple[float, str]]:
+        target = {"metric": "validation_accuracy", "above": 0.5}
+        study = study_folder(results(chosen, target=target), tmp_path / f"study{len(chosen)}")
+        for each in chosen:
+            shutil.copy(ended / "spec.yaml", study.trial_dir(each.number) / "spec.yaml")
+        known = known_ways([study.path], load_own_spec(ended).spec)
+        return [(each.number, each.source) for each in known.steps.values()]
+
+    assert of(*trials) == [(420, "measured: study made-up, mean of 3 seeds")]
+    assert of(*trials[:3]) == [(20, "measured: study made-up, mean of 1 of 3 seeds")]
+
+
 def test_what_tells_nothing_is_refused(tmp_path: Path, ended: Path) -> None:
     network = load_own_spec(ended).spec
     folder = study_folder(results([trial(0, {})]), tmp_path / "study").path

@@ -197,6 +197,13 @@ def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> Non
     assert {spec.run.stop_at.above for spec in loaded.specs} == {0.9, 0.75}
 
 
+def test_a_target_that_replaces_the_patience_of_the_base_says_so(load: Callable[..., Any]) -> None:
+    target = study("{seed: [1, 2]}", target="{metric: validation_error, below: 0.25}")
+    assert load(target).notes == ()
+    Path("patient.yaml").write_text("base: base.yaml\nrun: {stop_at: {patience: 4}}\n", encoding="utf-8")
+    assert ["patience of 4" in note for note in load(target.replace("base.yaml", "patient.yaml")).notes] == [True]
+
+
 def test_keys_of_a_study_are_overridden(load: Callable[..., Any]) -> None:
     loaded = load(STUDY, "repeats=1", "set.run.epochs=3", "axes.pipeline.stages=[2]", "max_concurrent=1")
     assert [spec.run.epochs for spec in loaded.specs] == [3, 3]
@@ -418,6 +425,12 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (STUDY + "search: {trials: 2, space: {optimizer.lr: {uniform: [1, 2]}}, "
          "variants: {naive: {optimizer.eps: {uniform: [-1, 2]}}}}\n",
          ["10 search.variants.naive.optimizer.eps (at pipeline.stages=1, variant=naive, the first of 2 points)"]),
+        (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: test, above: 90}, "
+               "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -1}, "
+               "{claim: a, figure: validation, source: b, published: 90}, {claim: a, figure: bubble, below: 20}, "
+               "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -0.01}, "
+               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}]"),
+         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below"]),
         (STUDY.replace("run.epochs: 2", "data.validation_fraction: 0")
          + SEARCH.replace("{trials", "{kind: optuna, trials"),
          ["3 set.data.validation_fraction"]),

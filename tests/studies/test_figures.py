@@ -409,6 +409,14 @@ def test_a_band_has_no_width_where_seeds_agree_and_two_seeds_have_none(tmp_path:
     assert band.count("M") == 1
 
 
+def test_a_band_is_over_seeds_and_not_over_the_sessions_in_which_they_train_again(tmp_path: Path) -> None:
+    trials = [trial(n, {"variant": "ab"[n // 6]}, seed=n % 2, session=n % 6 // 2) for n in range(12)]
+    for one in trials:
+        run_of(tmp_path, one.number, [0.2 + one.seed / 10, 0.5])
+    (first, *_) = figure(exhibits_of(results(trials, tmp_path, sessions=3)), "accuracy_by_samples").rows
+    assert (first["accuracy"], first["seeds"], "low" in first) == (pytest.approx(0.25), 2, False)
+
+
 def test_points_of_two_seeds_have_no_bars_in_any_figure(tmp_path: Path) -> None:
     for_axis = [
         trial(2 * n + seed, {"pipeline.stages": n}, seed=seed, step_time_s=(0.1 + seed) / n, steps=None)

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from alray.config.study.points import Point
+from alray.config.study.trials import Trial
 from alray.core.errors import RequestError
+from alray.core.run_folder.records import Best
 from alray.report.figure import file_name
 from alray.studies.records import Times
 from alray.studies.report import write_report
@@ -80,6 +83,25 @@ def test_a_study_of_times_shows_no_accuracy(tmp_path: Path) -> None:
     (head,) = re.findall(r"^\| point .*\|$", text, re.MULTILINE)
     assert "validation" not in head and "forward | backward | update" in head
     assert "| 11.0 ms |" in text and "±" not in text and not list(folder.glob("figures/*accuracy*"))
+
+
+def test_a_test_accuracy_of_other_weights_than_the_validation_accuracy_is_told(tmp_path: Path) -> None:
+    later = {"best": Best(step=5, validation=0.8, test=None)}
+    trials = [trial(n, {"variant": "abc"[n]}, ran=later if n else {}) for n in range(3)]
+    folder = write(results(trials), tmp_path)
+    for text in (page_of(folder)[0], (folder / "report.md").read_text(encoding="utf-8")):
+        assert "accuracy of 2 of 3 trials is that of the last weights" in text
+
+
+def test_a_session_has_one_number_wherever_users_read_of_it(tmp_path: Path) -> None:
+    trials = [trial(n, {"variant": "a"}, session=n) for n in range(3)]
+    folder = write(results(trials, sessions=3), tmp_path)
+    numbers = [
+        [row["session"] for row in csv.DictReader((folder / f"tables/{name}.csv").open())]
+        for name in ("sessions", "trials")
+    ]
+    assert numbers == [["1", "2", "3"]] * 2
+    assert Trial(0, Point(0, {}, ()), 0, 5, {}, (), session=2).label == "seed=5, session=3"
 
 
 def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:

@@ -80,6 +80,16 @@ def test_variants_that_set_stages_and_network_together_are_ordered_by_method_and
     assert [efficiency for _, efficiency in gains(trials)] == [1.0, 0.5, 1.0, pytest.approx(0.75)]
 
 
+def test_a_first_seed_that_ended_within_its_warm_up_has_no_say() -> None:
+    """It reached the target before a step was timed."""
+    trials = [
+        trial(2 * at + seed, {"pipeline.stages": at + 1}, seed=seed, step_time_s=0.1 / (at + 1) if seed else None)
+        for at in range(2)
+        for seed in range(2)
+    ]
+    assert gains(trials) == [(1.0, 1.0), (2.0, 1.0)]
+
+
 def test_replicas_scale_too() -> None:
     trials = [
         trial(number, {"replicas.count": count}, step_time_s=0.1 / count, ran={"replicas": count})

@@ -18,7 +18,7 @@ ONE, TWO = {"pipeline.stages": 1}, {"pipeline.stages": 2}
 
 
 def test_the_seeds_of_a_point_share_a_row() -> None:
-    three = [trial(number, ONE, validation=value) for number, value in enumerate((0.5, 0.8, 0.65))]
+    three = [trial(number, ONE, seed=number, validation=value) for number, value in enumerate((0.5, 0.8, 0.65))]
     rows = rows_of([trial(3, TWO, validation=0.9), *reversed(three)], target=False)
     assert [(row.point, row.trials, row.seeds) for row in rows] == [(ONE, 3, 3), (TWO, 1, 1)]
     first = rows[0].figures["validation"]
@@ -26,6 +26,21 @@ def test_the_seeds_of_a_point_share_a_row() -> None:
     assert (first.mean, first.deviation) == (pytest.approx(0.65), pytest.approx(0.15))
     second = rows[1].figures["validation"]
     assert second is not None and second.deviation is None
+
+
+def test_what_a_seed_learns_in_each_session_is_one_value() -> None:
+    of_seeds = [(seed, session) for session in range(3) for seed in range(3)]
+    (row,) = rows_of(
+        [
+            trial(n, ONE, seed=seed, session=session, validation=0.5 + seed / 10, step_time_s=0.01 + n / 1000)
+            for n, (seed, session) in enumerate(of_seeds)
+        ],
+        target=False,
+    )
+    learned, took = row.figures["validation"], row.figures["step_time_s"]
+    assert learned is not None and took is not None
+    assert (row.seeds, learned.runs, learned.mean, learned.deviation) == (3, 3, pytest.approx(0.6), pytest.approx(0.1))
+    assert took.runs == 9
 
 
 def test_trials_without_an_end_are_counted_and_give_no_figures() -> None:

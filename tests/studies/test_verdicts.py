@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from alray.config.known_code import CodeRecord, write_record
-from alray.core.run_folder.records import Writer
+from alray.core.run_folder.records import Best, Writer
 from alray.studies.figures import OTHER_DATA, warnings_of
 from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
@@ -206,6 +206,31 @@ def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
     assert found == ["holds", "not decided by this study"]
 
 
+@pytest.mark.parametrize(("figure", "doubted"), [("validation", True), ("test", False)])
+def test_a_validation_by_which_a_search_chose_is_doubtful(figure: str, doubted: bool) -> None:
+    trials = [
+        trial(3 * index + seed, {"variant": "a"}, index=index, seed=seed, validation=0.9 + seed / 100 + index / 50)
+        for index in range(2)
+        for seed in range(3)
+    ]
+    search = {"trials": 2, "space": {"optimizer.lr": {"loguniform": [1e-4, 1.0]}}}
+    claim = {"claim": "it is good", "figure": figure, "above": 0.1}
+    (found,) = answers_of(results(trials, search=search, verdicts=[claim]))
+    assert any("best validation on the same seeds" in doubt for doubt in found.doubts) is doubted
+
+
+def test_points_of_other_seeds_cannot_be_compared() -> None:
+    seeds = {"a": (0, 1, 2), "b": (5, 6, 7)}
+    trials = [
+        trial(3 * at + n, {"variant": name}, seed=seed, validation=0.9 + n / 100)
+        for at, (name, of_name) in enumerate(seeds.items())
+        for n, seed in enumerate(of_name)
+    ]
+    claim = {"claim": "b is as good", "figure": "validation", "of": {"variant": "b"}, "minus": [{"variant": "a"}]}
+    (found,) = answers_of(results(trials, verdicts=[{**claim, "above": -0.1}]))
+    assert (found.answer, found.doubts) == ("not decided by this study", ["the points share 0 of 3 seeds"])
+
+
 def test_points_are_compared_seed_by_seed() -> None:
     """What a seed does to both variants is ten times their difference, and says nothing of it."""
     of_seeds = (0.80, 0.85, 0.90, 0.95)
@@ -302,6 +327,38 @@ def test_seeds_that_reach_the_target_at_one_evaluation_are_no_certainty(
     assert found.compared[0].low < own[0] / others[0] < found.compared[0].high
 
 
+@pytest.mark.parametrize(
+    ("weights", "bound", "answer"),
+    [("other", -0.001, "not decided by this study"), ("same", -0.001, "holds"), ("other", -0.1, "holds")],
+)
+def test_accuracies_that_tie_are_known_to_a_sample(weights: str, bound: float, answer: str) -> None:
+    """Of 20 samples, as the accuracies of a third point show."""
+    trials = [
+        trial(
+            3 * at + seed,
+            {"variant": name},
+            seed=seed,
+            validation=value,
+            ran={"weights_sha256": f"{seed}{name if weights == 'other' else ''}"},
+        )
+        for at, (name, value) in enumerate((("a", 0.9), ("b", 0.9), ("c", 0.85)))
+        for seed in range(3)
+    ]
+    claim = {"claim": "as good", "figure": "validation", "of": {"variant": "b"}, "minus": [{"variant": "a"}]}
+    (found,) = answers_of(results(trials, verdicts=[{**claim, "above": bound}]))
+    assert found.answer == answer
+
+
+def test_a_test_set_without_a_mistake_is_a_sample_too() -> None:
+    trials = [
+        trial(seed, {"variant": "a"}, seed=seed, ran={"best": Best(step=1, validation=1.0, test=1.0)})
+        for seed in range(3)
+    ]
+    claim = {"claim": "no mistake", "figure": "test", "above": 0.995, "samples": 100}
+    (found,) = answers_of(results(trials, verdicts=[claim]))
+    assert found.answer == "not decided by this study" and found.compared[0].low < 0.99
+
+
 def test_figures_that_have_no_ratio() -> None:
     def answer(values: tuple[float, ...], **claim: Any) -> Answer:
         cells = [("al", seed, each) for seed, each in enumerate(values)] + [("bp", seed, 0.8) for seed in range(4)]
@@ -388,6 +445,28 @@ def test_times_of_several_sessions_are_compared_session_by_session() -> None:
     assert found.compared[0].low < 0.9 and found.compared[0].high > 1.1 and found.needed == "161 sessions"
     (alone,) = answers_of(results(trials[:4], verdicts=[claim], repeats=2, measures="times"))
     assert alone.compared == [] and alone.doubts == ["2 runs show no spread"]
+
+
+def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> None:
+    """The variant `bp` was added to the study on another day."""
+    days = {"al": "2026-11-27T10:00:00+00:00", "bp": "2026-11-28T10:00:00+00:00"}
+    cells = [(session, name) for session in range(3) for name in days]
+    trials = [
+        trial(
+            n,
+            {"variant": name},
+            session=session,
+            step_time_s=(0.5 if name == "al" else 1.0) + session / 100,
+            began=days[name] if session else days["bp"],
+        )
+        for n, (session, name) in enumerate(cells)
+    ]
+    claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
+    of = results(trials, verdicts=[claim], sessions=3, measures="times")
+    (found,) = answers_of(of)
+    assert found.doubts == ["2 sessions of 3 began at several times"]
+    findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
+    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Session 2", "Session 3"]
 
 
 def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:

@@ -13,7 +13,7 @@ from alray.config.sections.section import describe, listed
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
 from alray.config.study.points import parts_of, same_value, value_text
-from alray.config.study.section import BATCH_SIZE, VARIANT, Search, Study, Verdict
+from alray.config.study.section import BATCH_SIZE, SCORES, VARIANT, Search, Study, Verdict
 
 StudyCheck = Callable[[Study], Iterator[Finding]]
 
@@ -250,11 +250,11 @@ def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
         if wanted is not None:
             yield path, "`measures: times` leaves out accuracies, which this needs", "remove one of the two"
     for number, verdict in enumerate(study.verdicts):
-        if verdict.figure in ("validation", "test"):
+        if verdict.figure in SCORES:
             message = "`measures: times` leaves out accuracies"
             yield ("verdicts", number, "figure"), message, "decide by a time, or write measures: all"
     for number, name in enumerate(study.columns):
-        if name in ("validation", "test"):
+        if name in SCORES:
             yield ("columns", number), "`measures: times` leaves out accuracies", "remove it, or write measures: all"
 
 
@@ -300,6 +300,24 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     if scheduler != "fifo" and spec.run.evaluate_every is None:
         message = f"`{scheduler}` compares trials by their evaluations, and there are none before the end"
         yield "run.evaluate_every", message, "set run.evaluate_every"
+
+
+def claims_of_shares(study: Study, spec: Spec) -> Iterator[Finding]:
+    """Check that claims about a share of a whole, such as an accuracy, are no percentages.
+
+    Args:
+        spec: that of any point: all have one metric.
+    """
+    for number, verdict in enumerate(study.verdicts):
+        if verdict.over or not (verdict.figure == "bubble" or (verdict.figure in SCORES and spec.task.measures.share)):
+            continue
+        for key in ("above", "below", "published"):
+            value = getattr(verdict, key)
+            if value is None or (-1 < value < 1 if verdict.minus else 0 <= value <= 1):
+                continue
+            lies = "differences of `{}` lie between -1 and 1" if verdict.minus else "`{}` lies in 0..1"
+            message = f"{lies.format(verdict.figure)}, got {value:g}"
+            yield ("verdicts", number, key), message, "write a share: half a point is 0.005"
 
 
 CHECKS: tuple[StudyCheck, ...] = (

@@ -34,6 +34,7 @@ from alray.config.study.checks import (
     StudyCheck,
     a_target_is_set_once,
     base_is_a_file,
+    claims_of_shares,
     trial_faults,
 )
 from alray.config.study.points import Point, Setting, merged, parts_of, points_of
@@ -124,9 +125,10 @@ def load_study(
     study, locations = _read(source, overrides, CHECKS)
     loader = _PointLoader(study, locations, also)
     loader.load()
-    if loader.problems:
+    problems = loader.problems or [problem(locations, *found) for found in claims_of_shares(study, loader.specs[0])]
+    if problems:
         raise SpecError.of(
-            tuple(sorted(dict.fromkeys(loader.problems), key=lambda one: (one.file != locations.file, one.line or 0)))
+            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != locations.file, one.line or 0)))
         )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
     notes, skipped = tuple(loader.notes), tuple(loader.skipped)
@@ -199,12 +201,24 @@ class _PointLoader:
                 settings = merged(point.settings, drawn)
                 if (end := self._spec(point, settings)) is not None:
                     self.ends[tuple(setting.override for setting in settings)] = end
+        self._tell_of_patience()
         if self._study.impossible == "skip":
             self._skip(refused)
         self.problems = [self._located(found) for found in self._found.values()]
         if not self.problems:
             self.points = [replace(point, number=number) for number, point in enumerate(self.points)]
             self.problems = list(self._equal_points())
+
+    def _tell_of_patience(self) -> None:
+        """Tell that the target sets the whole of `run.stop_at`, where the patience of the base would be missed."""
+        if self._study.target is None or "run" in self._study.set:
+            return
+        with suppress(SpecError):  # what is wrong with the base is told at each point
+            run = self._base().value.get("run")
+            stop_at = run.get("stop_at") if isinstance(run, dict) else None
+            if isinstance(stop_at, dict) and (patience := stop_at.get("patience")) is not None:
+                note = f"the target replaces run.stop_at of the base: no trial ends by its patience of {patience}"
+                self.notes[note] = None
 
     def _skip(self, refused: set[int]) -> None:
         """Leave out those of the refused points with a problem that not all points have, and these problems. Points

@@ -21,6 +21,9 @@ VARIANT = "variant"
 BATCH_SIZE = "data.batch_size"
 """The axis of studies that ask how many mini-batches of each size a target takes."""
 
+SCORES = ("validation", "test")
+"""Figures that are the metric of the task. The others are what it took."""
+
 FLAT = (("set",), ("axes",), ("follow",), ("search", "space"))
 """Sections whose keys are keys of the base spec: there `run.epochs` is one key."""
 
@@ -281,7 +284,7 @@ class Verdict(Section):
             raise refusal("critical batch sizes are compared by one ratio", "name one series, in `over`")
         if self.figure == "growth_of_best_rate" and (self.minus or self.over):
             raise refusal("the growth of the best rate is compared with a bound alone", "remove `over` and `minus`")
-        if self.samples is not None and (self.figure not in ("validation", "test") or self.over):
+        if self.samples is not None and (self.figure not in SCORES or self.over):
             raise refusal("`samples` is about an accuracy or a difference of accuracies", "remove it")
         return self
 

@@ -23,7 +23,7 @@ class Trial:
         number: its index among all trials.
         index: which settings of the search these are; 0 without a search.
         values: these settings; empty as long as Optuna has not proposed them.
-        session: which start of the study it belongs to.
+        session: which start of the study it belongs to, from 0; tables and pages count from 1.
         overrides: as `alray run BASE` takes them.
     """
 
@@ -41,7 +41,7 @@ class Trial:
         drawn = [
             f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.values.items()
         ]
-        session = [f"session={self.session}"] if self.session else []
+        session = [f"session={self.session + 1}"] if self.session else []
         return ", ".join(filter(None, [self.point.label, *drawn, f"seed={self.seed}", *session]))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alray.config.study.points import in_words, value_text
-from alray.config.study.section import BATCH_SIZE
+from alray.config.study.section import BATCH_SIZE, SCORES
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.same_weights import merged
@@ -16,7 +16,7 @@ from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.results import Results
 from alray.studies.scaling import DEVICE_AXES
-from alray.studies.table import SCORES, PointRow, weights_along
+from alray.studies.table import PointRow, weights_along
 
 _NOT_REACHED = "not reached"
 
@@ -60,7 +60,7 @@ def _over(results: Results, axis: str, name: str, title: str) -> tuple[Figure, t
                 value = row.point[axis] if numeric else value_text(row.point[axis])
                 shown = {"series": label, "kind": MEASURED, "value": value, name: spread.mean}
                 bar = error_bar(interval_of_point(results, row, name))
-                rows.append({**shown, "seeds": spread.runs, **bar, **trouble(results, row, name)})
+                rows.append({**shown, "seeds": min(spread.runs, row.seeds), **bar, **trouble(results, row, name)})
     if not rows:
         return None
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))

@@ -59,7 +59,8 @@ def _figure(results: Results, axis: str, name: str, title: str, *, is_error: boo
         if is_error:
             interval, value = interval and Interval(1 - interval.high, 1 - interval.low), 1 - value
         shown = {"series": series_label(row.point, (axis,)), "kind": MEASURED, _ACROSS: sum(summary.partition)}
-        rows.append({**shown, name: value, "seeds": spread.runs, **error_bar(interval), **trouble(results, row, name)})
+        seeds = min(spread.runs, row.seeds)
+        rows.append({**shown, name: value, "seeds": seeds, **error_bar(interval), **trouble(results, row, name)})
     if not rows:
         return None
     rows.sort(key=lambda row: row[_ACROSS])

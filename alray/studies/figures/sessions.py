@@ -35,7 +35,11 @@ def sessions(results: Results) -> Exhibit | None:
             (number + 1, _began(results, records), len(records), _taken(records), _machine(results, records), time)
         )
     tables = {"sessions": Numbers(_COLUMNS, tuple(rows)).texts}
-    return Exhibit("Sessions", (), tuple(_spreads(logs)), tables=tables)
+    several = [
+        f"Session {session + 1} began at several times, so its points are not compared under the same conditions."
+        for session in results.sessions_of_several_starts(results.records)
+    ]
+    return Exhibit("Sessions", (), (*_spreads(logs), *several), tables=tables)
 
 
 def _numbers(results: Results) -> list[int]:

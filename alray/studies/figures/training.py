@@ -21,7 +21,7 @@ from alray.studies.confidence import Interval, of_mean
 from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
-from alray.studies.table import PointRow
+from alray.studies.table import PointRow, of_seeds
 
 MOST_POINTS = 24
 """Studies with more points have no such figures: one could not tell their curves apart."""
@@ -143,18 +143,18 @@ def utilisation(results: Results) -> Exhibit | None:
 
 
 def _evaluations(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:
-    """The evaluations that all seeds of a point made, at most so many of them, evenly spaced; the last one is among
+    """The evaluations that all trials of a point made, at most so many of them, evenly spaced; the last one is among
     them."""
-    of_seeds = [_scores(results, record) for record in row.best]
-    shared = _shared(of_seeds)
+    of_trials = [_scores(results, record) for record in row.best]
+    shared = _shared(of_trials)
     for number, step in spaced(list(enumerate(shared, start=1)), most):
-        each = [of_seed[step] for of_seed in of_seeds]
+        each = [of_trial[step] for of_trial in of_trials]
         seconds = [each_s for *_, each_s in each if each_s is not None]
         yield {
             **_mean_position(row, step, each[0][0]),
             "evaluation": number,
             "seconds": fmean(seconds) if len(seconds) == len(each) else None,
-            **_mean(results.metric.name, [value for _, value, _ in each], share=results.metric.share),
+            **_mean(results.metric.name, row.best, [value for _, value, _ in each], share=results.metric.share),
         }
 
 
@@ -183,62 +183,60 @@ def _scores(results: Results, record: TrialRecord) -> dict[int, tuple[int, float
 
 def _losses(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:
     """The losses of a point as at most so many means over neighbouring mini-batches and over its seeds."""
-    of_seeds = []
+    of_trials = []
     for record in row.best:
         step_records = (one for one in results.records_of(record) if isinstance(one, StepRecord))
-        of_seeds.append({one.step: one for one in sorted(step_records, key=lambda one: one.step)})
-    for steps in groups(_shared(of_seeds), most):
+        of_trials.append({one.step: one for one in sorted(step_records, key=lambda one: one.step)})
+    for steps in groups(_shared(of_trials), most):
         losses = []
-        for of_seed in of_seeds:
-            group = [of_seed[step] for step in steps]
+        for of_trial in of_trials:
+            group = [of_trial[step] for step in steps]
             counted = sum(one.mini_batches for one in group)
             losses.append(sum(total_loss(one) * one.mini_batches for one in group) / counted)
         if all(map(math.isfinite, losses)):
-            yield {**_mean_position(row, steps[-1], of_seeds[0][steps[-1]].samples), **_mean("loss", losses)}
+            position = _mean_position(row, steps[-1], of_trials[0][steps[-1]].samples)
+            yield {**position, **_mean("loss", row.best, losses)}
 
 
-def _shared(of_seeds: Sequence[Mapping[int, Any]]) -> list[int]:
-    """The numbers of mini-batches that all seeds have."""
-    return sorted(set(of_seeds[0]).intersection(*of_seeds[1:])) if of_seeds else []
+def _shared(of_trials: Sequence[Mapping[int, Any]]) -> list[int]:
+    """The numbers of mini-batches that all trials have."""
+    return sorted(set(of_trials[0]).intersection(*of_trials[1:])) if of_trials else []
 
 
 def _mean_position(row: PointRow, step: int, samples: int) -> dict[str, Any]:
     return {"series": series_label(row.point), "kind": MEASURED, "step": step, "samples": samples}
 
 
-def _mean(name: str, values: Sequence[float], *, share: bool = False) -> dict[str, Any]:
-    """The mean over seeds and the ends of its band.
+def _mean(name: str, trials: Sequence[TrialRecord], values: Sequence[float], *, share: bool = False) -> dict[str, Any]:
+    """The mean over the seeds of these trials, and the ends of its band: the 90 % interval, without one for fewer
+    seeds than show a spread.
 
     Args:
         share: whether the values lie in 0..1.
     """
-    found = spread(values)
+    known = [mean for mean in of_seeds([record.seed for record in trials], values) if mean is not None]
+    confidence = of_mean(known)
+    interval = None if confidence is None else confidence.interval
+    if interval is not None and share:
+        interval = Interval(max(0.0, interval.low), min(1.0, interval.high))
+    found = spread(known)
     assert found is not None
-    interval = _interval_of_shares(values) if share else _interval(values)
     return {name: found.mean, "seeds": found.runs, **error_bar(interval)}
 
 
-def _interval(values: Sequence[float]) -> Interval | None:
-    """The 90 % interval of the mean over all seeds; None for a single one."""
-    confidence = of_mean(values)
-    return confidence.interval if confidence is not None else None
-
-
-def _interval_of_shares(values: Sequence[float]) -> Interval | None:
-    """The same of values that lie in 0..1, such as accuracies."""
-    found = _interval(values)
-    return None if found is None else Interval(max(0.0, found.low), min(1.0, found.high))
-
-
 def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
-    by_exit: dict[tuple[float | None, float], list[Exit]] = {}
+    by_exit: dict[tuple[float | None, float], list[tuple[TrialRecord, Exit]]] = {}
     for record in row.best:
         for one in record.exits:
-            by_exit.setdefault((one.threshold, one.depth if one.threshold is None else 0.0), []).append(one)
-    for (threshold, _), exits in by_exit.items():
-        accuracies = [one.validation if one.validation is not None else one.test for one in exits]
-        known = spread(accuracies)
-        if known is not None:
+            by_exit.setdefault((one.threshold, one.depth if one.threshold is None else 0.0), []).append((record, one))
+    for (threshold, _), found in by_exit.items():
+        exits = [one for _, one in found]
+        known = [
+            (record, accuracy)
+            for record, one in found
+            if (accuracy := one.test if one.validation is None else one.validation) is not None
+        ]
+        if known:
             yield {
                 "series": series_label(row.point),
                 "kind": MEASURED,
@@ -246,22 +244,21 @@ def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
                 "depth": fmean(one.depth for one in exits),
                 "threshold": threshold,
                 "ms_per_sample": 1e3 * fmean(one.s_per_sample for one in exits),
-                "accuracy": known.mean,
-                "seeds": known.runs,
-                **error_bar(_interval_of_shares([each for each in accuracies if each is not None])),
+                **_mean("accuracy", [record for record, _ in known], [value for _, value in known], share=True),
             }
 
 
 def _depths(row: PointRow, metric: Metric) -> Iterator[dict[str, Any]]:
-    measured: dict[int, list[float]] = {}
+    measured: dict[int, list[tuple[TrialRecord, float]]] = {}
     for record in row.best:
         for each in record.summary.scores_per_depth if record.summary is not None else ():
             value = each.validation if each.validation is not None else each.test
             if value is not None:
-                measured.setdefault(each.depth, []).append(value)
-    for depth, values in sorted(measured.items()):
+                measured.setdefault(each.depth, []).append((record, value))
+    for depth, known in sorted(measured.items()):
         group = {"series": series_label(row.point), "kind": MEASURED, "depth": depth}
-        yield {**group, **_mean(metric.name, values, share=metric.share)}
+        trials, values = [record for record, _ in known], [value for _, value in known]
+        yield {**group, **_mean(metric.name, trials, values, share=metric.share)}
 
 
 def _utilisation(results: Results, row: PointRow) -> Iterator[dict[str, Any]]:
