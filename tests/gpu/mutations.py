@@ -551,6 +551,13 @@ MUTATIONS = (
         CURRENT,
     ),
     Mutation(
+        "device: that of the program is the current one again",
+        DEVICES,
+        "accelerator.use(gpu_before)",
+        "pass",
+        "runtime/device/test_devices.py::test_the_gpu_of_a_program_is_the_current_one_again",
+    ),
+    Mutation(
         "device: a CPU and `meta` are none", ACCELERATOR, '_WITHOUT = ("cpu", "meta")', '_WITHOUT = ("cpu",)', OF_CPU
     ),
     Mutation(
@@ -665,8 +672,8 @@ MUTATIONS = (
     Mutation(
         "memory: a run on a CPU leaves a GPU alone",
         DEVICES,
-        "            if accelerator.is_accelerator(device):\n                gc",
-        "            if True:\n                gc",
+        "            if gpu_before is not None and not keeps_memory:\n                gc",
+        "            if not keeps_memory:\n                gc",
         "runtime/device/test_devices.py::test_what_a_probe_held_of_a_gpu_goes_back_to_it",
     ),
     Mutation(
