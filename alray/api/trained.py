@@ -72,10 +72,8 @@ class Trained:
 
     @property
     def _predicting(self) -> TrainedNetwork:
-        """On the device of the run, with torch's settings of the run; the one that evaluates, if there is one."""
-        network = self._with_data if "_with_data" in vars(self) else self._without_data
-        network.configure()
-        return network
+        """On the device of the run; the one that evaluates, if there is one."""
+        return self._with_data if "_with_data" in vars(self) else self._without_data
 
     @property
     def weights(self) -> Weights:
@@ -91,10 +89,7 @@ class Trained:
             depth: that of one route; None: all.
         """
         compiled = load_own_spec(self._folder).spec.run.compile  # then it is, to measure what the run measured
-        if compiled:
-            return evaluate(self._read(compiled=True), depth)
-        self._with_data.configure()
-        return evaluate(self._with_data, depth)
+        return evaluate(self._read(compiled=True) if compiled else self._with_data, depth)
 
     @checked
     def network(self, depth: int | None = None) -> PlainNetwork:

@@ -179,7 +179,9 @@ def _exits(order: TrialOrder, run_dir: Path, thresholds: Sequence[float]) -> lis
     from alray.inference.early_exit import early_exits
     from alray.inference.network import TrainedNetwork
 
-    return early_exits(TrainedNetwork(run_dir, allow_code=order.allow_code, objects=order.objects), thresholds)
+    network = TrainedNetwork(run_dir, allow_code=order.allow_code, objects=order.objects)
+    with network.configured():
+        return early_exits(network, thresholds)
 
 
 def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:
