@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from alray.api.arguments import checked, wrong_form
-from alray.api.calls import api_errors, require_one_of
+from alray.api.calls import api_errors, defaults_of_torch, require_one_of
 from alray.config.loading.inputs import load_own_spec
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.errors import RequestError
@@ -78,7 +78,7 @@ class Trained:
     @property
     def weights(self) -> Weights:
         """Which weights these are: after how many mini-batches, and how they were found."""
-        with api_errors():
+        with api_errors(), defaults_of_torch():
             return self._weights or self._on_cpu.weights
 
     @checked

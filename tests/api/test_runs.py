@@ -5,7 +5,10 @@ from __future__ import annotations
 import html
 import os
 import signal
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +237,34 @@ def test_what_a_trained_network_computes_leaves_the_process_as_it_was(
         assert torch.default_generator.get_state().equal(before[1])
     finally:
         torch.set_num_threads(before[0])
+
+
+@contextmanager
+def _double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "of_program",
+    [_double, partial(torch.device, "meta"), torch.no_grad],
+    ids=["another type", "another device", "without gradients"],
+)
+def test_defaults_of_torch_that_a_program_has_set_change_no_weight(
+    tiny: dict[str, Any], ended: alray.Run, of_program: Callable[[], AbstractContextManager[object]]
+) -> None:
+    def defaults() -> tuple[object, ...]:
+        return torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), torch.zeros(1).dtype
+
+    with of_program():
+        before = defaults()
+        run = alray.run(tiny, {"pipeline.costs": None}, inline=True, progress=False)
+        assert run.evaluate().scores[-1].test == ended.summary.accuracy.test
+        assert defaults() == before
+    assert run.summary.weights_sha256 == ended.summary.weights_sha256
 
 
 @pytest.mark.parametrize("how", [{"best": True}, {"step": 18}, {"data": {}, "allow_code": True}])
