@@ -225,7 +225,8 @@ def _run(
         untold = [resumed] if resumed else []
 
         def started(graph: Graph) -> None:
-            """Describe the stages. The driver of a run on a cluster may have neither their device nor their torch."""
+            """Tell of the stages. The driver of a run on a cluster may have neither their device nor their torch."""
+            observer.started(graph)
             if stages := graph.environment():
                 surroundings.update(stages)  # the recorder writes them to manifests
                 describe_stages(run_dir, surroundings)

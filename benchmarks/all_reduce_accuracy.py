@@ -14,7 +14,7 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import communication_thread
+from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 
@@ -61,7 +61,7 @@ def train(group: dist.ProcessGroup, kind: str, settings: dict[str, Any], seed: i
     layout = GradientLayout.of(parameters)
     over = make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=TIMEOUT_S)
     steps = 0
-    with communication_thread() as thread:
+    with CommunicationThread() as thread:
         compression = make_compression(COMPRESSIONS.section(kind, **settings), layout, seed=seed)
         reducer = GradientReducer(layout, over=over, compression=compression, thread=thread)
         for epoch in range(epochs):

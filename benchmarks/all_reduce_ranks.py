@@ -22,7 +22,7 @@ from alray.config.sections.compression import COMPRESSIONS
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import communication_thread
+from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from benchmarks.all_reduce_accuracy import OF_GRADIENTS, accuracies
@@ -168,7 +168,7 @@ def beside_ddp(clock: Clock, side: int) -> dict[str, Any]:
     found = {"plain_s": clock.seconds(lambda: step(plain)), "ddp_s": clock.seconds(lambda: step(wrapped))}
     layout = GradientLayout.of([plain.weight])
     agree: dict[str, bool] = {}
-    with communication_thread() as thread:
+    with CommunicationThread() as thread:
         for name in ("backend", "ring"):
             over = make_all_reduce(ALL_REDUCES.section(name), clock.group, timeout_s=TIMEOUT_S)
             none = make_compression(COMPRESSIONS.section("none"), layout)

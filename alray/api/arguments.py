@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from alray.api.calls import api_errors
+from alray.api.calls import api_errors, defaults_of_torch
 from alray.config.sections.section import Section, describe
 from alray.core.errors import RequestError
 from alray.core.storage.objects import ObjectPath
@@ -68,7 +68,7 @@ _OWN_FORMS = {
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which raises RequestError for an argument of another type than it takes, and tells errors as
-    commands tell them, with `overrides` in place of the command line."""
+    commands tell them, with `overrides` in place of the command line. Inside, torch has its own defaults."""
     signature = inspect.signature(function)
     forms = _FORMS | _OWN_FORMS.get(function.__name__, {})
     further = [each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD]
@@ -80,7 +80,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         for name, value in (given | given.get("".join(further), {})).items():
             if name in forms:
                 require_form(name, value, forms[name])
-        with api_errors():
+        with api_errors(), defaults_of_torch():
             return function(*args, **kwargs)
 
     return with_checks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from alray.config.sections.section import nearest
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from alray.api.console.interrupts import Interrupts
     from alray.api.runs import Run
     from alray.planning.prediction.plan import Plan
+    from alray.runtime.graph.graph import Graph
     from alray.runtime.stage.telemetry import StageStatus
     from alray.studies.records import TrialRecord
 
@@ -29,7 +30,7 @@ class Callback:
     is a callback too if it has one of these methods.
 
     The methods are called in the process and the thread that called `alray.run`, one after another. The stages do not
-    wait for them.
+    wait for them, unless they are in the same process.
     """
 
     stop_requested = False
@@ -102,6 +103,12 @@ class Called:
             if getattr(callback, "stop_requested", False):
                 callback.stop_requested = False
 
+    def hearing(self, method: str) -> list[Any]:
+        """The callbacks that have this method."""
+        inherited = getattr(Callback, method)
+        found = ((each, getattr(each, method, None)) for each in self._callbacks)
+        return [each for each, call in found if call is not None and getattr(call, "__func__", None) is not inherited]
+
     def call(
         self, method: str, argument: object, note: Callable[[str], None], clear: Callable[[], None] = lambda: None
     ) -> None:
@@ -111,13 +118,10 @@ class Called:
             note: takes a line about a further callback that fails.
             clear: called before each, which may print.
         """
-        for callback in list(self._callbacks):
-            call = getattr(callback, method, None)
-            if call is None or getattr(call, "__func__", None) is getattr(Callback, method):
-                continue
+        for callback in self.hearing(method):
             clear()
             try:
-                call(argument)
+                getattr(callback, method)(argument)
             except FAULTS_OF_USER_CODE as fault:
                 self._callbacks = [each for each in self._callbacks if each is not callback]
                 error = named_error(fault, f"callback `{_name(callback)}`", f"`{method}`", key="callbacks")
@@ -145,6 +149,7 @@ class Calls(Called):
         super().__init__(callbacks)
         self.run_in = run_in
         self._started = False
+        self._graph: Graph | None = None  # the stages of the last attempt
         self._asked_first = False  # whether a callback asked to stop before the user did
         self._told_until = 0  # the mini-batch whose losses were told last
         self._evaluations: Counter[int] = Counter()  # how many were told, by their step: the last has two
@@ -195,6 +200,10 @@ class Calls(Called):
         if self.error is not None:
             raise self.error
 
+    def started(self, graph: Graph) -> None:
+        self._display.started(graph)
+        self._graph = graph
+
     def record(self, record: Record) -> None:
         """Call the callbacks with a record of theirs.
 
@@ -220,7 +229,11 @@ class Calls(Called):
             self._call("on_end", run)
 
     def _call(self, method: str, argument: object) -> None:
-        self.call(method, argument, self.note, self._display.clear)
+        if not self.hearing(method):
+            return
+        graph = self._graph
+        with nullcontext() if graph is None else graph.paused(unless=lambda: self._interrupts.count > 1):
+            self.call(method, argument, self.note, self._display.clear)
 
 
 def _name(callback: object) -> str:

@@ -69,6 +69,35 @@ def api_errors() -> Iterator[None]:
 
 
 @contextmanager
+def defaults_of_torch() -> Iterator[None]:
+    """Inside, torch has the defaults that it has in a new process, as for a command, whatever the program has set.
+
+    They decide in which type weights are drawn and where tensors lie. A program that has not imported torch has set
+    none.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    from alray.models.imported.watch import autocast
+
+    kind_before = torch.get_default_dtype()
+    on_cpu = torch.get_default_device().type == "cpu"
+    torch.set_default_dtype(torch.float32)
+    try:
+        with (
+            nullcontext() if on_cpu else torch.device("cpu"),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            autocast(enabled=False),
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(kind_before)
+
+
+@contextmanager
 def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
     """The display of a run, and the counter of the requests to stop it.
 

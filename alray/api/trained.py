@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from alray.api.arguments import checked, wrong_form
-from alray.api.calls import api_errors, require_one_of
+from alray.api.calls import api_errors, defaults_of_torch, require_one_of
 from alray.config.loading.inputs import load_own_spec
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.errors import RequestError
@@ -72,15 +72,13 @@ class Trained:
 
     @property
     def _predicting(self) -> TrainedNetwork:
-        """On the device of the run, with torch's settings of the run; the one that evaluates, if there is one."""
-        network = self._with_data if "_with_data" in vars(self) else self._without_data
-        network.configure()
-        return network
+        """On the device of the run; the one that evaluates, if there is one."""
+        return self._with_data if "_with_data" in vars(self) else self._without_data
 
     @property
     def weights(self) -> Weights:
         """Which weights these are: after how many mini-batches, and how they were found."""
-        with api_errors():
+        with api_errors(), defaults_of_torch():
             return self._weights or self._on_cpu.weights
 
     @checked
@@ -91,10 +89,7 @@ class Trained:
             depth: that of one route; None: all.
         """
         compiled = load_own_spec(self._folder).spec.run.compile  # then it is, to measure what the run measured
-        if compiled:
-            return evaluate(self._read(compiled=True), depth)
-        self._with_data.configure()
-        return evaluate(self._with_data, depth)
+        return evaluate(self._read(compiled=True) if compiled else self._with_data, depth)
 
     @checked
     def network(self, depth: int | None = None) -> PlainNetwork:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -88,16 +89,17 @@ def generate(
     drawn = torch.Generator().manual_seed(derive_seed(seed, "generate"))
     text = given.tokens.prompt(prompt)
     left_s: list[list[float]] = [[] for _ in routes]
-    for _ in range(tokens):
-        begun_s = time.perf_counter()
-        number, scores = _sure(routes, text[-given.context :].unsqueeze(0).to(device), network.learning, threshold)
-        left_s[number].append(time.perf_counter() - begun_s)
-        if temperature == 0:
-            following = scores.argmax().unsqueeze(0)
-        else:
-            below = scores - scores.max()  # so that a tiny temperature gives no infinity above
-            following = torch.multinomial(torch.softmax(below / temperature, 0), 1, generator=drawn)
-        text = torch.cat([text, following])
+    with nullcontext() if isinstance(network, ExportedRoute) else network.configured():
+        for _ in range(tokens):
+            begun_s = time.perf_counter()
+            number, scores = _sure(routes, text[-given.context :].unsqueeze(0).to(device), network.learning, threshold)
+            left_s[number].append(time.perf_counter() - begun_s)
+            if temperature == 0:
+                following = scores.argmax().unsqueeze(0)
+            else:
+                below = scores - scores.max()  # so that a tiny temperature gives no infinity above
+                following = torch.multinomial(torch.softmax(below / temperature, 0), 1, generator=drawn)
+            text = torch.cat([text, following])
     exits = tuple(
         ExitTokens(each, len(those), sum(those) / len(those) if those else None)
         for each, those in zip(depths, left_s, strict=True)

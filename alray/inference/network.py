@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -64,7 +65,7 @@ class TrainedNetwork:
             objects: that a Python program gave.
             without_data: whether the data stay closed. Then nothing is evaluated by this object. The data of a run of
                 an older version are opened, because its folder does not have their form.
-            on_cpu: whether only the routes of this object are used: on the CPU, and torch's settings stay as they are.
+            on_cpu: whether only the routes of this object are used: on the CPU, with torch's settings as they are.
         """
         self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
@@ -92,22 +93,24 @@ class TrainedNetwork:
         self._require_same(fields=OF_WEIGHTS)
         self.device = torch.device("cpu") if on_cpu else self.workload.device
         if not on_cpu:
-            self.configure()
             require_precision(
                 spec.run.precision, self.device, "use a newer GPU, or hide it to compute on the processor"
             )
-        self.components = [
-            self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
-        ]
-        self._load(run_dir, manifest, requested)
+        with nullcontext() if on_cpu else self.configured():
+            self.components = [
+                self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
+            ]
+            self._load(run_dir, manifest, requested)
         self.step = self.weights.step
         self._work: Work = work_of(self.components)
         self._work.evaluation_mode(True)
 
-    def configure(self) -> None:
-        """Have this process compute as the run did. Another run in it may have changed that since."""
+    def configured(self) -> AbstractContextManager[None]:
+        """Inside, this process computes as the run did; afterwards it has its settings and random numbers again."""
         spec = self.workload.spec
-        devices.configure(spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32)
+        return devices.configured(
+            spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32, keeps_memory=True
+        )
 
     def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
         """Load the weights, which are found again if a run in progress has deleted them meanwhile."""
@@ -156,8 +159,9 @@ class TrainedNetwork:
         if "validation" in splits and self.workload.data.validation is not None:
             self._require_same()
         evaluator = Evaluator(self.workload.data, tuple(splits), depths=self.depths)
-        for number, batch in enumerate(evaluator):
-            evaluator.take(number, self.scores(batch, number))
+        with self.configured():
+            for number, batch in enumerate(evaluator):
+                evaluator.take(number, self.scores(batch, number))
         return evaluator.scores()
 
     def predict(self, inputs: Sequence[str], depth: int | None) -> list[Prediction]:
@@ -168,14 +172,15 @@ class TrainedNetwork:
         """
         depth, data = self.require_depth(depth), self.workload.data
         predictions = []
-        for number, (given, sample) in enumerate(chain.from_iterable(map(self.inputs.read, inputs))):
-            samples = sample.unsqueeze(0)
-            mask = data.train.mask(samples)
-            batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
-            scores = self.scores(batch, number)[self.depths.index(depth)][0]
-            if self.form.targets is not None:
-                scores = self.form.targets.in_units(scores)
-            predictions.append(self.learning.prediction(given, scores, data.classes, depth))
+        with self.configured():
+            for number, (given, sample) in enumerate(chain.from_iterable(map(self.inputs.read, inputs))):
+                samples = sample.unsqueeze(0)
+                mask = data.train.mask(samples)
+                batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
+                scores = self.scores(batch, number)[self.depths.index(depth)][0]
+                if self.form.targets is not None:
+                    scores = self.form.targets.in_units(scores)
+                predictions.append(self.learning.prediction(given, scores, data.classes, depth))
         return predictions
 
     @cached_property

@@ -47,7 +47,8 @@ def measure_routes(network: TrainedNetwork, depths: Sequence[int]) -> list[Route
         seconds = median_s(lambda: _infer(route, tensors["s"], tensors.get("mask")))
         return RouteCost(depth, trainable(route), seconds / size, size)
 
-    return [cost(depth) for depth in depths]
+    with network.configured():
+        return [cost(depth) for depth in depths]
 
 
 def whole_batch(data: Dataset) -> Batch:

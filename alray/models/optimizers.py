@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy
@@ -361,7 +362,8 @@ class ComponentOptimizer:
                 for group, its, now in zip(optimizer.state_dict()["param_groups"], numbers, new, strict=True)
             ]
             of_own = {number: value for number, value in of_each.items() if number in own}
-            optimizer.load_state_dict({"state": of_own, "param_groups": groups, **further})
+            placed = _placed(further, optimizer.state_dict(), self.parameters[min(own)].device)
+            optimizer.load_state_dict({"state": of_own, "param_groups": groups, **placed})
         self.accumulation.load_state_dict(state.get("accumulation", {}))
         if self.delayed is not None:
             self.delayed.load_state_dict(state.get("delayed", {}))
@@ -438,6 +440,24 @@ def _taken_over(
     kept = {key: saved[key] for key, before in made.items() if _equal(before, now.get(key))}
     moved: dict[str, Any] = tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, kept)
     return moved
+
+
+def _placed(saved: Any, now: Any, device: torch.device) -> Any:
+    """What a class has added to torch's state, with each tensor where the class has it.
+
+    Args:
+        now: what the class adds now.
+        device: of tensors that the class has not made yet.
+    """
+    if isinstance(saved, torch.Tensor):
+        return saved.to(now.device if isinstance(now, torch.Tensor) else device)
+    if isinstance(saved, dict):
+        made = now if isinstance(now, dict) else {}
+        return {key: _placed(value, made.get(key), device) for key, value in saved.items()}
+    if isinstance(saved, list | tuple):
+        those = now[: len(saved)] if isinstance(now, list | tuple) else ()
+        return type(saved)([_placed(value, same, device) for value, same in zip_longest(saved, those)])
+    return saved
 
 
 def _equal(one: Any, other: Any) -> bool:

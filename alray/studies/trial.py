@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.sections.run import StopAt
@@ -28,6 +29,9 @@ from alray.runtime.stage.telemetry import StageStatus
 from alray.studies.folder import StudyFolder
 from alray.studies.outcome import divergence, first_reached, times
 from alray.studies.records import TrialRecord, TrialStatus
+
+if TYPE_CHECKING:
+    from alray.runtime.graph.graph import Graph
 
 OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 """What a run may raise that says nothing of the settings of a trial. An error that a run ended with is judged in
@@ -75,6 +79,9 @@ class Unwatched:
         """Nobody watches."""
 
     def starting(self, run_dir: Location) -> None:
+        """Nobody watches."""
+
+    def started(self, graph: Graph) -> None:
         """Nobody watches."""
 
     def record(self, record: Record) -> None:
@@ -179,7 +186,9 @@ def _exits(order: TrialOrder, run_dir: Path, thresholds: Sequence[float]) -> lis
     from alray.inference.early_exit import early_exits
     from alray.inference.network import TrainedNetwork
 
-    return early_exits(TrainedNetwork(run_dir, allow_code=order.allow_code, objects=order.objects), thresholds)
+    network = TrainedNetwork(run_dir, allow_code=order.allow_code, objects=order.objects)
+    with network.configured():
+        return early_exits(network, thresholds)
 
 
 def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,26 @@ class Everything:
 
     def on_end(self, run: alray.Run) -> None:
         say("end", run.summary.status)
+
+
+_DRAWING = """
+import math
+import time
+import torch
+from torch import nn
+
+
+class Drawing(nn.Module):
+    def __init__(self, input_shape):
+        super().__init__()
+        self.linear = nn.Linear(math.prod(input_shape), 4)
+
+    def forward(self, x):
+        x = self.linear(x.flatten(1))
+        if self.training:
+            time.sleep(0.002)  # what others draw meanwhile would come between seeding and drawing
+        return x * torch.rand_like(x)
+"""
 
 
 class Stops(alray.Callback):
@@ -68,6 +89,36 @@ def test_a_callback_stops_a_run_that_a_resume_continues_to_the_same_weights(tiny
     again = again.resume(epochs, inline=True, progress=False)
     whole = alray.run(tiny, epochs, inline=True, progress=False)
     assert again.summary.weights_sha256 == whole.summary.weights_sha256
+
+
+class Computes(alray.Callback):
+    """Has torch compute in the process of the stages while they train: it evaluates, and trains another network."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.spec, self.evaluated, self.other = spec, 0, ""
+
+    def on_start(self, run: alray.Run) -> None:
+        self.run = run
+
+    def on_checkpoint(self, record: Any) -> None:
+        self.run.trained().evaluate()
+        self.evaluated += 1
+        if not self.other:
+            self.other = alray.run(self.spec, inline=True, progress=False).summary.weights_sha256
+
+
+def test_what_a_callback_computes_changes_no_weight(tiny: dict[str, Any], ended: alray.Run) -> None:
+    """Stages and callbacks of one process have the same generators of random numbers."""
+    draws = {"block": "python:drawing.Drawing"}
+    Path("drawing.py").write_text(_DRAWING, encoding="utf-8")
+    model = {"components": [*tiny["model"]["components"], draws]}
+    pipeline = {"stages": 2, "costs": [*tiny["pipeline"]["costs"], tiny["pipeline"]["costs"][0]]}
+    often = {"epochs": 4, "evaluate_every": "1 steps", "checkpoint": {"every": "1 steps"}}
+    spec = {**tiny, "model": model, "pipeline": pipeline, "run": often}
+    computes = Computes(tiny)
+    watched = alray.run(spec, inline=True, progress=False, callbacks=[computes])
+    assert computes.evaluated > 30 and computes.other == ended.summary.weights_sha256
+    assert watched.summary.weights_sha256 == alray.run(spec, inline=True, progress=False).summary.weights_sha256
 
 
 @pytest.mark.parametrize("first", ["callback", "user"])

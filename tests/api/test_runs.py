@@ -5,7 +5,10 @@ from __future__ import annotations
 import html
 import os
 import signal
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from alray.cli.main import execute
 from alray.config.loading.yaml_text import write_yaml
 from alray.core.errors import CheckpointError, NonFiniteLoss, PlanError, RequestError, SpecError
 from alray.core.run_folder.records import EvaluationRecord, StepRecord
+from alray.runtime.stage.work.local_losses import LocalLosses
 
 
 @pytest.mark.full
@@ -207,11 +211,60 @@ def test_the_weights_are_chosen_once_and_read_once(
     assert trained.evaluate(depth=3).scores[0].validation == best.validation
     assert (trained.weights.step, trained.weights.which) == (best.step, "best")
     monkeypatch.setattr("alray.inference.network.load_component", None)
-    torch.set_num_threads(2)  # as another run of this process may
     assert trained.predict(picture) == trained.predict([picture], depth=3)
-    assert torch.get_num_threads() == ended.spec.resources.threads
     with pytest.raises(RequestError, match="there is no checkpoint after 5 mini-batches"):
         assert ended.trained(step=5).weights
+
+
+def test_what_a_trained_network_computes_leaves_the_process_as_it_was(
+    ended: alray.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[tuple[int, int]] = []
+    infer = LocalLosses.infer_up
+
+    def infer_up(*arguments: Any) -> Any:
+        inside.append((torch.get_num_threads(), torch.get_deterministic_debug_mode()))
+        torch.rand(1)  # as a block of the user may
+        return infer(*arguments)
+
+    monkeypatch.setattr(LocalLosses, "infer_up", infer_up)
+    before = torch.get_num_threads(), torch.default_generator.get_state()
+    torch.set_num_threads(2)
+    try:
+        ended.evaluate()
+        assert set(inside) == {(ended.spec.resources.threads, 2)} != {(2, 0)}
+        assert (torch.get_num_threads(), torch.get_deterministic_debug_mode()) == (2, 0)
+        assert torch.default_generator.get_state().equal(before[1])
+    finally:
+        torch.set_num_threads(before[0])
+
+
+@contextmanager
+def _double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "of_program",
+    [_double, partial(torch.device, "meta"), torch.no_grad],
+    ids=["another type", "another device", "without gradients"],
+)
+def test_defaults_of_torch_that_a_program_has_set_change_no_weight(
+    tiny: dict[str, Any], ended: alray.Run, of_program: Callable[[], AbstractContextManager[object]]
+) -> None:
+    def defaults() -> tuple[object, ...]:
+        return torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), torch.zeros(1).dtype
+
+    with of_program():
+        before = defaults()
+        run = alray.run(tiny, {"pipeline.costs": None}, inline=True, progress=False)
+        assert run.evaluate().scores[-1].test == ended.summary.accuracy.test
+        assert defaults() == before
+    assert run.summary.weights_sha256 == ended.summary.weights_sha256
 
 
 @pytest.mark.parametrize("how", [{"best": True}, {"step": 18}, {"data": {}, "allow_code": True}])

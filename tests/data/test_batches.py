@@ -254,7 +254,7 @@ def test_a_gpu_copies_by_itself() -> None:
     batch = Batch(3, torch.ones(2, 4), torch.zeros(2, dtype=torch.int64), torch.ones(2, 4, dtype=torch.bool))
     with Copies() as copies:
         ((_, tensors),) = feed(
-            [batch.pin_memory()], lambda each: each.with_labels(torch.device("cpu"), torch.float64), torch.device("cpu")
+            [batch.pin_memory()], lambda each: each.with_labels(torch.device("cpu"), torch.float64), None
         )
     assert copies.pinned == 3 and copies.non_blocking == [True, True, True]
     assert list(tensors) == ["s", "mask", "labels"] and tensors["s"].dtype == torch.float64

@@ -94,6 +94,9 @@ class Watching:
     def starting(self, run_dir: Any) -> None:
         """Nothing to keep."""
 
+    def started(self, graph: Any) -> None:
+        """Nothing to keep."""
+
     def record(self, record: Any) -> None:
         self.records.append(record)
 

@@ -17,6 +17,7 @@ from alray import orchestrate
 from alray.core.errors import DataError, PlanError, RequestError, StageError
 from alray.orchestrate import Options, resume_run, run_spec
 from alray.runtime.cluster import connect, links
+from alray.runtime.cluster import placement as placement_module
 from alray.runtime.cluster.nodes import living_nodes, on_node
 from alray.runtime.cluster.placement import Placement
 from alray.runtime.cluster.room import require_room
@@ -208,6 +209,28 @@ class Trial:
     """Goes to a process that never begins."""
 
     stage: int = 0
+
+
+@pytest.mark.full
+def test_a_speed_test_that_takes_too_long_leaves_its_room(local_ray, monkeypatch) -> None:
+    """The stage starts there next."""
+
+    @dataclass(frozen=True)
+    class Slow:
+        stage: int = 0
+
+        def measured(self) -> None:
+            time.sleep(600)
+
+    monkeypatch.setattr(placement_module, "_TRIAL_S", 1.0)
+    group = placement_group([{"CPU": 1}])
+    assert group.wait(10)
+    placement = Placement(({"CPU": 1},), group, (ray.get_runtime_context().get_node_id(),))
+    notes: list[str] = []
+    assert placement.measured(Slow(), 1, "cuda", notes.append) == [None]
+    assert len(notes) == 1 and "could not be measured, and counts as 1" in notes[0]
+    assert ray.get(ray.remote(lambda: 1).options(**placement.options(0)).remote(), timeout=30) == 1
+    placement.release()
 
 
 @pytest.mark.full

@@ -64,6 +64,7 @@ REDUCTION = "runtime/stage/reduction.py"
 TIMES = "runtime/stage/gpu_times.py"
 
 FEEDS = "gpu/test_waiting.py::test_the_feed_copies_ahead_and_the_host_does_not_wait"
+FEW_STREAMS = "gpu/test_waiting.py::test_a_run_takes_few_streams"
 SHARES = "gpu/test_waiting.py::test_messages_through_shared_memory"
 SENDS_BY_GLOO = "gpu/test_waiting.py::test_messages_through_gloo"
 HANDS_ON = "gpu/test_waiting.py::test_a_message_is_handed_on_when_the_gpu_has_written_it"
@@ -126,8 +127,8 @@ MUTATIONS = (
     Mutation(
         "feed: the event comes after the copy",
         FEED,
-        "            return cls(batch, given(batch), accelerator.recorded(device))",
-        "            done = accelerator.recorded(device)\n            return cls(batch, given(batch), done)",
+        "            return cls(batch, given(batch), accelerator.recorded(stream.device))",
+        "            done = accelerator.recorded(stream.device)\n            return cls(batch, given(batch), done)",
         FEEDS,
     ),
     Mutation(
@@ -139,6 +140,13 @@ MUTATIONS = (
         "    if stream is None:\n",
         "    if False:\n",
         "engine/test_ledger.py::test_the_weights_are_those_of_the_ledger[mono_forward]",
+    ),
+    Mutation(
+        "feed: all mini-batches have one stream",
+        ASSEMBLE,
+        "network.dtype), fed_by)",
+        "network.dtype), accelerator.own_stream(device))",
+        FEW_STREAMS,
     ),
     Mutation(
         "feed: the host does not wait for samples",
@@ -373,6 +381,13 @@ MUTATIONS = (
         AVERAGES,
     ),
     Mutation(
+        "sums: all of a stage have one stream",
+        REDUCER,
+        "self._stream = thread.stream",
+        "self._stream = accelerator.own_stream(layout.device)",
+        FEW_STREAMS,
+    ),
+    Mutation(
         "sums: a CPU has no stream",
         REDUCER,
         "            if self._stream is not None and packed is not None:\n",
@@ -551,6 +566,13 @@ MUTATIONS = (
         CURRENT,
     ),
     Mutation(
+        "device: that of the program is the current one again",
+        DEVICES,
+        "accelerator.use(gpu_before)",
+        "pass",
+        "runtime/device/test_devices.py::test_the_gpu_of_a_program_is_the_current_one_again",
+    ),
+    Mutation(
         "device: a CPU and `meta` are none", ACCELERATOR, '_WITHOUT = ("cpu", "meta")', '_WITHOUT = ("cpu",)', OF_CPU
     ),
     Mutation(
@@ -665,8 +687,8 @@ MUTATIONS = (
     Mutation(
         "memory: a run on a CPU leaves a GPU alone",
         DEVICES,
-        "            if accelerator.is_accelerator(device):\n                gc",
-        "            if True:\n                gc",
+        "            if gpu_before is not None and not keeps_memory:\n                gc",
+        "            if not keeps_memory:\n                gc",
         "runtime/device/test_devices.py::test_what_a_probe_held_of_a_gpu_goes_back_to_it",
     ),
     Mutation(
@@ -1111,8 +1133,8 @@ MUTATIONS = (
     Mutation(
         "replicas: gradients are summed on the GPU of the stage",
         REDUCTION,
-        "communication_thread(device)",
-        "communication_thread()",
+        "CommunicationThread(device)",
+        "CommunicationThread()",
         "gpu/test_second_device.py::test_a_run_on_the_second_gpu",
     ),
     Mutation(

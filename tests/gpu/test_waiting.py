@@ -27,7 +27,7 @@ from alray.data.batches import Batch
 from alray.models.boundary import Passing
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import communication_thread
+from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.channel.message import Message, MessageKind
@@ -76,9 +76,9 @@ def test_the_feed_copies_ahead_and_the_host_does_not_wait() -> None:
     first = pinned[0]
     assert first.mask is not None
     assert first.samples.is_pinned() and first.labels.is_pinned() and first.mask.is_pinned()
-    products, labels = [], []
+    products, labels, stream = [], [], accelerator.own_stream(GPU)
     waits = host_waits()
-    for step, (batch, tensors) in enumerate(feed(pinned, lambda each: each.with_labels(GPU, torch.float32), GPU)):
+    for step, (batch, tensors) in enumerate(feed(pinned, lambda each: each.with_labels(GPU, torch.float32), stream)):
         assert batch.step == step and tensors["s"].device == GPU
         if SIMULATED:
             assert tensors["s"].block.stream is not accelerator.current_stream(
@@ -300,6 +300,21 @@ def test_what_a_run_that_failed_held_goes_back(
     assert torch.accelerator.memory_reserved(0) <= before
 
 
+def test_a_run_takes_few_streams(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA has 32 of a device: the next one would be one that somebody has, and what waits there would hold it up."""
+    made = []
+
+    def own_stream(device: torch.device) -> torch.Stream | None:
+        made.append(device)
+        return before(device)
+
+    before = accelerator.own_stream
+    monkeypatch.setattr(accelerator, "own_stream", own_stream)
+    balanced = "replicas={count: 2, balance: dynamic_batch_size}"
+    assert workshop.run(*ON_GPU, "pipeline.stages=1", balanced, "run={epochs: 4}").error is None
+    assert len(made) == 4  # of each replica one for mini-batches, and one for gradients
+
+
 @pytest.mark.parametrize("kind", ["none", "fp16"])
 def test_gradients_are_averaged_beside_the_computation(on_ranks: Callable[..., list[Any]], kind: str) -> None:
     """The thread for communication waits until gradients are packed, and the stage until they are summed."""
@@ -308,7 +323,7 @@ def test_gradients_are_averaged_beside_the_computation(on_ranks: Callable[..., l
         accelerator.use(GPU)
         gradients = [torch.full((5, 3), rank + 1.0, device=GPU), None, torch.ones(2, device=GPU) * rank]
         layout = GradientLayout((torch.Size((5, 3)), torch.Size((4,)), torch.Size((2,))), device=GPU)
-        with communication_thread() as thread:
+        with CommunicationThread(GPU) as thread:
             over = make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0)
             compression = make_compression(COMPRESSIONS.section(kind), layout)
             reducer = GradientReducer(layout, over=over, compression=compression, thread=thread, may_lack=True)
@@ -336,7 +351,7 @@ def test_rows_are_gathered_from_a_gpu(on_ranks: Callable[..., list[Any]]) -> Non
 
     def work(rank: int, group: Any) -> torch.Tensor:
         accelerator.use(GPU)
-        with communication_thread() as thread:
+        with CommunicationThread(GPU) as thread:
             gather = RowGather(make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0), thread)
             own = rows[rank * 3 : rank * 3 + 3].to(GPU)
             gather.start(own, [3, 3])

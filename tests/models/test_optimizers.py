@@ -434,6 +434,46 @@ def test_what_an_optimizer_changes_in_its_groups_goes_on_and_the_spec_sets_the_r
     assert groups(other) == [(3, 3, 20, 0.4)] * 2  # of the new spec, which the optimizer had not changed or begins anew
 
 
+class Remembering(torch.optim.SGD):
+    """It adds to torch's state, as optimizers that average weights do. Draws stay on the CPU, as torch wants them."""
+
+    def __init__(self, params: Any, lr: float):
+        super().__init__(params, lr)
+        self.means: list[torch.Tensor] | None = None
+        self.draws = torch.Generator().get_state()
+
+    def step(self, closure: Any = None) -> None:
+        self.means = [each.detach().clone() for group in self.param_groups for each in group["params"]]
+
+    def state_dict(self) -> dict[str, Any]:
+        further = {"draws": self.draws} if self.means is None else {"draws": self.draws, "means": self.means}
+        return {**super().state_dict(), "further": further}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.draws, self.means = state_dict["further"]["draws"], state_dict["further"]["means"]
+        super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
+
+
+@pytest.mark.parametrize("updated", [False, True])
+def test_what_a_class_adds_to_its_state_comes_back_to_its_device(updated: bool):
+    """Checkpoints are read on the CPU."""
+
+    def remembering(device: str) -> ComponentOptimizer:
+        section = TypeAdapter[Optimizer](Optimizer).validate_python({"kind": "python:own.Remembering", "lr": 1.0})
+        parameters = [nn.Parameter(torch.zeros(3, device=device))]
+        return ComponentOptimizer(parameters, recipe(section, lambda reference: Remembering))
+
+    before, after = remembering("cpu"), remembering("meta")
+    before.step(1.0)
+    if updated:
+        after.step(1.0)
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    (optimizer,) = after._optimizers
+    assert isinstance(optimizer, Remembering) and optimizer.means is not None
+    assert [each.device.type for each in optimizer.means] == ["meta"]
+    assert optimizer.draws.device.type == "cpu"
+
+
 class Keeping(torch.optim.SGD):
     """It keeps an object in its groups, in whose place it may put another one."""
 

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page
@@ -19,6 +19,9 @@ from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress, computing_text, progress_text
 from alray.report.text import score, seconds, share
 from alray.runtime.stage.telemetry import StageStatus
+
+if TYPE_CHECKING:
+    from alray.runtime.graph.graph import Graph
 
 _EVERY_S = 5.0  # between two lines of `PlainLines`
 
@@ -68,6 +71,9 @@ class RunObserver(ABC):
 
     def starting(self, run_dir: Location) -> None:  # noqa: B027 - nothing to show
         """Nothing to show: the summary at the end names the folder."""
+
+    def started(self, graph: Graph) -> None:  # noqa: B027 - nothing to show
+        """Nothing to show: what the stages do is shown."""
 
     def record(self, record: Record) -> None:
         """Show what a record changes."""

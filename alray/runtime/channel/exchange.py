@@ -15,24 +15,28 @@ R = TypeVar("R")
 _CPU = torch.device("cpu")
 
 
-def communication_thread(device: torch.device = _CPU) -> ThreadPoolExecutor:
-    """Make the single thread in which all exchanges of a stage communicate. Its current device is that of the stage: a
+class CommunicationThread(ThreadPoolExecutor):
+    """The single thread in which all exchanges of a stage communicate. Its current device is that of the stage: a
     thread has none at first, and would set up the first GPU for itself.
 
     The thread runs them in the order of the `start` calls. That order is the same on every rank, so no two ranks can
     wait for each other in different exchanges.
     """
-    begin = partial(accelerator.use, device) if accelerator.is_accelerator(device) else None
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="communication", initializer=begin)
+
+    def __init__(self, device: torch.device = _CPU) -> None:
+        begin = partial(accelerator.use, device) if accelerator.is_accelerator(device) else None
+        super().__init__(max_workers=1, thread_name_prefix="communication", initializer=begin)
+        self.stream = accelerator.own_stream(device)
+        """Of a GPU, so that the stage's computation continues: one for all exchanges, for CUDA has 32 of a device."""
 
 
 class Exchange(Generic[R]):
     """One exchange after another: a subclass begins each in `start`, and `wait` ends it."""
 
-    def __init__(self, over: AllReduce, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, over: AllReduce, thread: CommunicationThread) -> None:
         """
         Args:
-            thread: the stage's `communication_thread()`, in which other operations on the same group run, too.
+            thread: that of the stage, in which other operations on the same group run, too.
         """
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -12,7 +11,7 @@ from alray.core import accelerator
 from alray.core.errors import ChannelError
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.compression import Compression, CompressionState
-from alray.runtime.channel.exchange import Exchange
+from alray.runtime.channel.exchange import CommunicationThread, Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 
@@ -29,13 +28,13 @@ class GradientReducer(Exchange[None]):
         *,
         over: AllReduce,
         compression: Compression,
-        thread: ThreadPoolExecutor,
+        thread: CommunicationThread,
         may_lack: bool = False,
     ) -> None:
         """
         Args:
             over: an all-reduce that only this component uses.
-            thread: the stage's `communication_thread()`.
+            thread: that of the stage, which is on the device of the layout.
             may_lack: whether a parameter may have no gradient on any rank. Then the ranks also send each other which
                 gradients they have, one byte for each.
         """
@@ -47,8 +46,7 @@ class GradientReducer(Exchange[None]):
         self._targets: Sequence[torch.Tensor | None] = ()
         self._may_lack = may_lack
         self._had_by_any = [True] * len(layout.shapes)
-        # On a GPU the thread uses a separate stream, so that the stage's computation continues.
-        self._stream = accelerator.own_stream(layout.device)
+        self._stream = thread.stream
 
     def start(self, gradients: Sequence[torch.Tensor | None], weight: float, *, weighted: bool = False) -> None:
         """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 from alray.core.errors import ChannelError
 from alray.runtime.channel.all_reduce import AllReduce
-from alray.runtime.channel.exchange import Exchange
+from alray.runtime.channel.exchange import CommunicationThread, Exchange
 
 
 class RowGather(Exchange[torch.Tensor]):
     """Gives every rank the rows of all ranks, in rank order. The ranks may have different numbers of rows."""
 
-    def __init__(self, over: AllReduce, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, over: AllReduce, thread: CommunicationThread) -> None:
         super().__init__(over, thread)
         self._counts: Sequence[int] = ()
 

@@ -39,6 +39,7 @@ _LOOKING_S = 2.0
 _LOOKING_AGAIN_S = 0.2
 _TRIAL_S = 300.0
 _SEEING_S = 60.0
+_ENDING_S = 10.0
 
 _NODE_LABEL = "ray.io/node-id"  # Ray gives it to every node
 
@@ -218,11 +219,19 @@ class Placement:
         return remote.remote(replace(speed_test, stage=stage))
 
     def _result(self, reference: Any) -> Measured:
-        """Wait for the result of a test, but not after a node has gone: Ray would look for another node for ever."""
+        """Wait for the result of a test, but not after a node has gone: Ray would look for another node for ever.
+
+        A test without a result is ended, for it holds the room of the stage.
+        """
         end_s = time.monotonic() + _TRIAL_S
         while not ray.wait([reference], timeout=_LOOKING_S)[0] and self.is_whole and time.monotonic() < end_s:
             pass
-        result: Measured = ray.get(reference, timeout=0)
+        try:
+            result: Measured = ray.get(reference, timeout=0)
+        except GetTimeoutError:
+            ray.cancel(reference, force=True)
+            ray.wait([reference], timeout=_ENDING_S)
+            raise
         return result
 
     def _kind(self, index: int) -> _Kind:

@@ -7,7 +7,7 @@ import gc
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from alray import __version__
 from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.randomness.generators import put_back
+from alray.models.compiled import limits_restored
 
 # Deterministic runs need it on a GPU. cuBLAS's setting is read at the first matrix product of a process, and not again.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -29,6 +30,7 @@ Tf32 = Literal["none", "convolutions", "all"]
 """The float32 operations of a GPU whose inputs are rounded to TF32: `resources.tf32`."""
 
 _OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
+_INDUCTOR = "torch._inductor.config"
 _NO_ALGORITHM = (
     "does not have a deterministic implementation"  # torch's words; which operations have one, a device says
 )
@@ -94,9 +96,24 @@ def _tf32_restored() -> Iterator[None]:
 def _configure_compiler(deterministic: bool) -> None:
     """Have Inductor, the compiler of torch.compile, choose no kernel by measuring if `deterministic`."""
     os.environ[_OF_COMPILER] = "1" if deterministic else "0"  # is read when Inductor is imported
-    imported = sys.modules.get("torch._inductor.config")
+    imported = sys.modules.get(_INDUCTOR)
     if imported is not None:
         imported.deterministic = deterministic  # type: ignore[attr-defined]
+
+
+def _compiler_before() -> Callable[[], None]:
+    """Return a function that has Inductor choose kernels as it does now."""
+    variable, imported = os.environ.get(_OF_COMPILER), sys.modules.get(_INDUCTOR)
+    flag = variable == "1" if imported is None else imported.deterministic  # the variable is what an import would read
+
+    def give() -> None:
+        _configure_compiler(flag)
+        if variable is None:
+            del os.environ[_OF_COMPILER]
+        else:
+            os.environ[_OF_COMPILER] = variable
+
+    return give
 
 
 def _keep_memory() -> None:
@@ -113,29 +130,42 @@ def _keep_memory() -> None:
 
 
 @contextmanager
-def configured(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> Iterator[None]:
-    """Call `configure`, and restore threads, determinism, TF32 and the state of random numbers at the end.
+def configured(
+    threads: int,
+    deterministic: bool,
+    device: torch.device,
+    tf32: Tf32 = "convolutions",
+    *,
+    keeps_memory: bool = False,
+) -> Iterator[None]:
+    """Call `configure`, and restore all settings and the state of random numbers at the end, those of a compiler that
+    is set up inside included.
 
-    Memory of a GPU that torch keeps unused goes back to the GPU: a stage of another process may need it.
+    Args:
+        keeps_memory: whether torch keeps memory of a GPU that nothing uses at the end. Otherwise it goes back to the
+            GPU: a stage of another process may need it.
     """
     threads_before = torch.get_num_threads()
     deterministic_before = torch.get_deterministic_debug_mode()
-    compiler_before = os.environ.get(_OF_COMPILER) == "1"
     benchmark_before = torch.backends.cudnn.benchmark
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with put_back(device), _tf32_restored():
+    gpu_before = accelerator.current() if accelerator.is_accelerator(device) else None
+    with put_back(device), _tf32_restored(), limits_restored():
+        compiler = _compiler_before()
         try:
             configure(threads, deterministic, device, tf32)
             yield
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
-            _configure_compiler(compiler_before)
+            compiler()
             torch.backends.cudnn.benchmark = benchmark_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
-            if accelerator.is_accelerator(device):
+            if gpu_before is not None and not keeps_memory:
                 gc.collect()  # modules and what autograd keeps may refer to each other
                 accelerator.free_unused_memory()
+            if gpu_before is not None:
+                accelerator.use(gpu_before)
 
 
 _given: tuple[str, ...] | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 
 from alray.core.errors import AlrayError, StageError, UserCodeError
@@ -40,6 +41,15 @@ class Graph(ABC):
 
         Raises StageError if what runs the stages is lost as a whole.
         """
+
+    def paused(self, unless: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Around what computes in this process for the user: no stage of this process computes meanwhile, which has the
+        same generators of random numbers and the same settings of torch.
+
+        Args:
+            unless: whether the user waits no longer for a stage that computes, and that may hang.
+        """
+        return nullcontext()
 
     @abstractmethod
     def request_stop(self) -> None:

@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from typing import IO, Any
 
@@ -40,6 +40,8 @@ _GROUP_S = 30 * 24 * 3600.0
 """Replicas in one process cannot lose each other, and wait as long as the first one evaluates or its user debugs it."""
 _IDLE_ROUNDS = 10_000
 """Rounds in a row without progress that count as a deadlock. A round without work takes microseconds."""
+_ASK_AGAIN_S = 0.4
+"""After so many seconds a pause that has not begun is asked whether it is still wanted."""
 _BUSY_BETWEEN_TURNS = ("compute", "all_reduce")
 """What a stage does that gives up its turn without waiting for a message: a replica that is slowed, and sums, which
 other threads compute."""
@@ -62,6 +64,8 @@ class InlineGraph(Graph):
         self._turn_of = 0
         self._driver = 0
         self._device = torch.device("cpu")
+        self._computing = threading.Lock()  # the stages hold it, but between two turns
+        self._next = threading.Lock()  # who holds it computes next: a pause would wait for ever for a free moment
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
@@ -85,6 +89,18 @@ class InlineGraph(Graph):
             statuses.append(status_of(assignment, loop, outbox, mine, now_s, received=self._received[index]))
             self._received[index] += len(statuses[-1].reports)
         return statuses
+
+    @contextmanager
+    def paused(self, unless: Callable[[], bool]) -> Iterator[None]:
+        with self._next:
+            began = False
+            while not began and not unless():
+                began = self._computing.acquire(timeout=_ASK_AGAIN_S)
+            try:
+                yield
+            finally:
+                if began:
+                    self._computing.release()
 
     def request_stop(self) -> None:
         self._control.stop_requested = True
@@ -118,6 +134,7 @@ class InlineGraph(Graph):
     def _run(self) -> None:
         first = self._assignments[0]
         with ExitStack() as stack:
+            stack.enter_context(self._computing)
             # What a user's code prints goes to the log, as where each stage is a process.
             file, outbox = first.run_dir / "logs" / "stage-0.log", self._outboxes[0]
             descriptor = stack.enter_context(opened_log(file, lambda fault: outbox.put(first.warning(fault))))
@@ -182,12 +199,19 @@ class InlineGraph(Graph):
                 self._turn_of = stage
                 if next(turns[stage], _ENDED) is _ENDED:
                     del turns[stage]
+                self._let_pause()
             before, progress = progress, sum(loop.clock.progress + loop.step for loop in self._loops)
             busy = any(self._loops[stage].clock.activity in _BUSY_BETWEEN_TURNS for stage in turns)
             idle_rounds = 0 if busy or progress != before else idle_rounds + 1
             if idle_rounds > _IDLE_ROUNDS:
                 waiting = ", ".join(f"stage {stage}: {self._loops[stage].clock.activity}" for stage in turns)
                 raise RunError(f"no stage can continue ({waiting})", hint="report this as a bug of alray")
+
+    def _let_pause(self) -> None:
+        """Let a pause begin that waits for the end of this turn, and wait until it has ended."""
+        self._computing.release()
+        with self._next:
+            self._computing.acquire()
 
 
 _ENDED = object()

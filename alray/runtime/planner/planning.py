@@ -239,11 +239,15 @@ class Planner:
         """The plan that the spec asks for.
 
         Args:
-            engine: that of the run. The memory of GPUs that it will measure for `fitted` limits no stage before.
+            engine: that of the run; None: nothing runs. The memory of GPUs that it will measure for `fitted` limits no
+                stage before.
         """
         spec = self.workload.spec
         for line in _plan_notes(self.workload.network, costs, one_process=one_process):
             note(line)
+        if engine is None:
+            for line in _unmeasured_notes(spec):
+                note(line)
         to_measure = engine is not None and engine.measures_devices()
         return self._plan(
             costs, spec.pipeline.stages, spec.replicas.count, one_process=one_process, to_measure=to_measure
@@ -625,6 +629,16 @@ def _plan_notes(network: Network, costs: Costs, *, one_process: bool) -> Iterato
             "in one process no message is delayed: `pipeline.links` has no effect"
             if one_process
             else f"messages between stages are delayed as over links of {links}"
+        )
+
+
+def _unmeasured_notes(spec: Spec) -> Iterator[str]:
+    """Yield a note if stages are on devices of several kinds, whose speeds nobody gives, and no run measures."""
+    kinds = set(map(spec.resources.device_of, range(spec.pipeline.stages)))
+    if spec.machines is None and spec.resources.stage_speed == "auto" and len(kinds) > 1:
+        yield (
+            "stages on processors and on GPUs count as equally fast: only a run measures them. "
+            "`resources.stage_speed` tells a plan how fast they are"
         )
 
 

@@ -27,7 +27,7 @@ from alray.core.errors import UserCodeError
 from alray.models.component import Component
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import communication_thread
+from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 
@@ -67,7 +67,7 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
     def rank_times(rank: int) -> list[float]:
         group = cast(dist.ProcessGroup, dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=_TIMEOUT_S)))
         layout = GradientLayout.of(parameters)
-        with communication_thread(layout.device) as thread:
+        with CommunicationThread(layout.device) as thread:
             reducer = GradientReducer(
                 layout,
                 over=make_all_reduce(replicas.all_reduce, group, timeout_s=_TIMEOUT_S, load=load),

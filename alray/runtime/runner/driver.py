@@ -43,6 +43,9 @@ class Observer(Protocol):
     def starting(self, run_dir: Location) -> None:
         """Called with the run folder after that, still before anything runs."""
 
+    def started(self, graph: Graph) -> None:
+        """Called with the stages of each attempt, once they have started."""
+
     def record(self, record: Record) -> None:
         """Called with every record as it is written."""
 

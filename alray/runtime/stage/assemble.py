@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from alray.config.sections.own_code import OwnCode
+from alray.core import accelerator
 from alray.core.accelerator import is_accelerator, recorded
 from alray.data.batches import Batch
 from alray.data.dataset import Dataset
@@ -128,6 +129,7 @@ def assemble_loop(
         measured=network.method.task.learning.measured if network.measures_where_routes_end else None,
         device=device_name(device),
     )
+    fed_by = accelerator.own_stream(device) if assignment.stage == 0 else None
     return StageLoop(
         assignment,
         stage=stage,
@@ -137,7 +139,7 @@ def assemble_loop(
         clock=clock,
         replication=replication,
         emit=emit,
-        feed=lambda batches: feed(batches, lambda batch: batch.with_labels(device, network.dtype), device),
+        feed=lambda batches: feed(batches, lambda batch: batch.with_labels(device, network.dtype), fed_by),
         dtype=network.dtype,
         pinned=is_accelerator(device),
         open_data=partial(_open_data, assignment),

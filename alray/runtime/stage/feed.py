@@ -13,24 +13,23 @@ from alray.models.encoder import Tensors
 
 
 def feed(
-    batches: Iterable[Batch], given: Callable[[Batch], Tensors], device: torch.device
+    batches: Iterable[Batch], given: Callable[[Batch], Tensors], stream: torch.Stream | None
 ) -> Iterator[tuple[Batch, Tensors]]:
     """Each mini-batch, with what the first component takes of it and its `labels`, on the device.
 
-    A GPU copies the next mini-batch while it computes on this one, on a separate stream. So one mini-batch is read
-    ahead.
+    A GPU copies the next mini-batch while it computes on this one. So one mini-batch is read ahead.
 
     Args:
         given: takes a mini-batch to its inputs and labels on the device (`Batch.with_labels`).
+        stream: of the GPU, for these copies; None: the device is a CPU.
     """
-    stream = accelerator.own_stream(device)
     if stream is None:
         for batch in batches:
             yield batch, given(batch)
         return
     ahead: _CopyToGpu | None = None
     for batch in batches:
-        before, ahead = ahead, _CopyToGpu.begin(batch, given, device, stream)
+        before, ahead = ahead, _CopyToGpu.begin(batch, given, stream)
         if before is not None:
             yield before.batch, before.ready()
     if ahead is not None:
@@ -46,11 +45,9 @@ class _CopyToGpu:
     done: torch.Event
 
     @classmethod
-    def begin(
-        cls, batch: Batch, given: Callable[[Batch], Tensors], device: torch.device, stream: torch.Stream
-    ) -> _CopyToGpu:
+    def begin(cls, batch: Batch, given: Callable[[Batch], Tensors], stream: torch.Stream) -> _CopyToGpu:
         with accelerator.within(stream):
-            return cls(batch, given(batch), accelerator.recorded(device))
+            return cls(batch, given(batch), accelerator.recorded(stream.device))
 
     def ready(self) -> Tensors:
         """The tensors for the current stream, which waits for the copy. The host does not wait."""

@@ -21,7 +21,7 @@ from alray.planning.prediction.shares import shares_of_part
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.edge import Waiting
-from alray.runtime.channel.exchange import Exchange, communication_thread
+from alray.runtime.channel.exchange import CommunicationThread, Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.channel.row_gather import RowGather
@@ -63,7 +63,7 @@ class ReducedReplication(SeveralReplicas):
         self._all_reduce: Callable[[], AllReduce] = partial(
             make_all_reduce, spec.replicas.all_reduce, group, timeout_s=timeout_s, load=load
         )
-        self._thread = communication_thread(device)
+        self._thread = CommunicationThread(device)
         self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
         self._gathers: dict[int, RowGather] = {}
         self._exchanged: set[int] = set()

@@ -16,7 +16,7 @@ from alray.core.parts import names_of
 from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import communication_thread
+from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 
@@ -91,7 +91,7 @@ def test_unequal_shares_give_the_gradient_of_the_whole_batch(on_ranks, name):
         begin = sum(SHARES[:rank])
         part = slice(begin, begin + SHARES[rank])
         mine = backward(nets[rank], s[part], labels[part])
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             averaging = reducer(GradientLayout.of(list(nets[rank].parameters())), group, thread, name=name)
             averaging.start(mine, SHARES[rank] / sum(SHARES))
             assert averaging.wait()[0] is mine[0]
@@ -108,7 +108,7 @@ def test_a_gradient_that_is_missing_counts_as_zeros(on_ranks):
     given = [[torch.tensor([4.0, 8.0]), None], [None, None]]
 
     def work(rank: int, group: Any) -> list[list[float]]:
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             averaging = reducer(layout, group, thread)
             averaging.start(given[rank], 0.5)
             return [gradient.tolist() for gradient in averaging.wait()]
@@ -124,7 +124,7 @@ def test_a_gradient_that_no_rank_has_stays_missing_where_it_may_lack(on_ranks, k
     given = [[torch.tensor([4.0, 8.0]), None, None], [None, None, None]]
 
     def work(rank: int, group: Any) -> list[Any]:
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             averaging = reducer(layout, group, thread, kind=kind, may_lack=True)
             for _ in range(2):  # a second time: top_k sends one entry at a time
                 averaging.start([None if each is None else each.clone() for each in given[rank]], 0.5)
@@ -140,7 +140,7 @@ def test_components_are_reduced_in_the_order_of_start_and_waited_for_in_any(on_r
     layouts = [GradientLayout((torch.Size([1000 * (number + 1)]),)) for number in range(3)]
 
     def work(rank: int, group: Any) -> list[float]:
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             averaging = [reducer(layout, group, thread) for layout in layouts]
             found: list[float] = []
             for step in range(4):
@@ -160,7 +160,7 @@ def test_bytes_and_seconds_are_counted(on_ranks):
     layout = GradientLayout((torch.Size([300]), torch.Size([100])))
 
     def work(rank: int, group: Any) -> tuple[int, bool]:
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             averaging = reducer(layout, group, thread)
             for _ in range(2):
                 averaging.start([torch.ones(300), torch.ones(100)], 0.25)
@@ -175,7 +175,7 @@ def test_a_peer_that_never_comes_is_told_by_wait(on_ranks):
         if rank == 1:
             return ""
         layout = GradientLayout((torch.Size([4]),))
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             over = make_all_reduce(ALL_REDUCES.section("tree"), group, timeout_s=0.3)
             none = make_compression(COMPRESSIONS.section("none"), layout)
             averaging = GradientReducer(layout, over=over, compression=none, thread=thread)
@@ -190,7 +190,7 @@ def test_a_peer_that_never_comes_is_told_by_wait(on_ranks):
 def test_what_is_out_of_order_is_refused(on_ranks):
     def work(rank: int, group: Any) -> list[str]:
         told = []
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             averaging = reducer(GradientLayout((torch.Size([2]),)), group, thread)
 
             def refused(call: Any, *arguments: Any) -> None:
@@ -217,7 +217,7 @@ def test_the_state_is_that_of_the_compression(on_ranks):
     layout = GradientLayout((torch.Size([10]),))
 
     def work(rank: int, group: Any) -> bool:
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             averaging = reducer(layout, group, thread, kind="top_k")
             averaging.start([torch.arange(10.0)], 1.0)
             averaging.wait()

@@ -12,7 +12,7 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
-from alray.runtime.channel.exchange import communication_thread
+from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.row_gather import RowGather
 
 COUNTS = (5, 1, 3)
@@ -23,7 +23,7 @@ def test_all_ranks_get_all_rows_in_rank_order(on_ranks, name):
     rows = torch.arange(2.0 * sum(COUNTS)).view(-1, 2)
 
     def work(rank: int, group: Any) -> list[torch.Tensor]:
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             gather = RowGather(make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=20.0), thread)
             found = []
             for counts in (COUNTS, COUNTS[::-1]):
@@ -52,7 +52,7 @@ def test_nccl_gathers_on_the_gpu_of_the_stage(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_is_out_of_order_is_refused(on_ranks):
     def work(rank: int, group: Any) -> None:
-        with communication_thread() as thread:
+        with CommunicationThread() as thread:
             gather = RowGather(make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0), thread)
             with pytest.raises(ChannelError, match="no rows are being gathered; call `start` before `wait`"):
                 gather.wait()

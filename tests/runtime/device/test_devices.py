@@ -12,9 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from alray.config.sections.resources import accelerator_of
+from alray.core.compat import dynamo_config
 from alray.core.errors import PlanError
+from alray.models import compiled
 from alray.runtime.device import devices
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
@@ -143,9 +146,35 @@ def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> N
     assert not inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "0"
 
 
+def test_the_compiler_is_afterwards_as_the_program_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.use_deterministic_algorithms` sets Inductor's flag, and no variable."""
+    monkeypatch.delenv("TORCHINDUCTOR_DETERMINISTIC", raising=False)
+    inductor = SimpleNamespace(deterministic=True)
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", inductor)
+    with devices.configured(torch.get_num_threads(), False, CPU):
+        assert not inductor.deterministic
+    assert inductor.deterministic and "TORCHINDUCTOR_DETERMINISTIC" not in os.environ
+
+
+@pytest.mark.parametrize("imported", [True, False], ids=["imported before", "imported inside"])
+def test_dynamo_has_its_limits_again_where_a_part_was_compiled(monkeypatch: pytest.MonkeyPatch, imported: bool) -> None:
+    monkeypatch.setattr(compiled, "_first", {})
+    monkeypatch.setattr(compiled, "_DYNAMO", "torch._dynamo.config" if imported else "not imported")
+    before = dynamo_config.recompile_limit, dynamo_config.fail_on_recompile_limit_hit
+    assert before == (8, False)
+    for _ in range(2):
+        with devices.configured(torch.get_num_threads(), False, CPU):
+            compiled.compile_part(nn.Linear(2, 2))
+            monkeypatch.setattr(compiled, "_DYNAMO", "torch._dynamo.config")
+            assert dynamo_config.recompile_limit > 1000 and dynamo_config.fail_on_recompile_limit_hit
+        assert (dynamo_config.recompile_limit, dynamo_config.fail_on_recompile_limit_hit) == before
+    with devices.configured(torch.get_num_threads(), False, CPU):  # a part of before meets another size
+        assert dynamo_config.recompile_limit > 1000
+
+
 @pytest.mark.full
-def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
-    """A matrix product of the notebook, before its first run, would fix another setting."""
+def test_cublas_is_prepared_by_what_a_run_imports_first_of_its_devices() -> None:
+    """A matrix product on a GPU before it would fix another setting."""
     environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
     shows = "import alray.runtime.device.devices, os; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"
     said = subprocess.run([sys.executable, "-c", shows], env=environment, capture_output=True, text=True, check=True)
@@ -168,6 +197,7 @@ def test_a_process_gives_each_stream_of_its_gpu_a_queue(
 @pytest.mark.usefixtures("two_gpus")
 def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     emptied: list[bool] = []
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
     monkeypatch.setattr(torch.accelerator, "empty_cache", lambda: emptied.append(True))
     monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
     with devices.configured(torch.get_num_threads(), False, GPU):
@@ -186,6 +216,17 @@ def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> 
     assert two_gpus == []
     devices.configure(1, True, GPU)
     assert two_gpus == [GPU]
+
+
+def test_the_gpu_of_a_program_is_the_current_one_again(
+    two_gpus: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "empty_cache", lambda: None)
+    monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
+    with devices.configured(torch.get_num_threads(), False, GPU):
+        assert two_gpus == [GPU]
+    assert two_gpus == [GPU, torch.device("cuda", 0)]
 
 
 @pytest.mark.usefixtures("two_gpus")
