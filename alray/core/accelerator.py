@@ -27,6 +27,13 @@ SHOWN_BY = {
     "xpu": "ZE_AFFINITY_MASK",
 }
 """The variable of the environment that hides accelerators of a kind, which Ray sets."""
+PLAIN_TENSORS: set[type[torch.Tensor]] = {torch.Tensor, torch.nn.Parameter}
+"""Classes of tensors that do what torch's own operations say. A device that is written in Python adds its own."""
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is no tensor of a subclass, whose operations may do anything."""
+    return type(tensor) in PLAIN_TENSORS
 
 
 def is_accelerator(device: torch.device) -> bool:

@@ -35,6 +35,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn import functional
 
+from alray.core import accelerator
 from alray.core.compat import (
     are_functorch_transforms_active,
     current_graph_task_id,
@@ -92,7 +93,9 @@ class SplitBackward:
             return plain(layer, *given, **named)
         weight, bias = layer.weight, layer.bias
         (s,) = (*given, *named.values())
-        if not _can_wait(weight, bias) or type(s) is not torch.Tensor or s.is_nested or not s.requires_grad:
+        if not accelerator.is_plain(s) or isinstance(s, nn.Parameter) or s.is_nested or not s.requires_grad:
+            return plain(layer, s)
+        if not _can_wait(weight, bias):
             return plain(layer, s)
         if any(unpack_dual(each).tangent is not None for each in (s, weight, bias) if each is not None):
             return plain(layer, s)
@@ -490,7 +493,9 @@ def _padding(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> tuple[int, ...] | None
 def _can_wait(weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Whether the weight learns, and each of the two that does is a parameter without hooks of a user."""
     learning = [each for each in (weight, bias) if each is not None and each.requires_grad]
-    return weight.requires_grad and all(type(each) is nn.Parameter and not _is_hooked(each) for each in learning)
+    return weight.requires_grad and all(
+        isinstance(each, nn.Parameter) and accelerator.is_plain(each) and not _is_hooked(each) for each in learning
+    )
 
 
 def _is_hooked(parameter: nn.Parameter) -> bool:

@@ -55,6 +55,7 @@ def install(count: int = 2) -> None:
     MACHINE.count = count
     accelerator.SHOWN_BY[KIND] = "CUDA_VISIBLE_DEVICES"  # Ray takes a device that it does not know for NVIDIA's
     accelerator.has_nccl = _has_stand_in
+    accelerator.PLAIN_TENSORS.add(SimulatedTensor)
     backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=_module(), hook=_Hooks())
     kernels.register()
     _replace_streams()

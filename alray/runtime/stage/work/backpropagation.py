@@ -18,6 +18,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
+from alray.core import accelerator
 from alray.core.errors import StageError
 from alray.core.randomness.generators import put_back
 from alray.models.backpropagation import BackpropagationComponent
@@ -588,7 +589,7 @@ def _written(copied: Mapping[torch.Tensor, _Copy]) -> set[torch.Tensor]:
     """The buffers that have other values than their copies: torch counts no write by `.data`."""
     found, unsure = set(), defaultdict(list)
     for buffer, copy in copied.items():
-        is_plain = type(buffer) is torch.Tensor and buffer.layout == torch.strided
+        is_plain = accelerator.is_plain(buffer) and buffer.layout == torch.strided
         if buffer._version != copy.version or not is_plain or buffer.shape != copy.value.shape:
             found.add(buffer)
         else:
