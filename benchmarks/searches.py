@@ -24,6 +24,8 @@ from benchmarks.runs import write_results
 SIZES = ((500, 64), (1000, 256))
 """Components and stages."""
 SAMPLES = 8192
+LIMIT_BYTES = 10**6
+"""Of each stage, where memory is limited: enough for every cut, which the search does not know."""
 
 
 def main() -> None:
@@ -34,10 +36,15 @@ def main() -> None:
                 with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
                     searches.append(process.submit(search, name, components, stages).result())
                 print(searches[-1], flush=True)  # noqa: T201
+    limited = []
+    for components, stages in SIZES:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            limited.append(process.submit(search, "1f1b", components, stages, limit=LIMIT_BYTES).result())
+        print(limited[-1], flush=True)  # noqa: T201
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         fitted = process.submit(fit, *SIZES[0]).result()
     print(fitted, flush=True)  # noqa: T201
-    write_results("searches", {"searches": searches, "fit": fitted})
+    write_results("searches", {"searches": searches, "limited": limited, "fit": fitted})
 
 
 def fit(components: int, devices: int) -> dict[str, Any]:
@@ -71,8 +78,12 @@ def fit(components: int, devices: int) -> dict[str, Any]:
     }
 
 
-def search(name: str, components: int, stages: int) -> dict[str, Any]:
-    """Processor seconds and peak memory of one search, and how far from the best cut its result may be."""
+def search(name: str, components: int, stages: int, *, limit: int | None = None) -> dict[str, Any]:
+    """Processor seconds and peak memory of one search, and how far from the best cut its result may be.
+
+    Args:
+        limit: bytes that each stage may hold.
+    """
     schedule = SCHEDULES[name]
     setting = StepSetting(
         name,
@@ -81,6 +92,7 @@ def search(name: str, components: int, stages: int) -> dict[str, Any]:
         in_flight=2,
         micro_batches=schedule.default_micro_batches(stages, SAMPLES),
         virtual_stages=schedule.default_virtual_stages,
+        memory_limits=() if limit is None else (limit,) * stages,
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()

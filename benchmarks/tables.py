@@ -72,6 +72,13 @@ def searches(result: dict[str, Any]) -> list[str]:
             f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} | {100 * entry['within']:.2g} % |"
         )
     fitted = result["fit"]
+    for entry in result["limited"]:
+        lines += [
+            "",
+            f"With a limit of the memory of each stage, the search with `{entry['schedule']}` of "
+            f"{entry['components']:,} components on {entry['stages']} stages took **{entry['seconds']:.0f}** processor "
+            f"seconds and {entry['megabytes']:.0f} MB.",
+        ]
     lines += [
         "",
         f"`alray fit` of DGL with {fitted['components']} such components on {fitted['devices']} A100 showed "

@@ -53,13 +53,16 @@ def plan(
                 workload, planned, rows = compare_spec(spec, given, probe=probe, options=options, observer=display)
             else:
                 workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
+        if compare and json:
+            streams.answer({"comparisons": [row.as_json() for row in rows], "basis": planned.basis})
+            return
+        if json and svg is None:  # nothing is drawn: of many stages that is millions of actions
+            streams.answer(planned.as_json())
+            return
         from alray.cli.plan_text import NUM_DRAWN, comparison_text, plan_text
         from alray.report.lanes import whole
         from alray.report.timeline import predicted_lanes
 
-        if compare and json:
-            streams.answer({"comparisons": [row.as_json() for row in rows], "basis": planned.basis})
-            return
         if compare:
             streams.put(comparison_text(planned, rows, name=workload.spec.name, page=streams.page))
             return

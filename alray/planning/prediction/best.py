@@ -14,8 +14,12 @@ from alray.planning.prediction.partition import (
     Matrix,
     check_size,
     interval_sums,
+    longest_run,
     partition_auto,
     partition_intervals,
+    partition_uniform,
+    short_runs,
+    with_cheapest_largest,
 )
 from alray.planning.prediction.search import SAME, BestCut, every_cut, search_cut, step_of
 from alray.planning.prediction.setting import StepSetting
@@ -44,7 +48,7 @@ def best_cut(setting: StepSetting) -> BestCut:
         step_s = step_of(setting, cut)
         return BestCut(cut, step_s, step_s)
     if setting.virtual_stages == 1 and (setting.memory_limits or SCHEDULES[setting.schedule].slowest_stage):
-        start, slowest_s = _with_fastest_slowest_stage(setting)
+        start, slowest_s = _with_fastest_slowest_stage(setting, start)
         if SCHEDULES[setting.schedule].slowest_stage and step_of(setting, start) <= slowest_s * (1.0 + SAME):
             return BestCut(start, slowest_s, slowest_s)
     if start is None:
@@ -65,12 +69,16 @@ def check_parts(setting: StepSetting) -> None:
     check_size(components, setting.stages)
 
 
-def _with_fastest_slowest_stage(setting: StepSetting) -> tuple[Cut, float]:
-    """The cut whose slowest stage is fastest, messages included, within the memory limits; and that stage's seconds."""
-    fits = None
-    if setting.memory_limits:
-        fits = [memory_matrix(setting, stage) <= limit for stage, limit in enumerate(setting.memory_limits)]
-    return partition_intervals(_stage_costs(setting), setting.stages, fits=fits)
+def _with_fastest_slowest_stage(setting: StepSetting, fitting: Cut | None) -> tuple[Cut, float]:
+    """The cut whose slowest stage is fastest, messages included, within the memory limits; and that stage's seconds.
+
+    Args:
+        fitting: a cut within the memory limits; None: there are no limits.
+    """
+    fits = (memory_matrix(setting, stage) <= limit for stage, limit in enumerate(setting.memory_limits))
+    return partition_intervals(
+        _stage_costs(setting), setting.stages, fits=fits if setting.memory_limits else (), known=fitting
+    )
 
 
 def _stage_costs(setting: StepSetting) -> list[Matrix]:
@@ -87,6 +95,7 @@ def _stage_costs(setting: StepSetting) -> list[Matrix]:
     return [computing / speed + other for speed in setting.stage_speed or (1.0,)]
 
 
+@lru_cache(maxsize=8)
 def nearest_to_fitting(setting: StepSetting) -> Cut:
     """A cut within the memory limits; where there is none, a cut that is not far over them.
 
@@ -95,8 +104,7 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
     """
     size, parts = len(setting.costs.components), setting.num_parts
     if setting.virtual_stages == 1:
-        filled = [memory_matrix(setting, stage) / limit for stage, limit in enumerate(setting.memory_limits)]
-        return partition_intervals(filled, parts)[0]
+        return _least_full(setting)
     if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
         return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
     return partition_auto(
@@ -106,6 +114,20 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
         ],
         parts,
     )
+
+
+def _least_full(setting: StepSetting) -> Cut:
+    """The cut whose fullest stage is least full, without virtual stages. It keeps no matrix of all runs: with many
+    components and stages these would take gigabytes."""
+    size, parts = len(setting.costs.components), setting.num_parts
+    most = fullest_stage(setting, partition_uniform(size, parts))[0] * (1.0 + SAME)  # sums are rounded
+
+    def filled(stage: int) -> Matrix:
+        return memory_matrix(setting, stage) / setting.memory_limits[stage]
+
+    longest = min(size + 1 - parts, max(longest_run(filled(stage), most) for stage in range(parts)))
+    runs = [short_runs(filled(stage), longest) for stage in range(parts)]
+    return with_cheapest_largest(runs.__getitem__, size, parts)[0]
 
 
 def _fitting(setting: StepSetting) -> Cut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import ceil
 
 import numpy as np
@@ -63,7 +64,8 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     components = setting.costs.components
     versions = SCHEDULES[setting.schedule].gradient_delay
     peaks = run_peaks(setting.costs, setting.micro_batches)
-    total: Matrix = np.maximum.reduce([price(moment, [peaks]).total for moment in _moments(setting, stage)])
+    # One matrix after another: of many components each takes megabytes.
+    total: Matrix = reduce(np.maximum, (price(moment, [peaks]).total for moment in _moments(setting, stage)))
     memory = setting.memory(stage)
     total = total + (2.0 if memory.snapshot else 1.0) * interval_sums(
         [

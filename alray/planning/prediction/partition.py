@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from alray.planning.schedules.partition_rules import Fault, partition_faults, st
 Matrix = NDArray[np.float64]
 
 Cut = tuple[int, ...]
+
+_Value = TypeVar("_Value", np.float64, np.bool_)
 
 _BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact and equal costs are equal
 
@@ -85,14 +88,15 @@ def interval_sums(costs: Sequence[float]) -> Matrix:
 
 
 def partition_intervals(
-    cost: Matrix | Sequence[Matrix], stages: int, *, fits: Sequence[NDArray[np.bool_]] | None = None
+    cost: Matrix | Sequence[Matrix], stages: int, *, fits: Iterable[NDArray[np.bool_]] = (), known: Cut | None = None
 ) -> tuple[Cut, float]:
     """The best partition for any cost of a contiguous run of components, and the cost of its most expensive stage.
 
     Args:
         cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
             differ, one such matrix per stage.
-        fits: for each stage, a matrix of the same shape; false where the stage cannot hold that run.
+        fits: for each stage, a matrix of the same shape; false where the stage cannot hold that run. (): any run.
+        known: a cut that fits, of which the search is faster and takes less memory; None with `fits`: none is known.
 
     Raises:
         PlanError: where no partition fits.
@@ -100,16 +104,21 @@ def partition_intervals(
     costs = [cost] if isinstance(cost, np.ndarray) else cost
     size = len(costs[0]) - 1
     check_size(size, stages)
-    longest = size + 1 - stages if fits is not None else _longest_run(costs, stages)
-    ends = run_ends(size, longest)
-    beyond = ends > size
-    inside = np.where(beyond, 0, ends)
-    open_costs = [np.where(beyond, np.inf, np.take_along_axis(one[:size], inside, axis=1)) for one in costs]
+    if known is None and fits == ():
+        known = partition_uniform(size, stages)
+    longest = size + 1 - stages if known is None else _longest_run(costs, known)
+    open_costs = [short_runs(one, longest) for one in costs]
+    fitting = [short_runs(one, longest) for one in fits]
 
     def of_stage(stage: int) -> Matrix:
-        own: Matrix = open_costs[stage % len(costs)]
-        return own if fits is None else np.where(np.take_along_axis(fits[stage][:size], inside, axis=1), own, np.inf)
+        own = open_costs[stage % len(costs)]
+        return np.where(fitting[stage], own, np.inf) if fitting else own
 
+    return with_cheapest_largest(of_stage, size, stages)
+
+
+def with_cheapest_largest(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float]:
+    """As `partition_intervals`, for costs as `slowest_behind` takes them."""
     slowest = float(slowest_behind(of_stage, size, stages)[0])
     if not math.isfinite(slowest):
         raise PlanError(
@@ -128,6 +137,17 @@ def partition_intervals(
     cut = smallest_sum(squares, size, stages)
     assert cut is not None, "some cut reaches it"
     return cut[0], slowest
+
+
+def short_runs(cost: NDArray[_Value], longest: int) -> NDArray[_Value]:
+    """Of a matrix over all runs, those of up to `longest` components, in the order of `run_ends`. Behind the last
+    component it has inf, or true."""
+    size = len(cost) - 1
+    ends = run_ends(size, longest)
+    beyond = ends > size
+    runs: NDArray[_Value] = np.take_along_axis(cost[:size], np.where(beyond, 0, ends), axis=1)
+    runs[beyond] = np.inf
+    return runs
 
 
 def run_ends(size: int, longest: int) -> NDArray[np.int64]:
@@ -174,15 +194,19 @@ def smallest_sum(of_stage: Callable[[int], Matrix], size: int, stages: int) -> t
     return tuple(cut), float(after[0])
 
 
-def _longest_run(costs: Sequence[Matrix], stages: int) -> int:
-    """The most components of a stage that costs no more than the most expensive one of the uniform cut."""
-    size = len(costs[0])
-    known, first = 0.0, 0
-    for stage, count in enumerate(partition_uniform(size - 1, stages)):
-        known = max(known, float(costs[stage % len(costs)][first, first + count]))
+def _longest_run(costs: Sequence[Matrix], cut: Cut) -> int:
+    """The most components of a stage that costs no more than the most expensive one of a cut."""
+    most, first = 0.0, 0
+    for stage, count in enumerate(cut):
+        most = max(most, float(costs[stage % len(costs)][first, first + count]))
         first += count
-    lengths = np.arange(size)[None, :] - np.arange(size)[:, None]
-    return min(size - stages, max(int(lengths[(one <= known) & (lengths > 0)].max()) for one in costs))
+    return min(len(costs[0]) - len(cut), max(longest_run(one, most) for one in costs))
+
+
+def longest_run(cost: Matrix, most: float) -> int:
+    """The most components of a run that costs no more than `most`."""
+    lengths = np.arange(len(cost))[None, :] - np.arange(len(cost))[:, None]
+    return int(lengths[(cost <= most) & (lengths > 0)].max(initial=1))
 
 
 def check_partition(partition: Sequence[int], num_components: int, stages: int) -> Cut:

@@ -11,9 +11,10 @@ arithmetic is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import ge
 from typing import Literal
 
 import numpy as np
@@ -95,7 +96,7 @@ def price(moment: MemoryMoment, runs: Sequence[RunPeaks]) -> Priced:
 
 @lru_cache(maxsize=256)
 def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -> tuple[MemoryMoment, ...]:
-    """The moments of a stage with local losses, each of them once. It keeps the gradients of a mini-batch until the
+    """The moments at which a stage with local losses may hold most. It keeps the gradients of a mini-batch until the
     next one's replace them."""
     held = [0] * virtual_stages
     kinds: dict[ActionKind, Doing] = {"F": "forward", "B": "local_backward", "U": "local_update"}
@@ -105,7 +106,7 @@ def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -
         if action.kind in kinds:
             moments[MemoryMoment(kinds[action.kind], own, tuple(held), (True,) * virtual_stages)] = None
         held[own] += {"F": 1, "B": -1}.get(action.kind, 0)
-    return tuple(moments)
+    return _fullest(moments)
 
 
 def turn_moments(micro_batches: int) -> tuple[MemoryMoment, ...]:
@@ -127,7 +128,7 @@ def turn_moments(micro_batches: int) -> tuple[MemoryMoment, ...]:
 def pipeline_moments(
     schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False
 ) -> tuple[MemoryMoment, ...]:
-    """The moments of a stage of a pipeline, each of them once. The stage begins a mini-batch without gradients.
+    """The moments at which a stage of a pipeline may hold most. The stage begins a mini-batch without gradients.
 
     A split backward has two moments: what its forward left is kept until the second half ends. A forward that is
     computed again leaves nothing the first time.
@@ -155,7 +156,18 @@ def pipeline_moments(
             elif action.kind != "I":
                 held[own] -= 1
                 has[own] = True
-    return tuple(moments)
+    return _fullest(moments)
+
+
+def _fullest(moments: Iterable[MemoryMoment]) -> tuple[MemoryMoment, ...]:
+    """The moments without those that hold no more than another one with the same computation."""
+    every = tuple(moments)
+    most: dict[tuple[Doing, int, tuple[bool, ...]], list[tuple[int, ...]]] = {}
+    for each in sorted(every, key=lambda moment: moment.held, reverse=True):  # before those that hold less of each
+        found = most.setdefault((each.doing, each.own, each.gradients), [])
+        if not any(all(map(ge, more, each.held)) for more in found):
+            found.append(each.held)
+    return tuple(each for each in every if each.held in most[each.doing, each.own, each.gradients])
 
 
 def _micro_batch(action: Action) -> tuple[int, int, int]:

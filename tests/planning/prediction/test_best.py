@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -282,3 +283,15 @@ def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[Any, ...]],
 def test_micro_batches_divide_the_mini_batch(make_costs: Make) -> None:
     with pytest.raises(PlanError, match=r"^pipeline\.micro_batches: .* 64 samples .* 6 "):
         StepSetting("gpipe", make_costs(), 2, 4, micro_batches=6)
+
+
+def test_many_components_on_many_stages_keep_no_matrix_for_each(make_costs: Make) -> None:
+    """A matrix of 300 components takes 0.7 MB. There are 32 stages, with up to 67 moments each."""
+    costs = replace(make_costs(), components=make_costs().components[:1] * 300)
+    setting = StepSetting("1f1b", costs, 32, 2, micro_batches=64, memory_limits=(10**9,) * 32)
+    tracemalloc.start()
+    try:
+        assert max(best_cut(setting).cut) == 10
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
