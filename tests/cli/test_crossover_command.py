@@ -14,6 +14,7 @@ import yaml
 import alray as interface
 from alray.config.loading.inputs import load_own_spec
 from alray.core.errors import RequestError
+from alray.runtime.planner.crossover import Asked
 from alray.studies.known_ways import known_ways
 
 from ..studies.conftest import results, study_folder, trial
@@ -173,6 +174,16 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
     assert said.code == 2 and message in said.errors
     given = alray("crossover", spec)
     assert given.code == 2 and "pipeline.costs: the spec gives the costs of one method" in given.errors
+
+
+def test_each_list_has_a_bound_of_its_own() -> None:
+    few = {"methods": "", "links": (), "memory": "", "steps": ()}
+    asked = Asked.of(devices="4096", micro_batches="4", batch_sizes="8192", **few)
+    assert (asked.devices, asked.batch_sizes) == ((4096,), (8192,))
+    with pytest.raises(RequestError, match=r"--devices: `8192` is not a list of whole numbers from 1 to 4096"):
+        Asked.of(devices="8192", micro_batches="4", batch_sizes="", **few)
+
+
 
 
 @pytest.mark.parametrize("link", ["fast", "host"])

@@ -59,6 +59,9 @@ _ALONE = {
     "replicas.shares": None,
 }
 """What a crossover goes over, and its value while components are counted or measured."""
+_MOST_MICRO_BATCHES = 4096
+"""Each is simulated by itself."""
+_MOST_SAMPLES = 10**9 - 1
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,12 @@ class Asked:
         Raises RequestError where one of them cannot be read.
         """
         return cls(
-            _numbers(devices, "--devices") if devices else (),
-            _numbers(micro_batches, "--micro-batches"),
+            _numbers(devices, "--devices", MOST_DEVICES) if devices else (),
+            _numbers(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
             tuple(dict.fromkeys(links)),
             parse_devices(memory, key="--memory") if memory else (),
             _parts(methods),
-            _numbers(batch_sizes, "--batch-sizes") if batch_sizes else (),
+            _numbers(batch_sizes, "--batch-sizes", _MOST_SAMPLES) if batch_sizes else (),
             dict(map(_given_steps, steps)),
         )
 
@@ -362,11 +365,11 @@ def _parts(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in map(str.strip, text.split(",")) if part))
 
 
-def _numbers(text: str, key: str) -> tuple[int, ...]:
+def _numbers(text: str, key: str, most: int) -> tuple[int, ...]:
     parts = _parts(text)
-    if not parts or not all(part.isdecimal() and 1 <= int(part) <= MOST_DEVICES for part in parts):
+    if not parts or not all(re.fullmatch(r"\d{1,9}", part) and 1 <= int(part) <= most for part in parts):
         raise RequestError(
-            f"`{text}` is not a list of whole numbers from 1 to {MOST_DEVICES}",
+            f"`{text}` is not a list of whole numbers from 1 to {most}",
             key=key,
             hint="write, for example, 1,2,4,8",
         )
