@@ -184,6 +184,15 @@ def test_each_list_has_a_bound_of_its_own() -> None:
         Asked.of(devices="8192", micro_batches="4", batch_sizes="", **few)
 
 
+def test_checkpointing_is_for_where_memory_is_too_small(alray: Callable[..., Any], spec: Path) -> None:
+    """Whatever the file says."""
+    text = spec.read_text(encoding="utf-8").replace("{kind: associated_learning, label_dim: 4}", "backpropagation")
+    spec.write_text(text.replace("stages: 2, ", "stages: 2, activation_checkpointing: true, "), encoding="utf-8")
+    found = alray("crossover", spec, COUNTED, *FEW, "--json")
+    assert found.code == 0, found.errors
+    assert "pipeline.activation_checkpointing of the file is set aside" in found.errors
+    given = alray("crossover", spec, COUNTED, *FEW, "pipeline.activation_checkpointing=true")
+    assert given.code == 2 and "pipeline.activation_checkpointing: a crossover goes over this" in given.errors
 
 
 @pytest.mark.parametrize("link", ["fast", "host"])

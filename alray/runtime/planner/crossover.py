@@ -48,6 +48,7 @@ LINKS = (HOST, "10 Gbit/s, 50 us", "1 Gbit/s, 200 us", "100 Mbit/s, 20 ms")
 """The links where neither links nor machines are given: one host, two local networks, and a line between offices."""
 USUAL_DEVICES = (1, 2, 4, 8, 16)
 """The numbers of devices where none are asked for; with machines those below what they have, and that."""
+_CHECKPOINTING = "pipeline.activation_checkpointing"
 _ALONE = {
     "pipeline.schedule": "auto",
     "pipeline.stages": 1,
@@ -57,6 +58,7 @@ _ALONE = {
     "pipeline.links": [],
     "replicas.count": 1,
     "replicas.shares": None,
+    _CHECKPOINTING: False,
 }
 """What a crossover goes over, and its value while components are counted or measured."""
 _MOST_MICRO_BATCHES = 4096
@@ -141,6 +143,10 @@ def crossover_spec(
             "the spec gives the costs of one method, and a crossover compares several",
             key="pipeline.costs",
             hint="add pipeline.costs=null",
+        )
+    if (composed.value.get("pipeline") or {}).get(_CHECKPOINTING.removeprefix("pipeline.")):
+        teller.note(
+            f"{_CHECKPOINTING} of the file is set aside: forwards are computed again where the memory is too small"
         )
     told = known(spec)
     methods = tuple(dict.fromkeys((own, *(asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
