@@ -56,6 +56,22 @@ def test_the_page_the_ways_and_what_the_plan_predicts(
     assert float(own["target_s"]) == pytest.approx(100 * float(own["step_s"]))
 
 
+def test_without_backpropagation_the_steps_of_the_first_method_are_the_reference(
+    alray: Callable[..., Any], spec: Path
+) -> None:
+    others = ("--methods", "decoupled_greedy", "--devices", "1", "--link", "host", "--memory", "1GB")
+    given = ("--steps", "associated_learning=100", "--steps", "decoupled_greedy=150")
+    said = alray("crossover", spec, COUNTED, *others, *given, "--json")
+    assert said.code == 0, said.errors
+    assert {each["method"]: each["rho"] for each in said.json["factors"]} == {
+        "associated_learning": 1.0,
+        "decoupled_greedy": 1.5,
+    }
+    assert all(each["target_s"] for each in said.json["ways"])
+    alone = alray("crossover", spec, COUNTED, *others, "--steps", "decoupled_greedy=150")
+    assert alone.code == 2 and "add --steps associated_learning=N" in alone.errors
+
+
 @pytest.mark.full
 def test_ways_that_were_measured_alike_have_no_range(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,6 +182,15 @@ def test_what_tells_nothing_is_refused(tmp_path: Path, ended: Path) -> None:
         (["--link", "fast"], "--link: `fast` is not a link; write"),
         (["--steps", "bp"], "--steps: `bp` is not a method and its mini-batches"),
         (["--steps", "solo=10"], "--steps: steps are given for `solo`, which is not compared; compared are"),
+        (
+            ["--steps", "associated_learning=9"],
+            "--steps: steps count beside those of backpropagation, which are not known",
+        ),
+        (["--steps", "backpropagation/1f1b=9"], "add --steps backpropagation=N"),
+        (
+            ["--steps", "backpropagation@20=9"],
+            "--steps: steps are given for mini-batches of 20, which are not compared",
+        ),
         (["--batch-sizes", "20"], "--batch-sizes: ways with mini-batches of 10 cannot be compared"),
     ],
 )

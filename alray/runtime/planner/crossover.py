@@ -26,6 +26,7 @@ from alray.planning.prediction.crossover import (
     Way,
     alone_bytes,
     map_crossover,
+    reference_of,
 )
 from alray.planning.prediction.machines import MOST_DEVICES, Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
@@ -76,7 +77,7 @@ class Asked:
         memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a
             half, a quarter and an eighth of what one device needs.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
-        batch_sizes: besides that of the spec; the steps of backpropagation with each must be known.
+        batch_sizes: besides that of the spec; the steps of `reference_of` with each must be known.
         steps: to the target, where they are known.
     """
 
@@ -157,23 +158,13 @@ def crossover_spec(
                 key="--steps",
                 hint=f"compared are {', '.join(methods)}, in their schedules",
             )
+    sizes = tuple(dict.fromkeys((usual, *asked.batch_sizes)))
     if besides := sorted({name for name, _, _ in told.steps} - set(methods)):
         teller.note(f"the runs also tell of {', '.join(besides)}, which is not compared: --methods adds it")
     of_methods = {key: steps for key, steps in told.steps.items() if key[0] in methods}
+    _require_reference(asked, of_methods, reference_of(methods), sizes, teller)
     asked = replace(asked, steps={**of_methods, **asked.steps})
-    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
-        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
-            raise RequestError(
-                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
-                "target are not known",
-                key="--batch-sizes",
-                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
-            )
-    opened = [
-        opener.opened({} if method == own else {"method": method}, size)
-        for method in methods
-        for size in dict.fromkeys((usual, *asked.batch_sizes))
-    ]
+    opened = [opener.opened({} if method == own else {"method": method}, size) for method in methods for size in sizes]
     contenders = tuple(each.contender() for each in opened)
     numbers = opener.devices(spec)
     limit = opened[0].memory_limit(max(numbers))
@@ -184,6 +175,51 @@ def crossover_spec(
     return map_crossover(
         Crossover(spec.name, basis, axes, contenders, asked.steps, usual, told.measured), doing=teller.doing
     )
+
+
+def _require_reference(asked: Asked, told: StepsOf, reference: str, sizes: Sequence[int], teller: Teller) -> None:
+    """Raise RequestError where steps that are given cannot count, and where mini-batches of several sizes cannot be
+    compared. Steps that runs tell of are noted where they cannot count.
+
+    Args:
+        told: of the methods that are compared, by runs.
+        sizes: of the mini-batches that are compared, first that of the spec.
+    """
+    usual = sizes[0]
+    for _, _, size in asked.steps:
+        if size is not None and size not in sizes:
+            raise RequestError(
+                f"steps are given for mini-batches of {size}, which are not compared",
+                key="--steps",
+                hint=f"add --batch-sizes {size}",
+            )
+    if others := sorted({size for _, _, size in told if size is not None} - set(sizes)):
+        listed = ",".join(map(str, others))
+        teller.note(f"the runs also tell of mini-batches of {listed} samples: --batch-sizes {listed} compares them")
+    known = {
+        usual if size is None else size
+        for name, schedule, size in {**told, **asked.steps}
+        if (name, schedule) == (reference, None)
+    }
+    unknown = [size for size in sizes if size not in known]
+    if not unknown:
+        return
+    if asked.batch_sizes:
+        size = unknown[0]
+        raise RequestError(
+            f"ways with mini-batches of {size} cannot be compared: the mini-batches that {reference} takes to the "
+            "target are not known",
+            key="--batch-sizes",
+            hint=f"add --steps {reference}@{size}=N, and those of other methods",
+        )
+    if asked.steps:
+        raise RequestError(
+            f"steps count beside those of {reference}, which are not known",
+            key="--steps",
+            hint=f"add --steps {reference}=N",
+        )
+    if told:
+        teller.note(f"the mini-batches that the runs tell of count beside those of {reference}: --steps {reference}=N")
 
 
 def _sets_any(override: str, keys: Collection[str]) -> bool:
