@@ -48,6 +48,7 @@ def make_plan(
     parameters = [component.parameters for component in setting.costs.components]
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
+    evaluating = _of_whole_mini_batches(setting, shares)
     return Plan(
         method=method,
         schedule=setting.schedule,
@@ -66,8 +67,8 @@ def make_plan(
         bound_s=prediction.bound_s,
         bound=prediction.bound,
         limited_by=limited_by(setting, counts, prediction),
-        evaluation_s=predict_evaluation(setting, counts, evaluation_batches),
-        deadline_s=_deadline_s(setting, counts, prediction),
+        evaluation_s=predict_evaluation(evaluating, counts, evaluation_batches),
+        deadline_s=_deadline_s(evaluating, counts, prediction),
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,
         stage_speed=setting.stage_speed,
@@ -101,9 +102,28 @@ def _too_large(setting: StepSetting, counts: tuple[int, ...]) -> str | None:
     return f"stage {stage} needs {need:,} bytes and its device has {limit:,}, so this plan is not likely to run"
 
 
-def _deadline_s(setting: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
+def _of_whole_mini_batches(setting: StepSetting, shares: Sequence[int]) -> StepSetting:
+    """The setting with the evaluations of whole mini-batches: one replica evaluates, and has more than its share."""
+    costs, samples = setting.costs, sum(shares)
+    if samples in (0, costs.batch_size):
+        return setting
+    whole = samples / costs.batch_size
+    components = [
+        replace(
+            each,
+            infer_s=each.infer_s * whole,
+            route_s=each.route_s * whole,
+            infer_bytes=round(each.infer_bytes * whole),
+            route_bytes=round(each.route_bytes * whole),
+        )
+        for each in costs.components
+    ]
+    return replace(setting, costs=replace(costs, components=tuple(components)))
+
+
+def _deadline_s(evaluating: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
     """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
-    inference = evaluation_durations(setting, counts)
+    inference = evaluation_durations(evaluating, counts)
     messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
     longest_wait_s = max(
         prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s) + messages_s

@@ -136,6 +136,19 @@ def test_evaluation(make_costs: Make) -> None:
     assert plan_of(make_costs()).evaluation_s == 0.0
 
 
+def test_one_replica_evaluates_whole_mini_batches(make_costs: Make) -> None:
+    """The costs are of its share alone, of which one that waits for it may wait longer than for training."""
+    costs = make_costs()
+    costs = replace(costs, components=tuple(replace(each, infer_s=20.0) for each in costs.components))
+    samples = costs.batch_size
+    share, whole = (
+        plan_of(costs, evaluation_batches=3, replicas=len(shares), shares=shares)
+        for shares in ((samples,), (samples, samples))
+    )
+    assert whole.evaluation_s == pytest.approx(2 * share.evaluation_s)
+    assert whole.deadline_s == pytest.approx(2 * share.deadline_s)
+
+
 def test_without_a_label_chain_one_route_comes_down(make_costs: Make) -> None:
     # 4 x 2 ms up and once 4 x 1 ms down; of two stages, a message of 4000 bytes down, not one for each depth.
     costs = make_costs(output_bytes=4000, edge_s_per_byte=1e-6)
