@@ -592,7 +592,7 @@ MUTATIONS = (
     Mutation(
         "device: a seed is for one device",
         ACCELERATOR,
-        "    with torch.accelerator.device_index(device.index):\n        torch.get_device_module",
+        "    with using(device):\n        torch.get_device_module",
         "    if True:\n        torch.get_device_module",
         "core/test_accelerator.py::test_one_gpu_is_seeded",
     ),
