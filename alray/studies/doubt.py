@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from statistics import fmean
 from typing import Literal
 
@@ -319,6 +319,14 @@ def _share_since_evaluation(results: Results, record: TrialRecord) -> float:
     return 1.0 - max((step for step in evaluated if step < reached), default=0) / reached
 
 
+def _unrecorded_grain(name: str, settings: Sequence[Sequence[TrialRecord]]) -> float:
+    """The same of settings whose records are gone, as those of a committed report are, on a scale of logarithms. It is
+    then the greatest number that divides the steps or samples of all settings."""
+    divisor = reduce(math.gcd, [round(value_of(trials[0], name) or 0.0) for trials in settings])
+    fewest = min(fmean(math.log(value_of(record, name) or math.nan) for record in trials) for trials in settings)
+    return math.log1p(divisor / max(math.exp(fewest), divisor))
+
+
 def _of_searches(
     results: Results, name: str, rows: Sequence[PointRow], *, by_factors: bool
 ) -> tuple[Confidence | None, str, int]:
@@ -350,7 +358,9 @@ def _of_searches(
         of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
         means = of_each.mean(axis=1).tolist()
         if name in _OF_EVALUATIONS:
-            means = spread_out(means, _grain(results, row, name, by_factors=True))
+            recorded = all(results.records_of(record) for record in row.best)
+            grain = _grain(results, row, name, by_factors=True) if recorded else _unrecorded_grain(name, reached)
+            means = spread_out(means, grain)
         noise, shared = seed_effects(of_each)
         bests.append(of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)))
         effects.append(shared)
