@@ -14,6 +14,7 @@ import yaml
 import alray as interface
 from alray.config.loading.inputs import load_own_spec
 from alray.core.errors import RequestError
+from alray.runtime.planner.crossover import Asked
 from alray.studies.known_ways import known_ways
 
 from ..studies.conftest import results, study_folder, trial
@@ -53,6 +54,22 @@ def test_the_page_the_ways_and_what_the_plan_predicts(
     plan = alray("plan", spec, COUNTED, "--json").json
     assert float(own["step_s"]) == pytest.approx(plan["predicted_step_time_s"])
     assert float(own["target_s"]) == pytest.approx(100 * float(own["step_s"]))
+
+
+def test_without_backpropagation_the_steps_of_the_first_method_are_the_reference(
+    alray: Callable[..., Any], spec: Path
+) -> None:
+    others = ("--methods", "decoupled_greedy", "--devices", "1", "--link", "host", "--memory", "1GB")
+    given = ("--steps", "associated_learning=100", "--steps", "decoupled_greedy=150")
+    said = alray("crossover", spec, COUNTED, *others, *given, "--json")
+    assert said.code == 0, said.errors
+    assert {each["method"]: each["rho"] for each in said.json["factors"]} == {
+        "associated_learning": 1.0,
+        "decoupled_greedy": 1.5,
+    }
+    assert all(each["target_s"] for each in said.json["ways"])
+    alone = alray("crossover", spec, COUNTED, *others, "--steps", "decoupled_greedy=150")
+    assert alone.code == 2 and "add --steps associated_learning=N" in alone.errors
 
 
 @pytest.mark.full
@@ -165,6 +182,15 @@ def test_what_tells_nothing_is_refused(tmp_path: Path, ended: Path) -> None:
         (["--link", "fast"], "--link: `fast` is not a link; write"),
         (["--steps", "bp"], "--steps: `bp` is not a method and its mini-batches"),
         (["--steps", "solo=10"], "--steps: steps are given for `solo`, which is not compared; compared are"),
+        (
+            ["--steps", "associated_learning=9"],
+            "--steps: steps count beside those of backpropagation, which are not known",
+        ),
+        (["--steps", "backpropagation/1f1b=9"], "add --steps backpropagation=N"),
+        (
+            ["--steps", "backpropagation@20=9"],
+            "--steps: steps are given for mini-batches of 20, which are not compared",
+        ),
         (["--batch-sizes", "20"], "--batch-sizes: ways with mini-batches of 10 cannot be compared"),
     ],
 )
@@ -173,6 +199,25 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
     assert said.code == 2 and message in said.errors
     given = alray("crossover", spec)
     assert given.code == 2 and "pipeline.costs: the spec gives the costs of one method" in given.errors
+
+
+def test_each_list_has_a_bound_of_its_own() -> None:
+    few = {"methods": "", "links": (), "memory": "", "steps": ()}
+    asked = Asked.of(devices="4096", micro_batches="4", batch_sizes="8192", **few)
+    assert (asked.devices, asked.batch_sizes) == ((4096,), (8192,))
+    with pytest.raises(RequestError, match=r"--devices: `8192` is not a list of whole numbers from 1 to 4096"):
+        Asked.of(devices="8192", micro_batches="4", batch_sizes="", **few)
+
+
+def test_checkpointing_is_for_where_memory_is_too_small(alray: Callable[..., Any], spec: Path) -> None:
+    """Whatever the file says."""
+    text = spec.read_text(encoding="utf-8").replace("{kind: associated_learning, label_dim: 4}", "backpropagation")
+    spec.write_text(text.replace("stages: 2, ", "stages: 2, activation_checkpointing: true, "), encoding="utf-8")
+    found = alray("crossover", spec, COUNTED, *FEW, "--json")
+    assert found.code == 0, found.errors
+    assert "pipeline.activation_checkpointing of the file is set aside" in found.errors
+    given = alray("crossover", spec, COUNTED, *FEW, "pipeline.activation_checkpointing=true")
+    assert given.code == 2 and "pipeline.activation_checkpointing: a crossover goes over this" in given.errors
 
 
 @pytest.mark.parametrize("link", ["fast", "host"])

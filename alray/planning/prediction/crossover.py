@@ -27,7 +27,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
 REFERENCE = "backpropagation"
-"""The method that steps and times are compared with."""
+"""The method that times are compared with, and steps where it is one of those that are compared."""
 CLOSE = 1.05
 """Ways whose times differ by less are close: of published pipelines that differ by more, the simulation puts 98 % of
 the pairs into the right order."""
@@ -177,7 +177,7 @@ class Factors:
         step_s: on one device.
         alpha: its step on one device over that of backpropagation; None without backpropagation.
         source: of the costs that this was computed from.
-        rho: its mini-batches to the target over those of backpropagation; 1 where they are not known.
+        rho: its mini-batches to the target over those of `reference_of`; 1 where they are not known.
         rho_source: where they come from.
     """
 
@@ -220,9 +220,9 @@ class Crossover:
         return tuple(self._factors())
 
     def steps_of(self, way: Way) -> Steps | None:
-        """The mini-batches of a way to the target; None where those of backpropagation are not known.
+        """The mini-batches of a way to the target; None where those of `reference_of` are not known.
 
-        What is not known for a schedule is assumed to be as for its method, and for a method as for backpropagation.
+        What is not known for a schedule is assumed to be as for its method, and for a method as for the reference.
         """
         return self._steps_of(way.method, way.schedule, way.batch_size)
 
@@ -243,6 +243,10 @@ class Crossover:
     def _mini_batches(self, row: Row) -> float:
         steps = self.steps_of(row.way)
         return 1.0 if steps is None else steps.number
+
+    @cached_property
+    def _reference(self) -> str:
+        return reference_of([each.method for each in self.contenders])
 
     @cached_property
     def one_family(self) -> bool:
@@ -281,7 +285,7 @@ class Crossover:
             usual = batch_size == self.batch_size
             return self.steps.get((method, schedule, None)) if own is None and usual else own
 
-        reference = found(REFERENCE, None)
+        reference = found(self._reference, None)
         if reference is None:
             return None
         if (own := found(method, schedule)) is not None:
@@ -289,17 +293,17 @@ class Crossover:
         late = schedule is not None and SCHEDULES[schedule].gradient_delay > 0
         if (own := found(method, None)) is not None:
             return replace(own, source=f"assumed: as many as without late gradients ({own.source})") if late else own
-        return Steps(reference.number, f"assumed: as many as {REFERENCE} ({reference.source})")
+        return Steps(reference.number, f"assumed: as many as {self._reference} ({reference.source})")
 
     def _factors(self) -> Iterator[Factors]:
-        reference = self._steps_of(REFERENCE, None, self.batch_size)
+        reference = self._steps_of(self._reference, None, self.batch_size)
         of_reference = {each.batch_size: each.alone_s for each in self.contenders if each.method == REFERENCE}
         for each in self.contenders:
             alone_s = of_reference.get(each.batch_size)
             schedules = schedules_for(local_losses=each.local_losses)
             for schedule in (None, *(own.name for own in schedules if own.gradient_delay)):
                 steps = self._steps_of(each.method, schedule, each.batch_size)
-                rho, rho_source = 1.0, f"assumed: as many as {REFERENCE}"
+                rho, rho_source = 1.0, f"assumed: as many as {self._reference}"
                 if steps is not None and reference is not None:
                     rho, rho_source = steps.number / reference.number, steps.source
                 yield Factors(
@@ -312,6 +316,12 @@ class Crossover:
                     rho=rho,
                     rho_source=rho_source,
                 )
+
+
+def reference_of(methods: Sequence[str]) -> str:
+    """Of methods that are compared, the one whose steps those of the others are compared with: backpropagation, or the
+    first one where that is not compared."""
+    return REFERENCE if REFERENCE in methods else methods[0]
 
 
 def _has(way: Way, micro_batches: int) -> bool:

@@ -26,6 +26,7 @@ from alray.planning.prediction.crossover import (
     Way,
     alone_bytes,
     map_crossover,
+    reference_of,
 )
 from alray.planning.prediction.machines import MOST_DEVICES, Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
@@ -48,6 +49,7 @@ LINKS = (HOST, "10 Gbit/s, 50 us", "1 Gbit/s, 200 us", "100 Mbit/s, 20 ms")
 """The links where neither links nor machines are given: one host, two local networks, and a line between offices."""
 USUAL_DEVICES = (1, 2, 4, 8, 16)
 """The numbers of devices where none are asked for; with machines those below what they have, and that."""
+_CHECKPOINTING = "pipeline.activation_checkpointing"
 _ALONE = {
     "pipeline.schedule": "auto",
     "pipeline.stages": 1,
@@ -57,8 +59,12 @@ _ALONE = {
     "pipeline.links": [],
     "replicas.count": 1,
     "replicas.shares": None,
+    _CHECKPOINTING: False,
 }
 """What a crossover goes over, and its value while components are counted or measured."""
+_MOST_MICRO_BATCHES = 4096
+"""Each is simulated by itself."""
+_MOST_SAMPLES = 10**9 - 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Asked:
         memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a
             half, a quarter and an eighth of what one device needs.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
-        batch_sizes: besides that of the spec; the steps of backpropagation with each must be known.
+        batch_sizes: besides that of the spec; the steps of `reference_of` with each must be known.
         steps: to the target, where they are known.
     """
 
@@ -100,12 +106,12 @@ class Asked:
         Raises RequestError where one of them cannot be read.
         """
         return cls(
-            _numbers(devices, "--devices") if devices else (),
-            _numbers(micro_batches, "--micro-batches"),
+            _numbers(devices, "--devices", MOST_DEVICES) if devices else (),
+            _numbers(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
             tuple(dict.fromkeys(links)),
             parse_devices(memory, key="--memory") if memory else (),
             _parts(methods),
-            _numbers(batch_sizes, "--batch-sizes") if batch_sizes else (),
+            _numbers(batch_sizes, "--batch-sizes", _MOST_SAMPLES) if batch_sizes else (),
             dict(map(_given_steps, steps)),
         )
 
@@ -139,6 +145,10 @@ def crossover_spec(
             key="pipeline.costs",
             hint="add pipeline.costs=null",
         )
+    if (composed.value.get("pipeline") or {}).get(_CHECKPOINTING.removeprefix("pipeline.")):
+        teller.note(
+            f"{_CHECKPOINTING} of the file is set aside: forwards are computed again where the memory is too small"
+        )
     told = known(spec)
     methods = tuple(dict.fromkeys((own, *(asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
     for name, schedule, _ in asked.steps:
@@ -148,23 +158,13 @@ def crossover_spec(
                 key="--steps",
                 hint=f"compared are {', '.join(methods)}, in their schedules",
             )
+    sizes = tuple(dict.fromkeys((usual, *asked.batch_sizes)))
     if besides := sorted({name for name, _, _ in told.steps} - set(methods)):
         teller.note(f"the runs also tell of {', '.join(besides)}, which is not compared: --methods adds it")
     of_methods = {key: steps for key, steps in told.steps.items() if key[0] in methods}
+    _require_reference(asked, of_methods, reference_of(methods), sizes, teller)
     asked = replace(asked, steps={**of_methods, **asked.steps})
-    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
-        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
-            raise RequestError(
-                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
-                "target are not known",
-                key="--batch-sizes",
-                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
-            )
-    opened = [
-        opener.opened({} if method == own else {"method": method}, size)
-        for method in methods
-        for size in dict.fromkeys((usual, *asked.batch_sizes))
-    ]
+    opened = [opener.opened({} if method == own else {"method": method}, size) for method in methods for size in sizes]
     contenders = tuple(each.contender() for each in opened)
     numbers = opener.devices(spec)
     limit = opened[0].memory_limit(max(numbers))
@@ -175,6 +175,51 @@ def crossover_spec(
     return map_crossover(
         Crossover(spec.name, basis, axes, contenders, asked.steps, usual, told.measured), doing=teller.doing
     )
+
+
+def _require_reference(asked: Asked, told: StepsOf, reference: str, sizes: Sequence[int], teller: Teller) -> None:
+    """Raise RequestError where steps that are given cannot count, and where mini-batches of several sizes cannot be
+    compared. Steps that runs tell of are noted where they cannot count.
+
+    Args:
+        told: of the methods that are compared, by runs.
+        sizes: of the mini-batches that are compared, first that of the spec.
+    """
+    usual = sizes[0]
+    for _, _, size in asked.steps:
+        if size is not None and size not in sizes:
+            raise RequestError(
+                f"steps are given for mini-batches of {size}, which are not compared",
+                key="--steps",
+                hint=f"add --batch-sizes {size}",
+            )
+    if others := sorted({size for _, _, size in told if size is not None} - set(sizes)):
+        listed = ",".join(map(str, others))
+        teller.note(f"the runs also tell of mini-batches of {listed} samples: --batch-sizes {listed} compares them")
+    known = {
+        usual if size is None else size
+        for name, schedule, size in {**told, **asked.steps}
+        if (name, schedule) == (reference, None)
+    }
+    unknown = [size for size in sizes if size not in known]
+    if not unknown:
+        return
+    if asked.batch_sizes:
+        size = unknown[0]
+        raise RequestError(
+            f"ways with mini-batches of {size} cannot be compared: the mini-batches that {reference} takes to the "
+            "target are not known",
+            key="--batch-sizes",
+            hint=f"add --steps {reference}@{size}=N, and those of other methods",
+        )
+    if asked.steps:
+        raise RequestError(
+            f"steps count beside those of {reference}, which are not known",
+            key="--steps",
+            hint=f"add --steps {reference}=N",
+        )
+    if told:
+        teller.note(f"the mini-batches that the runs tell of count beside those of {reference}: --steps {reference}=N")
 
 
 def _sets_any(override: str, keys: Collection[str]) -> bool:
@@ -362,11 +407,11 @@ def _parts(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in map(str.strip, text.split(",")) if part))
 
 
-def _numbers(text: str, key: str) -> tuple[int, ...]:
+def _numbers(text: str, key: str, most: int) -> tuple[int, ...]:
     parts = _parts(text)
-    if not parts or not all(part.isdecimal() and 1 <= int(part) <= MOST_DEVICES for part in parts):
+    if not parts or not all(re.fullmatch(r"\d{1,9}", part) and 1 <= int(part) <= most for part in parts):
         raise RequestError(
-            f"`{text}` is not a list of whole numbers from 1 to {MOST_DEVICES}",
+            f"`{text}` is not a list of whole numbers from 1 to {most}",
             key=key,
             hint="write, for example, 1,2,4,8",
         )

@@ -43,6 +43,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
         virtual_stages=spec.virtual_stages,
         memory_limits=limits,
         memories=stage_memories(spec, stages, replicas),
+        replicas=replicas,
         recomputes=spec.pipeline.activation_checkpointing,
     )
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)

@@ -231,6 +231,14 @@ def test_auto_is_the_largest_micro_batch_that_fits(make_planner: Callable[..., A
         make_planner(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[8] // 2}")
 
 
+def test_auto_counts_what_replicas_need_for_their_averages(make_planner: Callable[..., Any]) -> None:
+    two = (BY_GPIPE, "replicas.count=2")
+    whole = need(make_planner(*two, gpipe(micro_batches="1")))
+    assert make_planner(*two, gpipe(), f"resources.memory_bytes={whole}").workload.spec.micro_batches == 1
+    planner = make_planner(*two, gpipe(), f"resources.memory_bytes={whole - 1}")
+    assert planner.workload.spec.micro_batches == 2 and need(planner) < whole
+
+
 def test_batch_normalisation_is_refused_where_auto_cuts(make_planner: Callable[..., Any]) -> None:
     with pytest.raises(SpecError, match="batch normalisation"):
         make_planner(BY_GPIPE, gpipe(stages=2, norm="refuse"))
