@@ -325,6 +325,7 @@ def _run_trials(
     from alray.studies.tuning import TrialListener, run_trials, runs_in_one_process
 
     study = loaded.study
+    began = datetime.now().astimezone().isoformat(timespec="seconds") if study.sessions > 1 else None
     unended = [trial for trial in loaded.trials if not folder.has_ended(trial.number)]
     left = {trial.number: trial for trial in unended if trial.session == session}
     orders = []
@@ -339,23 +340,22 @@ def _run_trials(
             target=study.target.bound_at(trial.point.values) if study.target is not None else None,
             stop_at=spec.run.stop_at,
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
+            began=began,
             allow_code=options.allow_code,
             objects=options.objects,
         )
         orders.append((order, spec))
     ended_s: list[float] = []
-    began = datetime.now().astimezone().isoformat(timespec="seconds") if study.sessions > 1 else None
 
     def again(number: int, reason: str) -> None:
         watcher.note(f"{left[number].label}: {reason}; it runs again")
 
     def ended(number: int, end: End, at_once: int) -> None:
         trial = left[number]
-        record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end)
+        record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end, began=began)
         if machine is not None and record.summary is not None:
             others = machine.other_processors(record.summary.duration_s)
             record = record.model_copy(update={"taken_processors": taken_from(record, others, at_once)})
-        record = record.model_copy(update={"began": began})
         folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
         ended_s.append(time.monotonic())
         total, missing = len(loaded.trials), len(unended) - len(ended_s)

@@ -20,6 +20,7 @@ from alray.config.study.load import LoadedStudy, load_study
 from alray.core.errors import CheckpointError, RequestError, SpecError, StageError
 from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
+from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
 from alray.studies.study import StudyOptions
 from alray.studies.trial import run_trial
@@ -178,6 +179,9 @@ def test_a_session_that_goes_on_at_another_start_says_so(
 
 
 def test_a_wrong_study_is_told_whole(without_trials: None) -> None:
+    written: list[TrialRecord] = []
+    write = StudyFolder.write
+    monkeypatch.setattr(StudyFolder, "write", lambda folder, record: (written.append(record), write(folder, record)))
     with pytest.raises(SpecError) as caught:
         alray.study(AXES, {"max_concurrent": 0, "repeets": 1})
     told = str(caught.value)
@@ -188,3 +192,4 @@ def test_a_wrong_study_is_told_whole(without_trials: None) -> None:
 def test_a_folder_that_is_no_study(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="this is not a study folder"):
         alray.load_study(tmp_path)
+    assert all(record.began for record in written)  # also what a trial writes, whose driver may die before it does
