@@ -22,7 +22,7 @@ from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
-from alray.studies.study import StudyOptions
+from alray.studies.study import StudyOptions, _tell_of_loss
 from alray.studies.trial import run_trial
 from alray.studies.tuning import TrialListener
 
@@ -73,14 +73,15 @@ def test_a_program_is_told_that_ray_died(
     base: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], progress: bool
 ) -> None:
     def make(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Any) -> StudyReport:
-        watcher.lost(StageError("a process of Ray on this machine ended: gcs_server", hint="continue with this"))
-        return write_report(StudyFolder.make(loaded, options.study_dir, options.objects))
+        folder = StudyFolder.make(loaded, options.study_dir, options.objects)
+        _tell_of_loss(watcher, folder, StageError("a process of Ray on this machine ended: gcs_server"))
+        return write_report(folder)
 
     monkeypatch.setattr("alray.studies.study._run", make)
     with pytest.raises(KeyboardInterrupt):
         alray.study(AXES, output="out", progress=progress)
     told = capsys.readouterr().err
-    assert "gcs_server" in told and "continue with this" in told
+    assert "gcs_server" in told and f'continue with `alray.load_study("{Path("out").resolve()}").resume()`' in told
 
 
 def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(without_trials: None) -> None:
@@ -165,6 +166,9 @@ def test_a_session_that_goes_on_at_another_start_says_so(
         def now(cls, tz: Any = None) -> datetime:
             return datetime(2026, 11, next(cls.days))
 
+    written: list[TrialRecord] = []
+    write = StudyFolder.write
+    monkeypatch.setattr(StudyFolder, "write", lambda folder, record: (written.append(record), write(folder, record)))
     monkeypatch.setattr("alray.studies.study.datetime", Clock)
     few = {"run.steps": 1, "run.epochs": None, "pipeline.stages": 1}
     spec = {**AXES, "set": few, "sessions": 2, "measures": "times"}
@@ -176,12 +180,10 @@ def test_a_session_that_goes_on_at_another_start_says_so(
         (1, "2026-11-29"),
         (1, "2026-11-29"),
     ]
+    assert all(record.began for record in written)  # also what a trial writes, whose driver may die before it does
 
 
 def test_a_wrong_study_is_told_whole(without_trials: None) -> None:
-    written: list[TrialRecord] = []
-    write = StudyFolder.write
-    monkeypatch.setattr(StudyFolder, "write", lambda folder, record: (written.append(record), write(folder, record)))
     with pytest.raises(SpecError) as caught:
         alray.study(AXES, {"max_concurrent": 0, "repeets": 1})
     told = str(caught.value)
@@ -192,4 +194,3 @@ def test_a_wrong_study_is_told_whole(without_trials: None) -> None:
 def test_a_folder_that_is_no_study(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="this is not a study folder"):
         alray.load_study(tmp_path)
-    assert all(record.began for record in written)  # also what a trial writes, whose driver may die before it does
