@@ -84,6 +84,19 @@ def test_a_program_is_told_that_ray_died(
     assert "gcs_server" in told and f'continue with `alray.load_study("{Path("out").resolve()}").resume()`' in told
 
 
+def test_a_claim_in_percent_of_a_study_that_has_begun_is_mended_in_its_folder(without_trials: None) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        alray.study({**AXES, "verdicts": [{"claim": "good", "figure": "test", "above": 0.9}]}, output="out")
+    file = Path("out/study.yaml")
+    file.write_text(file.read_text(encoding="utf-8").replace("0.9", "90"), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"study\.yaml") as caught:
+        alray.load_study("out").resume()
+    assert "edit its study.yaml" in str(caught.value.problems[0].hint)
+    file.write_text(file.read_text(encoding="utf-8").replace("90", "0.8"), encoding="utf-8")
+    with pytest.raises(KeyboardInterrupt):
+        alray.load_study("out").resume()
+
+
 def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(without_trials: None) -> None:
     x, y = torch.randn(20, 6), torch.arange(20) % 3
     torch.manual_seed(0)
