@@ -501,7 +501,7 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
     (found,) = answers_of(of)
     assert found.doubts == ["2 sessions of 3 began at several times"]
     findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
-    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Session 2", "Session 3"]
+    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Sessions 2, 3"]
 
 
 def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:
