@@ -197,6 +197,29 @@ def test_what_is_given_is_not_searched(alray: Callable[..., Any], spec: Path) ->
     assert (row["schedule"], row["stages"], row["micro_batches"]) == ("gpipe", 2, 5)
 
 
+def test_each_key_that_is_given_alone_is_not_searched(alray: Callable[..., Any], spec: Path) -> None:
+    """Whatever it would be on the one stage on which the spec is opened."""
+    Path("own").mkdir()
+    Path("own/list.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
+    for key, value, shown in (
+        ("schedule", "own/list.csv", "list.csv"),
+        ("micro_batches", "5", 5),
+        ("virtual_stages", "1", 1),
+    ):
+        given = f"pipeline.{key}={value}"
+        answer = alray("fit", spec, COUNTED, *BP, given, "--devices", "3x1GB", "--json")
+        assert answer.code == 0, answer.errors
+        assert {row[key] for row in answer.json["rows"] if row["stages"] == 2} == {shown}
+        assert alray("plan", spec, *answer.json["rows"][0]["overrides"]).code == 0
+
+
+def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:
+    given = ("pipeline.schedule=auto", "pipeline.micro_batches=auto", "pipeline.partition=auto", "pipeline.stages=2")
+    found = alray("fit", spec, COUNTED, *BP, *given, "--devices", "2x1GB", "--json")
+    usual = alray("fit", spec, COUNTED, *BP, given[-1], "--devices", "2x1GB", "--json")
+    assert found.code == 0 and found.json["rows"] == usual.json["rows"]
+
+
 def test_replicas_share_the_devices_and_the_smallest_decides(alray: Callable[..., Any], spec: Path) -> None:
     devices = ("--devices", "1GB,2GB,3GB,0.5GB,9GB")
     rows = alray("fit", spec, COUNTED, "replicas.count=2", *devices, "--json").json["rows"]

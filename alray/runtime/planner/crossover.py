@@ -33,7 +33,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import keys_given, parse_devices, with_stages_alike
+from alray.runtime.planner.fitting import parse_devices, values_given, with_stages_alike
 from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -133,7 +133,7 @@ def crossover_spec(
         probe: measure the components on this machine instead of estimating their costs.
     """
     composed = read_spec(source)
-    for key in sorted(keys_given(composed, overrides) & _ALONE.keys()):
+    for key in sorted(values_given(composed, overrides).keys() & _ALONE.keys()):
         raise RequestError("a crossover goes over this", key=key, hint="leave it out")
     overrides = with_stages_alike(composed, overrides)
     opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from alray.planning.prediction.fit import Fit, fit_of, with_best_cuts
 from alray.planning.prediction.machines import require_few
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.schedules.listed import is_listed
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
@@ -41,6 +42,8 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
     "pipeline.micro_batches": "null",
     "pipeline.virtual_stages": "null",
 }
+_BESIDES_ONE_STAGE = frozenset({"pipeline.micro_batches", "pipeline.virtual_stages"})
+"""Values of these may be wrong on the one stage on which a spec is opened, and right where it is searched."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Fitting:
             time.
         refused: why a schedule on a number of stages cannot run at all.
         given: the overrides that were searched with, for a run: without machines and files of costs.
+        fixed: the keys of which they give a value that was not searched.
         set_aside: the keys of the spec whose values the search replaced.
         assumed: as of a plan.
         machines: that were searched, in words; None: devices of which the memory alone is given.
@@ -66,6 +70,7 @@ class Fitting:
     rows: tuple[Fit, ...]
     refused: tuple[str, ...]
     given: tuple[str, ...]
+    fixed: frozenset[str]
     set_aside: frozenset[str]
     assumed: str | None = None
     machines: str | None = None
@@ -91,7 +96,7 @@ class Fitting:
                 layout[key] = str(parts)
             elif key in self.set_aside:
                 layout[key] = "null"
-        return [*self.given, *(f"{key}={value}" for key, value in layout.items() if f"{key}={value}" not in self.given)]
+        return [*self.given, *(f"{key}={value}" for key, value in layout.items() if key not in self.fixed)]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -148,15 +153,20 @@ def fit_spec(
         probe: measure the components on this machine instead of estimating their costs.
     """
     composed = read_spec(source)
-    given = keys_given(composed, overrides)
+    # What is given as `auto` is searched, as it is where it is left out.
+    given = {key: value for key, value in values_given(composed, overrides).items() if value != "auto"}
     if "pipeline.partition" in given:
         raise RequestError(
             "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
         )
-    free = frozenset(_FREE) - given
+    free = _FREE.keys() - given.keys()
     if "pipeline.stages" in free:
         overrides = with_stages_alike(composed.copy(), overrides)
-    loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
+    opened, opened_as = composed.copy(), free | _BESIDES_ONE_STAGE
+    if is_listed(given.get("pipeline.schedule")) and "pipeline.stages" in free:  # the file says on how many
+        opened_as -= {"pipeline.stages"}
+        (opened.value.get("pipeline") or {}).pop("stages", None)
+    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE, opened_as))
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     if devices is not None and spec.machines is not None:
         raise RequestError(
@@ -182,7 +192,8 @@ def fit_spec(
         costs=search.costs,
         rows=rows,
         refused=refused,
-        given=tuple(each for each in overrides if not each.startswith(elsewhere)),
+        given=tuple(each for each in _with(overrides, {}, free) if not each.startswith(elsewhere)),
+        fixed=frozenset(_FREE) - free,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),
@@ -190,12 +201,17 @@ def fit_spec(
     )
 
 
-def keys_given(composed: Composed, overrides: Sequence[str]) -> set[str]:
-    """The keys of sections that overrides give, by themselves (`pipeline.stages=2`) or with their section
+def values_given(composed: Composed, overrides: Sequence[str]) -> dict[str, Any]:
+    """The values of keys of sections that overrides give, by themselves (`pipeline.stages=2`) or with their section
     (`pipeline={stages: 2}`)."""
     document: dict[str, Any] = {}
     apply_overrides(document, overrides, composed.copy().locations)
-    return {f"{name}.{key}" for name, section in document.items() if isinstance(section, dict) for key in section}
+    return {
+        f"{name}.{key}": value
+        for name, section in document.items()
+        if isinstance(section, dict)
+        for key, value in section.items()
+    }
 
 
 def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]:
@@ -205,7 +221,7 @@ def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]
     The overrides are written into `composed`. Raises RequestError for another such list: a search tries several numbers
     of stages.
     """
-    given = keys_given(composed, overrides)
+    given = values_given(composed, overrides)
     apply_overrides(composed.value, overrides, composed.locations)
     resources, texts = composed.value.get("resources"), list(overrides)
     for name, alike in ("stage_speed", "auto"), ("per_stage", "{CPU: 1}"):
@@ -241,9 +257,12 @@ def _their_memory(spec: Spec) -> tuple[int, ...]:
     return tuple(device.memory_bytes for device in found if device.memory_bytes is not None)
 
 
-def _texts(layout: Mapping[str, str], free: Container[str]) -> list[str]:
-    """Those keys of a layout that are searched, as overrides."""
-    return [f"{key}={value}" for key, value in layout.items() if key in free]
+def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[str]) -> list[str]:
+    """Overrides with what a layout says of these keys in place of what they say by themselves."""
+    return [
+        *(each for each in overrides if each.partition("=")[0].strip() not in keys),
+        *(f"{key}={value}" for key, value in layout.items() if key in keys),
+    ]
 
 
 @dataclass(frozen=True)
@@ -253,7 +272,7 @@ class _LayoutSearch:
     devices: tuple[int, ...]
     planner: Planner
     costs: Costs
-    free: frozenset[str]
+    free: Collection[str]
     teller: Teller
 
     def all(self) -> tuple[tuple[Fit, ...], tuple[str, ...]]:
@@ -284,9 +303,7 @@ class _LayoutSearch:
 
     def costs_of(self, row: Fit) -> Costs:
         """The costs of a row, with averages of its replicas."""
-        return self._setting(
-            SCHEDULES[row.schedule], row.stages, row.micro_batches if row.micro_batches > 1 else None
-        ).costs
+        return self._setting(row.schedule, row.stages, row.micro_batches if row.micro_batches > 1 else None).costs
 
     def _stages(self) -> Sequence[int]:
         spec = self.planner.workload.spec
@@ -336,7 +353,7 @@ class _LayoutSearch:
             if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in found):
                 break
             try:
-                setting = self._setting(schedule, stages, number)
+                setting = self._setting(schedule.name, stages, number)
                 found.append((setting, fit_of(setting, search=False)))
             except AlrayError:
                 if not found:
@@ -352,14 +369,14 @@ class _LayoutSearch:
             possible = schedule.possible_micro_batches(stages, self.costs.batch_size)
             yield from possible if possible else (None,)
 
-    def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> StepSetting:
+    def _setting(self, schedule: str, stages: int, micro_batches: int | None) -> StepSetting:
         layout = {
             **_FREE,
-            "pipeline.schedule": schedule.name,
+            "pipeline.schedule": schedule,
             "pipeline.stages": str(stages),
             "pipeline.micro_batches": "null" if micro_batches is None else str(micro_batches),
         }
-        spec = load_spec(self.source, [*self.overrides, *_texts(layout, self.free)]).spec
+        spec = load_spec(self.source, _with(self.overrides, layout, self.free)).spec
         require_whole_norms(spec, self.planner.workload.network)
         require_samples_to_normalise(spec, self.planner.workload)
         replicas = spec.replicas.count
