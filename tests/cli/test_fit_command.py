@@ -213,6 +213,20 @@ def test_each_key_that_is_given_alone_is_not_searched(alray: Callable[..., Any],
         assert alray("plan", spec, *answer.json["rows"][0]["overrides"]).code == 0
 
 
+@pytest.mark.parametrize("second", ["{CPU: 1, GPU: 1}", "{CPU: 2, GPU: 1}"])
+def test_the_command_asks_for_what_each_stage_of_the_file_does(
+    alray: Callable[..., Any], spec: Path, second: str
+) -> None:
+    lists = f"resources: {{per_stage: [{{CPU: 1, GPU: 1}}, {second}]}}"
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{lists}\n", encoding="utf-8")
+    found = alray("fit", spec, COUNTED, "--on", "2xA100", "--json")
+    assert found.code == 0, found.errors
+    asked = {text for row in found.json["rows"] for text in row["overrides"] if text.startswith("resources.")}
+    alike = "CPU: 1" in second
+    assert asked == ({'resources.per_stage={"CPU": 1, "GPU": 1}'} if alike else set())
+    assert ("change it before you run" in found.errors) == (not alike)
+
+
 def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:
     given = ("pipeline.schedule=auto", "pipeline.micro_batches=auto", "pipeline.partition=auto", "pipeline.stages=2")
     found = alray("fit", spec, COUNTED, *BP, *given, "--devices", "2x1GB", "--json")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.config.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
-from alray.config.loading.overrides import apply_overrides
+from alray.config.loading.overrides import apply_overrides, override_text
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
@@ -42,6 +42,8 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
     "pipeline.micro_batches": "null",
     "pipeline.virtual_stages": "null",
 }
+_UNLIKE = "resources.per_stage={CPU: 1}"
+"""Stands for a list of what stages ask for where they are not alike. It is for a search alone."""
 _BESIDES_ONE_STAGE = frozenset({"pipeline.micro_batches", "pipeline.virtual_stages"})
 """Values of these may be wrong on the one stage on which a spec is opened, and right where it is searched."""
 
@@ -160,8 +162,11 @@ def fit_spec(
             "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
         )
     free = _FREE.keys() - given.keys()
+    asked = tuple(overrides)
     if "pipeline.stages" in free:
         overrides = with_stages_alike(composed.copy(), overrides)
+        if _UNLIKE in set(overrides) - set(asked):
+            teller.note("resources.per_stage of the file is a list for one number of stages: change it before you run")
     opened, opened_as = composed.copy(), free | _BESIDES_ONE_STAGE
     if is_listed(given.get("pipeline.schedule")) and "pipeline.stages" in free:  # the file says on how many
         opened_as -= {"pipeline.stages"}
@@ -192,7 +197,11 @@ def fit_spec(
         costs=search.costs,
         rows=rows,
         refused=refused,
-        given=tuple(each for each in _with(overrides, {}, free) if not each.startswith(elsewhere)),
+        given=tuple(
+            each
+            for each in _with(overrides, {}, free)
+            if not each.startswith(elsewhere) and (each != _UNLIKE or each in asked)
+        ),
         fixed=frozenset(_FREE) - free,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
@@ -224,11 +233,12 @@ def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]
     given = values_given(composed, overrides)
     apply_overrides(composed.value, overrides, composed.locations)
     resources, texts = composed.value.get("resources"), list(overrides)
-    for name, alike in ("stage_speed", "auto"), ("per_stage", "{CPU: 1}"):
+    for name, alike in ("stage_speed", "resources.stage_speed=auto"), ("per_stage", _UNLIKE):
         key = f"resources.{name}"
-        if isinstance(resources, dict) and isinstance(resources.get(name), list | tuple):
+        if isinstance(resources, dict) and isinstance(listed := resources.get(name), list | tuple):
             if composed.value.get("machines") is not None and key not in given:
-                texts.append(f"{key}={alike}")
+                same = name == "per_stage" and all(each == listed[0] for each in listed)
+                texts.append(override_text(key, listed[0]) if same and listed else alike)
                 continue
             raise RequestError(
                 "this is a list for one number of stages, and several are searched",
