@@ -193,8 +193,8 @@ What it leaves out: data loading, evaluations and checkpoints; replicas and the 
 batch normalisation sees (alray refuses the latter unless the spec accepts it with `micro_batch_norm`), and replicas
 what contrastive losses see; late gradients (`2bw`) train other weights. Averages of compressed gradients count only
 where it is known what is sent. With several virtual stages, no cut is searched that needs less memory.
-`pipeline.activation_checkpointing` is not taken from the spec: forwards are computed again where the memory is too small
-without."""
+`pipeline.activation_checkpointing` is not taken from the spec: forwards are computed again where the memory is too
+small without."""
 
 FACTORS = """\
 ## alpha and rho, with rates that were searched
