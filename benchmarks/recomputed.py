@@ -40,6 +40,7 @@ OF_TIMES = (
     *("step_time_s", "predicted_step_time_s", "samples_per_s", "bubble", "training_s", "epoch_s", "forward_s"),
     *("backward_s", "update_s", "exit_time", "seconds_to_target"),
 )
+ENDED = ("finished", "reached")
 TOLERANCE = 0.01
 """Of p-values and of the ends of intervals, as a share of their width. Distributions by numbers differ by less."""
 
@@ -123,7 +124,7 @@ class StudyTables:
         """The best settings: with a target those of most seeds, then fewest steps; else the best validation."""
 
         def cost(rows: list[Row]) -> tuple[float, ...]:
-            ended = [row for row in rows if row["status"] in ("finished", "reached")]
+            ended = [row for row in rows if row["status"] in ENDED]
             scores = [float(row["validation"]) for row in ended if row["validation"]]
             by_score = (-len(ended) / len(rows), -float(np.mean(scores)) if scores else 0.0)
             if self.target is None:
@@ -135,7 +136,7 @@ class StudyTables:
 
     def values(self, point: tuple[str, ...], figure: str, *, logs: bool) -> Values:
         """The figure of each seed, of times in a study of several sessions that of each session: a mean over trials."""
-        ended = [row for row in self.chosen(point) if row["status"] in ("finished", "reached") and row.get(figure)]
+        ended = [row for row in self.chosen(point) if row["status"] in ENDED and row.get(figure)]
         unit = session if figure in OF_TIMES and self.study.get("sessions", 1) > 1 else seed
         scaled = math.log if logs else float
         return {
@@ -241,9 +242,23 @@ def figure(tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, .
             return None
     of_points = [tables.values(point, name, logs=logs) for point in points]
     shared = [seed for seed in of_points[0] if all(seed in each for each in of_points)]
-    return of_values(
-        [sum(sign * each[seed] for sign, each in zip((1, -1, -1, 1), of_points, strict=False)) for seed in shared]
-    )
+    values = [sum(sign * each[seed] for sign, each in zip((1, -1, -1, 1), of_points, strict=False)) for seed in shared]
+    if name in ("validation", "test") and len(values) > 1 and max(values) - min(values) < 1e-9:
+        shares = [
+            float(row[name]) for point in points for row in tables.chosen(point) if row["status"] in ENDED and row[name]
+        ]
+        samples = claim.get("samples") or max(denominator(share) for share in shares)
+        if samples == 1:
+            return None
+        grain = math.log1p(1 / samples / min(shares)) if logs else 1 / samples
+        values = spread(np.full(len(values), values[0]), len(points) * grain).tolist()
+    return of_values(values)
+
+
+def denominator(share: float) -> int:
+    """The fewest samples of which this is a share: a lower bound of the size of the set."""
+    counts = range(1, 1_000_001)
+    return next((count for count in counts if abs(share * count - round(share * count)) < 1e-12 * count), counts[-1])
 
 
 def sampled(
@@ -253,7 +268,9 @@ def sampled(
     if found is None or not claim.get("samples"):
         return found
     means = [float(np.mean(list(tables.values(point, claim["figure"], logs=False).values()))) for point in points]
-    variance = sum(mean * (1 - mean) for mean in means) / claim["samples"]
+    n = claim["samples"]
+    smoothed = (n + 1) / (n + 2)  # by Laplace's rule of succession, where all are right or none
+    variance = sum(max(mean * (1 - mean), smoothed * (1 - smoothed)) for mean in means) / n
     return Estimate(found.mean, found.error, found.freedom, of_set=math.sqrt(variance))
 
 

@@ -232,7 +232,11 @@ class Calls(Called):
         if not self.hearing(method):
             return
         graph = self._graph
-        with nullcontext() if graph is None else graph.paused(unless=lambda: self._interrupts.count > 1):
+        with (
+            nullcontext()
+            if graph is None
+            else graph.paused(unless=lambda: self._interrupts.count + self._asked_first > 1)
+        ):
             self.call(method, argument, self.note, self._display.clear)
 
 

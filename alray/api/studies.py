@@ -196,9 +196,12 @@ def _ended(
     def lost(error: AlrayError) -> None:
         warn(f"{error}. Ray ends this process within about a minute.")  # no exception would reach its user
 
-    report = go(Watcher(tell, ended, lost, stop_requested=lambda: bool(called.who_stops)))
+    def resume(folder: Path) -> str:
+        return f'alray.load_study("{folder}").resume({how_to_give(objects.values)})'
+
+    report = go(Watcher(tell, ended, lost, lambda: bool(called.who_stops), resume))
     study = Study(StudyFolder.open(Path(report.summary.study_dir)), objects)
-    again = f'alray.load_study("{study.folder}").resume({how_to_give(objects.values)}) continues'
+    again = f"{resume(study.folder)} continues"
     if called.error is not None:
         called.error.add_note(again)
         raise called.error

@@ -438,11 +438,13 @@ class LocalComponent(Component):
         losses, self._losses = self._losses, None
         for optimizer in self._optimizers.values():
             optimizer.zero_grad()
-        trained = [each for optimizer in self._optimizers.values() for each in optimizer.parameters]
-        if trained:  # losses of a component that is frozen have no graph
+        graphs = [loss for loss in losses.values() if loss.requires_grad]
+        if len(graphs) < len(losses) and trainable(self.f):
+            graphs = list(losses.values())  # autograd names the loss that trains nothing
+        if graphs:
             with self._pass("the backward pass"), backward_of([self]):
-                torch.autograd.backward(tuple(losses.values()))  # one pass over all graphs is faster than one for each
-            separate_gradients(trained)
+                torch.autograd.backward(graphs)  # one pass over all graphs is faster than one for each
+            separate_gradients(each for optimizer in self._optimizers.values() for each in optimizer.parameters)
         return {name: loss.detach() for name, loss in losses.items()}
 
     def update_step(self, lr: float, label_lr: float) -> None:

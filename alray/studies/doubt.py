@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from statistics import fmean
 from typing import Literal
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from alray.config.study.points import label_of
 from alray.config.study.section import BATCH_SIZE, SCORES
 from alray.core.counting import counted
+from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord
 from alray.report.spread import LEAST_FOR_SPREAD
 from alray.studies.batch_size import not_bracketed
@@ -89,25 +90,35 @@ class Doubted:
         return math.log(value) if value > 0.0 else -math.inf
 
 
-def of_point(results: Results, row: PointRow, name: str) -> Doubted:
+def of_point(results: Results, row: PointRow, name: str, samples: int | None = None) -> Doubted:
     """A figure of a point, by its name in `ROW_FIGURES`.
 
     Of a search, the way to the target is that of the best settings there are (`confidence.of_best`). Any other figure
     is the mean over all seeds of the settings that were chosen.
+
+    Args:
+        samples: the size of the set of an accuracy; None: it is not known.
     """
-    return _compared(results, name, (row,), "itself")
+    return _compared(results, name, (row,), "itself", samples)
 
 
 def of_two(
-    results: Results, name: str, row: PointRow, other: PointRow, way: Way, than: Sequence[PointRow] = ()
+    results: Results,
+    name: str,
+    row: PointRow,
+    other: PointRow,
+    way: Way,
+    than: Sequence[PointRow] = (),
+    samples: int | None = None,
 ) -> Doubted:
     """A figure of a point divided by that of another one, or less that of another one. Without a search it is the mean
     over the seeds that both have.
 
     Args:
         than: two further points, whose difference is subtracted from this one.
+        samples: as for `of_point`.
     """
-    return _compared(results, name, (row, other, *than), way)
+    return _compared(results, name, (row, other, *than), way, samples)
 
 
 def interval_of_point(results: Results, row: PointRow, name: str) -> Interval | None:
@@ -200,10 +211,11 @@ def _series(
     return BatchSizeSeries(tuple(sizes), np.asarray(columns).T.reshape(len(seeds), len(sizes))), reasons
 
 
-def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -> Doubted:
+def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, samples: int | None) -> Doubted:
     """
     Args:
         rows: one; two for a ratio or a difference; four for a difference less that of the last two.
+        samples: as for `of_point`.
     """
     by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
     reasons = [reason for row in rows for reason in _troubles(results, row, name)]
@@ -234,8 +246,11 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
     if name in _OF_EVALUATIONS and values:
         values = spread_out(values, sum(_grain(results, row, name, by_factors=by_factors) for row in rows))
-    elif name in SCORES and results.metric.name in COUNTED and _tie(values) and not _have_same_weights(rows):
-        share = _share_of_a_sample(results, name)
+    elif name in SCORES and results.metric.share and _tie(values) and not _have_same_weights(rows):
+        share = _share_of_a_sample(results.metric, figures, samples)
+        if share is None:
+            reasons.append("all seeds are equal, and what one sample changes is not known")
+            return Doubted(None, by_factors, tuple(reasons), counted(len(values), "seed"))
         of_each = (math.log1p(share / min(figures)) if by_factors else share for _ in rows)
         values = spread_out(values, sum(of_each))
     confidence = of_mean(values)
@@ -294,12 +309,17 @@ def _have_same_weights(rows: Sequence[PointRow]) -> bool:
     return bool(pairs) and all(one is not None and one == other for one, other in pairs)
 
 
-def _share_of_a_sample(results: Results, name: str) -> float:
-    """What one sample is of an accuracy. Accuracies that tie may differ by as much on more samples. No record has the
-    size of the set, which is a multiple of the common denominator of all accuracies on it."""
-    values = (value_of(record, name) for record in results.records)
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return 1.0 / math.lcm(*(Fraction(value).limit_denominator(_MOST_SAMPLES).denominator for value in known))
+def _share_of_a_sample(metric: Metric, figures: Sequence[float], samples: int | None) -> float | None:
+    """What one sample is of figures that tie, and that may differ by as much on more samples; None where it is not
+    known. Where no size of the set is given, it is a multiple of each denominator of an accuracy. So the largest one,
+    which is no larger than the set, stands for it."""
+    if metric.name not in COUNTED:
+        return None
+    if samples is None:
+        samples = max(Fraction(each).limit_denominator(_MOST_SAMPLES).denominator for each in figures)
+        if samples == 1:
+            return None
+    return 1.0 / samples
 
 
 def _grain(results: Results, row: PointRow, name: str, *, by_factors: bool) -> float:
@@ -317,6 +337,14 @@ def _share_since_evaluation(results: Results, record: TrialRecord) -> float:
     reached = _steps(record)
     evaluated = (each.step for each in results.records_of(record) if isinstance(each, EvaluationRecord))
     return 1.0 - max((step for step in evaluated if step < reached), default=0) / reached
+
+
+def _unrecorded_grain(name: str, settings: Sequence[Sequence[TrialRecord]]) -> float:
+    """The same of settings whose records are gone, as those of a committed report are, on a scale of logarithms. It is
+    then the greatest number that divides the steps or samples of all settings."""
+    divisor = reduce(math.gcd, [round(value_of(trials[0], name) or 0.0) for trials in settings])
+    fewest = min(fmean(math.log(value_of(record, name) or math.nan) for record in trials) for trials in settings)
+    return math.log1p(divisor / max(math.exp(fewest), divisor))
 
 
 def _of_searches(
@@ -350,7 +378,9 @@ def _of_searches(
         of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
         means = of_each.mean(axis=1).tolist()
         if name in _OF_EVALUATIONS:
-            means = spread_out(means, _grain(results, row, name, by_factors=True))
+            recorded = all(results.records_of(record) for record in row.best)
+            grain = _grain(results, row, name, by_factors=True) if recorded else _unrecorded_grain(name, reached)
+            means = spread_out(means, grain)
         noise, shared = seed_effects(of_each)
         bests.append(of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)))
         effects.append(shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
     with_steps: list[tuple[str, Spec]] = []  # those of which mini-batches to a target are taken
     measured: list[MeasuredStep] = []
     steps: dict[tuple[str, str | None, int | None], _Reached] = {}
+    of_settings: dict[str, list[tuple[Spec, float | None]]] = {}  # runs that differ in their seed alone
     for named in folders:
         folder = location_of(named)
         if isinstance(folder, Path) and (folder / TRIALS).is_file():
@@ -70,7 +72,12 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
             measured += of_run
             if reached is not None:
                 with_steps.append((str(named), spec))
-                _keep(steps, spec, _Reached(1.0, Steps(reached, f"measured: {spec.name}")))
+            if reached is not None or _missed(folder, spec):
+                of_settings.setdefault(_but_the_seed(spec), []).append((spec, reached))
+    for runs in of_settings.values():
+        if known := [each for _, each in runs if each is not None]:
+            spec = runs[0][0]
+            _keep(steps, spec, _of_seeds(known, len(runs), spec.name))
     _require_one_target(trained)
     _require_target_of(network, with_steps)
     return Known(tuple(measured), {key: each.steps for key, each in steps.items()})
@@ -142,7 +149,11 @@ def _tells_nothing(folder: str | Location, why: str, hint: str) -> RequestError:
 
 @dataclass(frozen=True)
 class _Reached:
-    """The mini-batches to the target of one run or point, and the share of its seeds that reached it."""
+    """The mini-batches to the target of a point, or of runs with the same settings.
+
+    Attributes:
+        share: of its seeds that reached it, by Laplace's rule of succession: that of one seed is less sure.
+    """
 
     share: float
     steps: Steps
@@ -160,10 +171,24 @@ def _keep(steps: dict[tuple[str, str | None, int | None], _Reached], spec: Spec,
 
 def _steps_of_point(row: PointRow, study: str) -> _Reached:
     reached = [record.reached.step for record in row.best if record.reached is not None]
-    seeds = counted(row.tried, "seed")
-    of = seeds if len(reached) == row.tried else f"{len(reached)} of {seeds}"
-    steps = Steps(sum(reached) / len(reached), f"measured: study {study}, mean of {of}")
-    return _Reached(len(reached) / row.tried, steps)
+    return _of_seeds(reached, row.tried, f"study {study}")
+
+
+def _of_seeds(reached: Sequence[float], tried: int, source: str) -> _Reached:
+    seeds = counted(tried, "seed")
+    of = seeds if len(reached) == tried else f"{len(reached)} of {seeds}"
+    steps = Steps(sum(reached) / len(reached), f"measured: {source}, mean of {of}")
+    return _Reached((len(reached) + 1) / (tried + 2), steps)
+
+
+def _but_the_seed(spec: Spec) -> str:
+    return json.dumps({**spec.model_dump(mode="json"), "seed": None, "name": None}, sort_keys=True)
+
+
+def _missed(folder: Location, spec: Spec) -> bool:
+    """Whether a run that did not reach its target came to an end without it. One that was interrupted says nothing."""
+    summary = read_run(folder).summary
+    return _target(spec) is not None and summary is not None and summary.status != "interrupted"
 
 
 def _reached(folder: Location, spec: Spec) -> float | None:

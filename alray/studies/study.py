@@ -120,12 +120,14 @@ class Watcher:
             then waits for it in a call that no exception ends, and Ray ends this process after a minute with a message
             of Ray.
         stop_requested: whether the study is to stop. The trials that are running then end without a record.
+        resume: what the user calls to continue the study in a folder.
     """
 
     note: Callable[[str], None]
     progress: Callable[[StudyProgress], None]
     lost: Callable[[AlrayError], None] = lambda error: None
     stop_requested: Callable[[], bool] = lambda: False
+    resume: Callable[[Path], str] = lambda folder: f"alray study --resume {folder}"
 
 
 def run_study(source: SpecSource, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
@@ -190,12 +192,12 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                 if loaded.study.sessions > 1:
                     watcher.note(f"session {session + 1} of {loaded.study.sessions}")
                 lost = partial(_tell_of_loss, watcher, folder)
-                with _naming_the_resume(folder), told_of_loss(lost):
+                with _naming_the_resume(watcher, folder), told_of_loss(lost):
                     machine = StudyMachine() if connection.own else None
                     if not _run_trials(loaded, specs, folder, options, watcher, machine, session):
                         break
     assert folder is not None, "a study has a session"
-    with _naming_the_resume(folder):
+    with _naming_the_resume(watcher, folder):
         return write_report(folder)
 
 
@@ -246,23 +248,19 @@ def _made(
 
 
 def _tell_of_loss(watcher: Watcher, folder: StudyFolder, error: StageError) -> None:
-    watcher.lost(_with_resume_hint(error, folder))
+    hint = f"continue with `{watcher.resume(folder.path)}`"
+    watcher.lost(type(error).of(tuple(replace(problem, hint=hint) for problem in error.problems)))
 
 
 @contextmanager
-def _naming_the_resume(folder: StudyFolder) -> Iterator[None]:
+def _naming_the_resume(watcher: Watcher, folder: StudyFolder) -> Iterator[None]:
     """A fault of the system in the block becomes an error that says how the study continues."""
     try:
         with system_faults():
             yield
     except SystemFault as fault:
-        hint = f"correct this, then continue with `alray study --resume {folder.path}`"
+        hint = f"correct this, then continue with `{watcher.resume(folder.path)}`"
         raise type(fault).of(tuple(replace(problem, hint=hint) for problem in fault.problems)) from fault
-
-
-def _with_resume_hint(error: StageError, folder: StudyFolder) -> AlrayError:
-    hint = f"continue with `alray study --resume {folder.path}`"
-    return type(error).of(tuple(replace(problem, hint=hint) for problem in error.problems))
 
 
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
@@ -327,6 +325,7 @@ def _run_trials(
     study = loaded.study
     unended = [trial for trial in loaded.trials if not folder.has_ended(trial.number)]
     left = {trial.number: trial for trial in unended if trial.session == session}
+    began = datetime.now().astimezone().isoformat(timespec="seconds") if study.sessions > 1 else None
     orders = []
     for trial in left.values():
         spec = specs[trial.number]
@@ -341,21 +340,20 @@ def _run_trials(
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
             objects=options.objects,
+            began=began,
         )
         orders.append((order, spec))
     ended_s: list[float] = []
-    began = datetime.now().astimezone().isoformat(timespec="seconds") if study.sessions > 1 else None
 
     def again(number: int, reason: str) -> None:
         watcher.note(f"{left[number].label}: {reason}; it runs again")
 
     def ended(number: int, end: End, at_once: int) -> None:
         trial = left[number]
-        record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end)
+        record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end, began=began)
         if machine is not None and record.summary is not None:
             others = machine.other_processors(record.summary.duration_s)
             record = record.model_copy(update={"taken_processors": taken_from(record, others, at_once)})
-        record = record.model_copy(update={"began": began})
         folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
         ended_s.append(time.monotonic())
         total, missing = len(loaded.trials), len(unended) - len(ended_s)

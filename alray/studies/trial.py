@@ -49,6 +49,7 @@ class TrialOrder:
         stop_at: that of the trial's spec.
         thresholds: the confidences for which early exits are measured; None: they are not.
         objects: that a Python program gave.
+        began: as in its record.
         command: what the user typed, where the order is made.
     """
 
@@ -62,6 +63,7 @@ class TrialOrder:
     allow_code: bool
     stop_at: StopAt | None = None
     objects: Objects = NO_OBJECTS
+    began: str | None = None
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
@@ -170,7 +172,7 @@ def _run(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None]) -> Tr
     except OF_THE_MACHINE:
         raise
     except AlrayError as error:
-        record = record_of(order.trial, "failed", str(error))
+        record = record_of(order.trial, "failed", str(error), began=order.began)
     else:
         if isinstance(finished.error, SystemFault | NodesLost):
             raise finished.error
@@ -191,7 +193,7 @@ def _exits(order: TrialOrder, run_dir: Path, thresholds: Sequence[float]) -> lis
         return early_exits(network, thresholds)
 
 
-def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:
+def record_of(trial: Trial, status: TrialStatus, reason: str | None = None, *, began: str | None = None) -> TrialRecord:
     """The record of a trial without a run."""
     return TrialRecord(
         number=trial.number,
@@ -200,6 +202,7 @@ def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> T
         values=dict(trial.values),
         seed=trial.seed,
         session=trial.session,
+        began=began,
         overrides=list(trial.overrides),
         status=status,
         reason=reason,
@@ -223,4 +226,4 @@ def _ended(order: TrialOrder, finished: Finished, run_dir: Path) -> TrialRecord:
     summary = finished.summary
     took = times(effective_records, summary.epochs) if finished.error is None and summary is not None else None
     found = {"reached": reached, "times": took, "summary": summary}
-    return record_of(order.trial, status, reason).model_copy(update=found)
+    return record_of(order.trial, status, reason, began=order.began).model_copy(update=found)

@@ -275,7 +275,10 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
             way: Way = "ratio" if verdict.over else "difference"
             yield place, [_of_pair(results, verdict, (rows[0], each[0]), way) for each in compared]
         else:
-            yield place, [_sampled(results, verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
+            yield (
+                place,
+                [_sampled(results, verdict, of_point(results, rows[0], verdict.figure, verdict.samples), rows[:1])],
+            )
 
 
 def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow], way: Way) -> Doubted:
@@ -284,7 +287,8 @@ def _of_pair(results: Results, verdict: Verdict, pair: tuple[PointRow, PointRow]
     than = [row for point in wanted for row in results.rows if _matches(row.point, point)]
     if len(than) < len(wanted):
         return Doubted(None, False, (_NOTHING,))
-    return _sampled(results, verdict, of_two(results, verdict.figure, *pair, way, than), (*pair, *than))
+    found = of_two(results, verdict.figure, *pair, way, than, verdict.samples)
+    return _sampled(results, verdict, found, (*pair, *than))
 
 
 def _sampled(results: Results, verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doubted:

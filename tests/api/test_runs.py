@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -237,6 +238,24 @@ def test_what_a_trained_network_computes_leaves_the_process_as_it_was(
         assert torch.default_generator.get_state().equal(before[1])
     finally:
         torch.set_num_threads(before[0])
+
+
+def test_threads_that_use_a_trained_network_at_once_compute_as_the_run_did(
+    ended: alray.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share torch's settings, which each of them changes and puts back."""
+    inside: list[int] = []
+    infer = LocalLosses.infer_up
+
+    def infer_up(*arguments: Any) -> Any:
+        time.sleep(0.02)
+        inside.append(torch.get_deterministic_debug_mode())
+        return infer(*arguments)
+
+    monkeypatch.setattr(LocalLosses, "infer_up", infer_up)
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda trained: trained.evaluate(), [ended.trained() for _ in range(3)]))
+    assert set(inside) == {2} and torch.get_deterministic_debug_mode() == 0
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from alray.config.study.load import LoadedStudy, load_study
 from alray.core.errors import CheckpointError, RequestError, SpecError, StageError
 from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
+from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
-from alray.studies.study import StudyOptions
+from alray.studies.study import StudyOptions, _tell_of_loss
 from alray.studies.trial import run_trial
 from alray.studies.tuning import TrialListener
 
@@ -72,14 +73,28 @@ def test_a_program_is_told_that_ray_died(
     base: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], progress: bool
 ) -> None:
     def make(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Any) -> StudyReport:
-        watcher.lost(StageError("a process of Ray on this machine ended: gcs_server", hint="continue with this"))
-        return write_report(StudyFolder.make(loaded, options.study_dir, options.objects))
+        folder = StudyFolder.make(loaded, options.study_dir, options.objects)
+        _tell_of_loss(watcher, folder, StageError("a process of Ray on this machine ended: gcs_server"))
+        return write_report(folder)
 
     monkeypatch.setattr("alray.studies.study._run", make)
     with pytest.raises(KeyboardInterrupt):
         alray.study(AXES, output="out", progress=progress)
     told = capsys.readouterr().err
-    assert "gcs_server" in told and "continue with this" in told
+    assert "gcs_server" in told and f'continue with `alray.load_study("{Path("out").resolve()}").resume()`' in told
+
+
+def test_a_claim_in_percent_of_a_study_that_has_begun_is_mended_in_its_folder(without_trials: None) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        alray.study({**AXES, "verdicts": [{"claim": "good", "figure": "test", "above": 0.9}]}, output="out")
+    file = Path("out/study.yaml")
+    file.write_text(file.read_text(encoding="utf-8").replace("0.9", "90"), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"study\.yaml") as caught:
+        alray.load_study("out").resume()
+    assert "edit its study.yaml" in str(caught.value.problems[0].hint)
+    file.write_text(file.read_text(encoding="utf-8").replace("90", "0.8"), encoding="utf-8")
+    with pytest.raises(KeyboardInterrupt):
+        alray.load_study("out").resume()
 
 
 def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(without_trials: None) -> None:
@@ -164,6 +179,9 @@ def test_a_session_that_goes_on_at_another_start_says_so(
         def now(cls, tz: Any = None) -> datetime:
             return datetime(2026, 11, next(cls.days))
 
+    written: list[TrialRecord] = []
+    write = StudyFolder.write
+    monkeypatch.setattr(StudyFolder, "write", lambda folder, record: (written.append(record), write(folder, record)))
     monkeypatch.setattr("alray.studies.study.datetime", Clock)
     few = {"run.steps": 1, "run.epochs": None, "pipeline.stages": 1}
     spec = {**AXES, "set": few, "sessions": 2, "measures": "times"}
@@ -175,6 +193,7 @@ def test_a_session_that_goes_on_at_another_start_says_so(
         (1, "2026-11-29"),
         (1, "2026-11-29"),
     ]
+    assert all(record.began for record in written)  # also what a trial writes, whose driver may die before it does
 
 
 def test_a_wrong_study_is_told_whole(without_trials: None) -> None:

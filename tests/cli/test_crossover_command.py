@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,34 @@ def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path)
         with pytest.raises(RequestError, match=f"this trained with {said} than the spec has") as caught:
             known_ways([folder], wanted)
         assert caught.value.problems[0].file == str(folder)
+
+
+def test_runs_that_differ_in_their_seed_are_one_setting(tmp_path: Path, ended: Path) -> None:
+    """Of three seeds one reached the target: two of two with another rate come before it."""
+
+    def run(rate: float, seed: int, accuracy: float, steps: int) -> Path:
+        folder = Path(shutil.copytree(ended, tmp_path / f"{rate}-{seed}"))
+        text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
+        text["seed"], text["optimizer"]["lr"], text["run"]["stop_at"] = seed, rate, {"above": 0.5}
+        (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
+        records = [json.loads(line) for line in (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+        for record in records:
+            if record["kind"] == "evaluation":
+                record["step"], record["validation"] = steps, accuracy
+        (folder / "records.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
+        return folder
+
+    fast = [run(0.1, 0, 0.9, 3), run(0.1, 1, 0.2, 9), run(0.1, 2, 0.2, 9)]
+    sure = [run(0.01, 0, 0.9, 6), run(0.01, 1, 0.9, 8)]
+    network = load_own_spec(ended).spec
+
+    def of(folders: list[Path]) -> list[tuple[float, str]]:
+        steps = known_ways(folders, network).steps.values()
+        return [(each.number, each.source.partition(", ")[2]) for each in steps]
+
+    assert of(fast) == [(3, "mean of 1 of 3 seeds")]
+    assert of(fast + sure) == [(7, "mean of 2 seeds")]
+    assert of(fast[:1] + sure) == [(7, "mean of 2 seeds")]
 
 
 def test_runs_of_methods_that_are_not_compared_are_left_out(

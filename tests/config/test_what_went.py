@@ -30,6 +30,7 @@ SPEC = {
         ("run.trackers=[mlflow]", "pip install ./plugins/mlflow"),
         ("run.trackers=[wandb]", "pip install ./plugins/wandb"),
         ("data.cache=there", "XDG_CACHE_HOME"),
+        ("method={kind: decoupled_information, head: auto}", "`pool`"),
     ],
 )
 def test_it_is_told_what_to_write_instead(written: str, instead: str) -> None:

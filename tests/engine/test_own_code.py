@@ -295,13 +295,23 @@ SELDOM = "replicas={count: 2, synchronise: {average_every: 3 steps, outer: {}, f
 
 @pytest.mark.parametrize(
     "overrides",
-    [BY_2BW, ("method=channel_goodness", SELDOM), ("method=channel_goodness",)],
-    ids=["2bw", "outer", "goodness"],
+    [
+        BY_2BW,
+        ("method=channel_goodness", SELDOM),
+        ("method=channel_goodness",),
+        ("method={kind: forward_forward, prediction: activities}",),
+    ],
+    ids=["2bw", "outer", "goodness", "two losses"],
 )
 def test_a_component_without_weights(workshop: Workshop, overrides: tuple[str, ...]) -> None:
+    keys = (*with_one_without_weights(workshop), *overrides)
+    same(workshop.run(*keys, "pipeline.stages=3", name="three"), workshop.run(*keys, name="one"))
+
+
+def with_one_without_weights(workshop: Workshop) -> tuple[str, ...]:
+    """Overrides for three components, of which the one in the middle has no weights."""
     (workshop.folder / "halving.py").write_text(WITHOUT_WEIGHTS)
     blocks = '[{block: linear, width: 8}, {block: "python:halving.Halved"}, {block: linear, width: 8}]'
     cost = "{forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}"
     costs = f"pipeline.costs=[{cost}, {cost}, {cost}]"
-    keys = (f"model.components={blocks}", costs, "run.steps=7", "run.epochs=null", *overrides)
-    same(workshop.run(*keys, "pipeline.stages=3", name="three"), workshop.run(*keys, name="one"))
+    return (f"model.components={blocks}", costs, "run.steps=7", "run.epochs=null")

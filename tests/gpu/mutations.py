@@ -383,8 +383,8 @@ MUTATIONS = (
     Mutation(
         "sums: all of a stage have one stream",
         REDUCER,
-        "self._stream = thread.stream",
-        "self._stream = accelerator.own_stream(layout.device)",
+        "thread.stream if accelerator.is_accelerator(layout.device) else None",
+        "accelerator.own_stream(layout.device)",
         FEW_STREAMS,
     ),
     Mutation(
@@ -568,9 +568,9 @@ MUTATIONS = (
     Mutation(
         "device: that of the program is the current one again",
         DEVICES,
-        "accelerator.use(gpu_before)",
-        "pass",
-        "runtime/device/test_devices.py::test_the_gpu_of_a_program_is_the_current_one_again",
+        "limits_restored(), accelerator.using(device):",
+        "limits_restored():",
+        "gpu/test_second_device.py::test_the_device_of_a_program_is_the_current_one_again",
     ),
     Mutation(
         "device: a CPU and `meta` are none", ACCELERATOR, '_WITHOUT = ("cpu", "meta")', '_WITHOUT = ("cpu",)', OF_CPU
@@ -592,7 +592,7 @@ MUTATIONS = (
     Mutation(
         "device: a seed is for one device",
         ACCELERATOR,
-        "    with torch.accelerator.device_index(device.index):\n        torch.get_device_module",
+        "    with using(device):\n        torch.get_device_module",
         "    if True:\n        torch.get_device_module",
         "core/test_accelerator.py::test_one_gpu_is_seeded",
     ),
@@ -687,7 +687,7 @@ MUTATIONS = (
     Mutation(
         "memory: a run on a CPU leaves a GPU alone",
         DEVICES,
-        "            if gpu_before is not None and not keeps_memory:\n                gc",
+        "            if accelerator.is_accelerator(device) and not keeps_memory:\n                gc",
         "            if not keeps_memory:\n                gc",
         "runtime/device/test_devices.py::test_what_a_probe_held_of_a_gpu_goes_back_to_it",
     ),

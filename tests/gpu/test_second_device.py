@@ -17,6 +17,7 @@ from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
 from alray.runtime.graph import inline
 
 from ..engine.conftest import Workshop
+from ..engine.test_own_code import with_one_without_weights
 from ..engine.test_same_bits import same
 from .conftest import DEVICE, GPU, ON_GPU, SIMULATED, needs_two_gpus
 
@@ -61,6 +62,21 @@ def test_a_run_on_the_second_gpu(
     )
     if SIMULATED:
         same(run, workshop.run("resources.device=cpu", *overrides, name="cpu"))
+
+
+def test_a_component_without_weights_has_no_sums(workshop: Workshop) -> None:
+    keys = (*with_one_without_weights(workshop), "method=channel_goodness", "replicas.count=2")
+    run = workshop.run(*ON_GPU, *keys)
+    assert run.error is None
+    if SIMULATED:
+        same(run, workshop.run("resources.device=cpu", *keys, name="cpu"))
+
+
+def test_the_device_of_a_program_is_the_current_one_again() -> None:
+    before = accelerator.current()
+    with devices.configured(torch.get_num_threads(), False, SECOND):
+        assert accelerator.current() == SECOND
+    assert accelerator.current() == before
 
 
 def test_messages_to_the_second_gpu() -> None:

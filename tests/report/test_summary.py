@@ -9,6 +9,7 @@ import pytest
 
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import Best, CheckpointRecord, Failure, Scores, Summary
+from alray.planning.prediction.costs import Link
 from alray.report.summary import figures_of, summarise
 
 FACTS = {
@@ -229,6 +230,20 @@ def test_times_of_the_same_stages_with_other_work_are_left_out(given: ModuleType
     figures = figures_of(records, plan)
     assert figures.step_time_s == 0.5
     assert figures.peak_memory_bytes[1] == 1_000_000
+
+
+def test_links_between_nodes_are_measured_anew_and_are_the_same(given: ModuleType) -> None:
+    plan = replace(given.example_plan((1, 1)), nodes=("a", "b"), links=(Link(1e-4, 1e-9, 1e-9), None))
+    before = replace(plan, links=(Link(1.1e-4, 1.2e-9, 1e-9), None))
+    records = [
+        given.event("started", 0, 0.0),
+        given.planned(before, 0, 0.0),
+        given.staged(10, 1.0, 1, step_times_s=[1.0] * 10),
+        given.event("resumed", 10, 2.0),
+        given.planned(plan, 10, 2.0),
+        given.staged(20, 3.0, 1, step_times_s=[0.5] * 5),
+    ]
+    assert figures_of(records, plan).step_time_s == 1.0, "of both"
 
 
 def test_every_attempt_keeps_its_figures(given: ModuleType) -> None:

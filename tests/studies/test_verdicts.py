@@ -327,26 +327,61 @@ def test_seeds_that_reach_the_target_at_one_evaluation_are_no_certainty(
     assert found.compared[0].low < own[0] / others[0] < found.compared[0].high
 
 
-@pytest.mark.parametrize(
-    ("weights", "bound", "answer"),
-    [("other", -0.001, "not decided by this study"), ("same", -0.001, "holds"), ("other", -0.1, "holds")],
-)
-def test_accuracies_that_tie_are_known_to_a_sample(weights: str, bound: float, answer: str) -> None:
-    """Of 20 samples, as the accuracies of a third point show."""
+def of_accuracies(
+    *accuracies: float, metric: str = "accuracy", same_weights: bool = False, **claim: Any
+) -> tuple[Answer, list[str]]:
+    """What a study says of a claim about the last point, and why not more. Each point has one accuracy for three
+    seeds."""
     trials = [
         trial(
             3 * at + seed,
-            {"variant": name},
+            {"variant": "abc"[at]},
             seed=seed,
             validation=value,
-            ran={"weights_sha256": f"{seed}{name if weights == 'other' else ''}"},
+            ran={"metric": metric, "weights_sha256": f"{seed}{'' if same_weights else at}"},
         )
-        for at, (name, value) in enumerate((("a", 0.9), ("b", 0.9), ("c", 0.85)))
+        for at, value in enumerate(accuracies)
         for seed in range(3)
     ]
-    claim = {"claim": "as good", "figure": "validation", "of": {"variant": "b"}, "minus": [{"variant": "a"}]}
-    (found,) = answers_of(results(trials, verdicts=[{**claim, "above": bound}]))
-    assert found.answer == answer
+    of = {"variant": "abc"[len(accuracies) - 1]}
+    (found,) = answers_of(results(trials, verdicts=[{"claim": "good", "figure": "validation", "of": of, **claim}]))
+    return found.answer, list(found.doubts)
+
+
+@pytest.mark.parametrize(
+    ("more", "answer"),
+    [
+        ({"above": -0.001}, "not decided by this study"),
+        ({"above": -0.001, "same_weights": True}, "holds"),
+        ({"above": -0.1}, "holds"),
+    ],
+)
+def test_accuracies_that_tie_are_known_to_a_sample(more: dict[str, Any], answer: str) -> None:
+    """The set has 20 samples or more, as 0.85 shows. Another point, of another set, changes nothing."""
+    minus = [{"variant": "b"}]
+    assert of_accuracies(0.123456, 0.85, 0.85, minus=minus, **more)[0] == answer
+
+
+def test_accuracies_of_sets_of_any_size_tie() -> None:
+    """Denominators whose product no number of a computer holds."""
+    trials = [
+        trial(seed, {"variant": "a"}, seed=seed, validation=1.0 - 1.0 / (999_983 - 2 * seed)) for seed in range(80)
+    ]
+    trials += [trial(80 + seed, {"variant": "b"}, seed=seed, validation=0.5) for seed in range(3)]
+    claim = {"claim": "good", "figure": "validation", "of": {"variant": "b"}, "above": 0.1}
+    (found,) = answers_of(results(trials, verdicts=[claim]))
+    assert found.compared[0].low == pytest.approx(0.5 - 2.92 * 0.5 / 3 / 3**0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "more"),
+    [(1.0, {}), (0.9, {"metric": "balanced_accuracy"}), (0.9, {"metric": "macro_f1"})],
+)
+def test_shares_that_tie_decide_nothing_where_a_sample_is_not_known(accuracy: float, more: dict[str, Any]) -> None:
+    assert of_accuracies(accuracy, above=0.1, **more) == (
+        "not decided by this study",
+        ["all seeds are equal, and what one sample changes is not known"],
+    )
 
 
 def test_a_test_set_without_a_mistake_is_a_sample_too() -> None:
@@ -466,7 +501,7 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
     (found,) = answers_of(of)
     assert found.doubts == ["2 sessions of 3 began at several times"]
     findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
-    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Session 2", "Session 3"]
+    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Sessions 2, 3"]
 
 
 def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:

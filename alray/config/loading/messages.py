@@ -110,6 +110,7 @@ _CACHE = "remove it, and set the environment variable XDG_CACHE_HOME: the cache 
 _KEYS_THAT_WENT = {
     ("Docstrings", "cache"): _CACHE,
     ("TokenText", "cache"): _CACHE,
+    ("DecoupledInformation", "head"): "remove it: a linear layer classifies the codes; `pool` averages images",
 }
 """What to do in place of keys that earlier versions of alray had, by section and key."""
 

@@ -317,7 +317,11 @@ def claims_of_shares(study: Study, spec: Spec) -> Iterator[Finding]:
                 continue
             lies = "differences of `{}` lie between -1 and 1" if verdict.minus else "`{}` lies in 0..1"
             message = f"{lies.format(verdict.figure)}, got {value:g}"
-            yield ("verdicts", number, key), message, "write a share: half a point is 0.005"
+            yield (
+                ("verdicts", number, key),
+                message,
+                ("write a share: half a point is 0.005; in a study folder, edit its study.yaml"),
+            )
 
 
 CHECKS: tuple[StudyCheck, ...] = (

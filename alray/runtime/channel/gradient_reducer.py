@@ -46,7 +46,8 @@ class GradientReducer(Exchange[None]):
         self._targets: Sequence[torch.Tensor | None] = ()
         self._may_lack = may_lack
         self._had_by_any = [True] * len(layout.shapes)
-        self._stream = thread.stream
+        # A component without parameters has nothing on the GPU.
+        self._stream = thread.stream if accelerator.is_accelerator(layout.device) else None
 
     def start(self, gradients: Sequence[torch.Tensor | None], weight: float, *, weighted: bool = False) -> None:
         """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.

@@ -149,8 +149,7 @@ def configured(
     deterministic_before = torch.get_deterministic_debug_mode()
     benchmark_before = torch.backends.cudnn.benchmark
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    gpu_before = accelerator.current() if accelerator.is_accelerator(device) else None
-    with put_back(device), _tf32_restored(), limits_restored():
+    with put_back(device), _tf32_restored(), limits_restored(), accelerator.using(device):
         compiler = _compiler_before()
         try:
             configure(threads, deterministic, device, tf32)
@@ -161,11 +160,9 @@ def configured(
             compiler()
             torch.backends.cudnn.benchmark = benchmark_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
-            if gpu_before is not None and not keeps_memory:
+            if accelerator.is_accelerator(device) and not keeps_memory:
                 gc.collect()  # modules and what autograd keeps may refer to each other
                 accelerator.free_unused_memory()
-            if gpu_before is not None:
-                accelerator.use(gpu_before)
 
 
 _given: tuple[str, ...] | None = None

@@ -15,12 +15,6 @@ from alray.models.optimizers import Accumulation
 from alray.runtime.probe.timing import ProbedAction, Timing, time_actions
 
 
-def update_each_time(component: Component) -> None:
-    """Let each mini-batch of this component complete an update."""
-    for optimizer in component.optimizers().values():
-        optimizer.accumulation.mini_batches = 1
-
-
 def time_gathering(component: Component, timing: Timing) -> float:
     """Seconds in which a mini-batch adds its gradients to those that wait for an update."""
     optimizers = component.optimizers().values()
@@ -35,5 +29,9 @@ def time_gathering(component: Component, timing: Timing) -> float:
                 parameter.grad = gradient
             accumulation.gather()
 
+    for accumulation, gradients in gathering:  # the first one is kept as the sum itself
+        for parameter, gradient in gradients:
+            parameter.grad = torch.zeros_like(gradient)
+        accumulation.gather()
     timed = time_actions([ProbedAction(component.index, "update_s", gather)], timing)
     return timed[component.index].seconds["update_s"]

@@ -27,7 +27,7 @@ from alray.runtime.device.out_of_memory import is_out_of_memory, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.probe.gathering import time_gathering, update_each_time
+from alray.runtime.probe.gathering import time_gathering
 from alray.runtime.probe.later_positions import require_no_later_position
 from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
 from alray.runtime.probe.neighbours import Neighbours, divide
@@ -178,7 +178,8 @@ def _begun(
         given = labels | passed_on[names[index - 1]] if index > 0 else incoming
         with _faults_of(network, index):
             component = network.component(index, incoming["s"].device)
-            update_each_time(component)
+            for optimizer in component.optimizers().values():
+                optimizer.update_at_every_step()
             exercise = _exercise(network, component, given, len(given["s"]))
             passed, seconds = _one_mini_batch(exercise)
             if seconds > _TOGETHER_S:  # the first time, libraries also prepare themselves

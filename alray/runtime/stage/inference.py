@@ -84,6 +84,7 @@ class Inference:
                         above = []
                         if self.evaluator is not None:
                             self.evaluator.take(batch, routes.pop((0, batch)))
+                    yield  # a stage that is alone waits for nobody, and another one or a callback may wait for its turn
                 case "S" if action.down:
                     yield from self._send_routes(0, self.number, batch, routes.pop((0, batch)))
                 case "S":

@@ -35,11 +35,12 @@ def sessions(results: Results) -> Exhibit | None:
             (number + 1, _began(results, records), len(records), _taken(records), _machine(results, records), time)
         )
     tables = {"sessions": Numbers(_COLUMNS, tuple(rows)).texts}
-    several = [
-        f"Session {session + 1} began at several times, so its points are not compared under the same conditions."
-        for session in results.sessions_of_several_starts(results.records)
-    ]
-    return Exhibit("Sessions", (), (*_spreads(logs), *several), tables=tables)
+    several = [str(session + 1) for session in results.sessions_of_several_starts(results.records)]
+    began = []
+    if several:
+        sessions = f"Session {several[0]}" if len(several) == 1 else f"Sessions {', '.join(several)}"
+        began.append(f"{sessions} began at several times, so points are not compared under the same conditions.")
+    return Exhibit("Sessions", (), (*_spreads(logs), *began), tables=tables)
 
 
 def _numbers(results: Results) -> list[int]:

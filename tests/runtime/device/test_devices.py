@@ -37,6 +37,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     monkeypatch.setattr(torch.accelerator, "set_device_index", current.append)
+    monkeypatch.setattr(torch.accelerator, "device_index", lambda index: nullcontext())
     return current
 
 
@@ -197,7 +198,6 @@ def test_a_process_gives_each_stream_of_its_gpu_a_queue(
 @pytest.mark.usefixtures("two_gpus")
 def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     emptied: list[bool] = []
-    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
     monkeypatch.setattr(torch.accelerator, "empty_cache", lambda: emptied.append(True))
     monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
     with devices.configured(torch.get_num_threads(), False, GPU):
@@ -216,17 +216,6 @@ def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> 
     assert two_gpus == []
     devices.configure(1, True, GPU)
     assert two_gpus == [GPU]
-
-
-def test_the_gpu_of_a_program_is_the_current_one_again(
-    two_gpus: list[torch.device], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
-    monkeypatch.setattr(torch.accelerator, "empty_cache", lambda: None)
-    monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
-    with devices.configured(torch.get_num_threads(), False, GPU):
-        assert two_gpus == [GPU]
-    assert two_gpus == [GPU, torch.device("cuda", 0)]
 
 
 @pytest.mark.usefixtures("two_gpus")
