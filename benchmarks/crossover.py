@@ -183,11 +183,11 @@ such as `alray crossover SPEC --probe --steps decoupled_greedy=1200 --steps back
 
 The command takes the mini-batches also from runs and studies (`--from FOLDER`), which have the data, the task and the
 target of the spec. Runs that differ in their seed and name alone are one point. Of several points of a method those
-count that reached it on the largest share of their seeds, r of n taken as (r + 1) / (n + 2), and then the fewest. The
-step times of runs then stand beside the map. `--on 8xA100 --link 25GB/s` goes over devices that
-are not here. Without `--steps` every method is taken to need as many as backpropagation, and the page says so. With
-them those of backpropagation have to be among them; where it is not compared, those of the first method. It
-writes `crossover.html` with these maps, and every way as CSV.
+count that reached it on the largest share of their seeds, and then the fewest. The step times of runs then stand beside
+the map. `--on 8xA100 --link 25GB/s` goes over devices that are not here. Without `--steps`
+every method is taken to need as many as backpropagation, and the page says so. With them those of backpropagation have
+to be among them; where it is not compared, those of the first method. It writes `crossover.html` with these maps, and
+every way as CSV.
 
 What it leaves out: data loading, evaluations and checkpoints; replicas and the micro-batches of a pipeline change what
 batch normalisation sees (alray refuses the latter unless the spec accepts it with `micro_batch_norm`), and replicas

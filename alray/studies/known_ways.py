@@ -152,7 +152,7 @@ class _Reached:
     """The mini-batches to the target of a point, or of runs with the same settings.
 
     Attributes:
-        share: of its seeds that reached it, by Laplace's rule of succession: that of one seed is less sure.
+        share: of its seeds that reached it.
     """
 
     share: float
@@ -177,8 +177,8 @@ def _steps_of_point(row: PointRow, study: str) -> _Reached:
 def _of_seeds(reached: Sequence[float], tried: int, source: str) -> _Reached:
     seeds = counted(tried, "seed")
     of = seeds if len(reached) == tried else f"{len(reached)} of {seeds}"
-    steps = Steps(sum(reached) / len(reached), f"measured: {source}, mean of {of}")
-    return _Reached((len(reached) + 1) / (tried + 2), steps)
+    steps = Steps(sum(reached) / len(reached), f"measured: {source}" + (f", mean of {of}" if tried > 1 else ""))
+    return _Reached(len(reached) / tried, steps)
 
 
 def _but_the_seed(spec: Spec) -> str:

@@ -213,6 +213,20 @@ def test_each_key_that_is_given_alone_is_not_searched(alray: Callable[..., Any],
         assert alray("plan", spec, *answer.json["rows"][0]["overrides"]).code == 0
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("pipeline.micro_batches=four", "pipeline.micro_batches"),
+        ("pipeline.virtual_stages=0", "pipeline.virtual_stages"),
+        ("pipeline.schedule=list.csv", "`list.csv` is for 2 stages"),
+    ],
+)
+def test_what_is_wrong_on_any_layout_is_an_error(alray: Callable[..., Any], spec: Path, given: str, told: str) -> None:
+    Path("list.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
+    answer = alray("fit", spec, COUNTED, *BP, given, "--devices", "1x1GB")
+    assert answer.code == 2 and told in answer.errors
+
+
 @pytest.mark.parametrize("second", ["{CPU: 1, GPU: 1}", "{CPU: 2, GPU: 1}"])
 def test_the_command_asks_for_what_each_stage_of_the_file_does(
     alray: Callable[..., Any], spec: Path, second: str

@@ -44,8 +44,6 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
 }
 _UNLIKE = "resources.per_stage={CPU: 1}"
 """Stands for a list of what stages ask for where they are not alike. It is for a search alone."""
-_BESIDES_ONE_STAGE = frozenset({"pipeline.micro_batches", "pipeline.virtual_stages"})
-"""Values of these may be wrong on the one stage on which a spec is opened, and right where it is searched."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +165,17 @@ def fit_spec(
         overrides = with_stages_alike(composed.copy(), overrides)
         if _UNLIKE in set(overrides) - set(asked):
             teller.note("resources.per_stage of the file is a list for one number of stages: change it before you run")
-    opened, opened_as = composed.copy(), free | _BESIDES_ONE_STAGE
-    if is_listed(given.get("pipeline.schedule")) and "pipeline.stages" in free:  # the file says on how many
+    listed = is_listed(given.get("pipeline.schedule"))
+    meanwhile = {}  # what may be wrong on the one stage on which the spec is opened, and right where it is searched
+    if "pipeline.micro_batches" in given and "pipeline.stages" in free:
+        meanwhile["pipeline.micro_batches"] = "null" if listed else "1"
+    if "pipeline.virtual_stages" in given and free & {"pipeline.stages", "pipeline.schedule"}:
+        meanwhile["pipeline.virtual_stages"] = "null"
+    opened, opened_as = composed.copy(), free | meanwhile.keys()
+    if listed and "pipeline.stages" in free:  # the file says on how many
         opened_as -= {"pipeline.stages"}
         (opened.value.get("pipeline") or {}).pop("stages", None)
-    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE, opened_as))
+    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE | meanwhile, opened_as))
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     if devices is not None and spec.machines is not None:
         raise RequestError(
@@ -243,7 +247,7 @@ def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]
             raise RequestError(
                 "this is a list for one number of stages, and several are searched",
                 key=key,
-                hint=f"add one value for all of them, such as '{key}={alike}'",
+                hint=f"add one value for all of them, such as '{alike}'",
             )
     return texts
 
@@ -292,6 +296,7 @@ class _LayoutSearch:
         """
         found: list[tuple[StepSetting, Fit]] = []
         refused = []
+        faults: list[AlrayError] = []
         every = self._stages()
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
@@ -299,10 +304,13 @@ class _LayoutSearch:
                 try:
                     found += self._near(schedule, stages)
                 except AlrayError as error:
+                    faults.append(error)
                     first = error.problems[0]
                     hint = f"; {first.hint}" if first.hint else ""
                     where = f"{schedule.name} on {counted(stages, 'stage')}"
                     refused.append(f"{where} cannot run: {first.message}{hint}")
+        if not found and faults and {each.problems[0].key for each in faults} <= _FREE.keys() - self.free:
+            raise faults[0]  # what is given is wrong on any layout
         rows: dict[tuple[str, int], Fit] = {}
         for fit in sorted(with_best_cuts(found, self._searching), key=lambda each: each.rank):
             rows.setdefault((fit.schedule, fit.stages), fit)
@@ -332,6 +340,13 @@ class _LayoutSearch:
                 f"{counted(len(self.devices), 'device')} cannot hold {counted(spec.replicas.count, 'replica')}",
                 key="--devices" if spec.machines is None else "--on",
                 hint="name a device for each replica, or lower replicas.count",
+            )
+        layout = SCHEDULES[spec.schedule].only_layout if "pipeline.schedule" not in self.free else None
+        if layout is not None and layout.stages > room:
+            raise RequestError(
+                f"`{SCHEDULES[spec.schedule].name}` is for {counted(layout.stages, 'stage')}, on as many devices",
+                key="--devices" if spec.machines is None else "--on",
+                hint="name more devices, or give another schedule",
             )
         return range(1, min(room, len(self.costs.components)) + 1)
 
