@@ -179,7 +179,9 @@ def fit() -> Show:
         Fit("interleaved_1f1b", 4, 16, 2, (1,) * 8, (10**9,) * 4, (-(10**9), 10**9, 0, 0), 0.0119, None),
     )
     refused = ("zero_bubble on 8 stages cannot run: there are only 4 devices; use fewer stages, or more devices",)
-    found = Fitting("example", "backpropagation", 1, (24 * 10**9,) * 4, costs, rows, refused, (), frozenset())
+    found = Fitting(
+        "example", "backpropagation", 1, (24 * 10**9,) * 4, costs, rows, refused, (), frozenset(), frozenset()
+    )
 
     def show(width: int) -> str:
         page, none = Page(width), replace(found, rows=rows[1:])
