@@ -6,11 +6,18 @@ What belongs to a thread is then another one's within backward: that shows where
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 import torch
+
+of_the_calling_thread = pytest.mark.skipif(
+    os.environ.get("ALRAY_TEST_BACKWARD") == "thread",
+    reason="it looks at what the calling thread does: torch's modes and ranges, and the frames of an error",
+)
 
 
 def in_thread(run: Callable[..., Any], begin: Callable[[], Callable[[], None]] | None = None) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import torch
 
 from alray.core.errors import UserCodeError
 
+from ..backward_threads import of_the_calling_thread
 from ..pairwise import first_alone
 from .conftest import Workshop
 from .test_pipelines import workshop_in
@@ -212,6 +213,7 @@ BP = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
 PIPELINES = [(*BP, f"pipeline.schedule={name}", "pipeline.partition=[2,2]") for name in ("1f1b", "zero_bubble")]
 
 
+@of_the_calling_thread
 @pytest.mark.few
 @pytest.mark.parametrize(
     ("block", "overrides", "inline"),

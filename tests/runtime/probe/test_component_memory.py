@@ -20,6 +20,10 @@ from alray.runtime.probe.recurrent_operations import recurrent_operations
 from benchmarks.memory_networks import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
 from benchmarks.tracked_memory import tracked_peak_bytes
 
+from ...backward_threads import of_the_calling_thread
+
+pytestmark = of_the_calling_thread
+
 CPU = torch.device("cpu")
 PLACES = 256
 

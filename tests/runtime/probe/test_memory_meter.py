@@ -7,6 +7,8 @@ import torch
 
 from alray.runtime.probe.memory_meter import MemoryMeter
 
+from ...backward_threads import of_the_calling_thread
+
 KB = 256  # float32 values
 
 
@@ -30,6 +32,7 @@ def test_storages_count_once_and_while_they_live(device: str) -> None:
     assert meter.held_bytes == 0
 
 
+@of_the_calling_thread
 def test_what_autograd_keeps_is_held_until_the_way_back() -> None:
     weight = torch.ones(KB, requires_grad=True)
     with MemoryMeter([weight]) as meter:

@@ -18,6 +18,7 @@ from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.profiler import Profiler, profiling
 from alray.runtime.stage.stage import MiniBatch, Stage
 
+from ...backward_threads import of_the_calling_thread
 from ...mini_batches import forward
 from ...programs import parse_program
 
@@ -88,6 +89,7 @@ def test_components_of_local_losses_are_named_within_their_actions(
     ]
 
 
+@of_the_calling_thread
 def test_backpropagation_is_followed_back_through_the_components(
     make_stages: Callable[..., Any], clock: Clock, tmp_path: Path
 ) -> None:
