@@ -28,7 +28,8 @@ SHOWN_BY = {
 }
 """The variable of the environment that hides accelerators of a kind, which Ray sets."""
 PLAIN_TENSORS: set[type[torch.Tensor]] = {torch.Tensor, torch.nn.Parameter}
-"""Classes of tensors that do what torch's own operations say. A device that is written in Python adds its own."""
+"""Classes of tensors on which torch's operations do what its documentation says. Other subclasses may do anything. A
+device that is written in Python adds its class."""
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

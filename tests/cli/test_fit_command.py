@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import alray as interface
 from alray.planning.schedules.table import schedules_for
@@ -225,6 +226,14 @@ def test_what_is_wrong_on_any_layout_is_an_error(alray: Callable[..., Any], spec
     Path("list.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
     answer = alray("fit", spec, COUNTED, *BP, given, "--devices", "1x1GB")
     assert answer.code == 2 and told in answer.errors
+
+
+def test_a_pipeline_that_is_no_section_is_told(alray: Callable[..., Any], spec: Path) -> None:
+    Path("list.csv").write_text("0F0,0B0\n1F0,1B0\n", encoding="utf-8")
+    content = yaml.safe_load(spec.read_text(encoding="utf-8"))
+    spec.write_text(yaml.safe_dump(content | {"pipeline": [1]}), encoding="utf-8")
+    answer = alray("fit", spec, "pipeline.schedule=list.csv", "--devices", "2x1GB")
+    assert answer.code == 2 and "pipeline" in answer.errors and "Traceback" not in answer.errors
 
 
 @pytest.mark.parametrize("second", ["{CPU: 1, GPU: 1}", "{CPU: 2, GPU: 1}"])

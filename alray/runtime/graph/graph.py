@@ -47,7 +47,7 @@ class Graph(ABC):
         same generators of random numbers and the same settings of torch.
 
         Args:
-            unless: whether the user waits no longer for a stage that computes, and that may hang.
+            unless: whether to go on without waiting: the stage that computes may hang, and the user stops at once.
         """
         return nullcontext()
 

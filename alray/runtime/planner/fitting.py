@@ -174,7 +174,8 @@ def fit_spec(
     opened, opened_as = composed.copy(), free | meanwhile.keys()
     if listed and "pipeline.stages" in free:  # the file says on how many
         opened_as -= {"pipeline.stages"}
-        (opened.value.get("pipeline") or {}).pop("stages", None)
+        if isinstance(pipeline := opened.value.get("pipeline"), dict):
+            pipeline.pop("stages", None)
     loaded = load_composed(opened, file_of(source), _with(overrides, _FREE | meanwhile, opened_as))
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     if devices is not None and spec.machines is not None:
@@ -343,10 +344,11 @@ class _LayoutSearch:
             )
         layout = SCHEDULES[spec.schedule].only_layout if "pipeline.schedule" not in self.free else None
         if layout is not None and layout.stages > room:
+            name = SCHEDULES[spec.schedule].name
             raise RequestError(
-                f"`{SCHEDULES[spec.schedule].name}` is for {counted(layout.stages, 'stage')}, on as many devices",
+                f"`{name}` is for {counted(layout.stages, 'stage')}, and there is room for {room}",
                 key="--devices" if spec.machines is None else "--on",
-                hint="name more devices, or give another schedule",
+                hint="name a device for each stage of each replica, or give another schedule",
             )
         return range(1, min(room, len(self.costs.components)) + 1)
 
