@@ -7,6 +7,7 @@ stream, it has finished its last mini-batch while later stages still train. So t
 from __future__ import annotations
 
 from alray.config.study.points import series_label
+from alray.report.invariants import TOLERANCE
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 from benchmarks.committed import Report
@@ -21,6 +22,21 @@ def measured_by_stage_0(report: Report, record: TrialRecord) -> bool:
     if not report.is_of_earlier_clock or summary is None:
         return False
     return summary.stages > 1 and summary.schedule == "streamed"
+
+
+def breaks_the_bound(report: Report) -> bool:
+    """Whether a trial by this clock trained for less time than its stages computed on average."""
+    return report.is_of_earlier_clock and any(map(_breaks_the_bound, report.results.records))
+
+
+def _breaks_the_bound(record: TrialRecord) -> bool:
+    summary, times = record.summary, record.times
+    if summary is None or times is None or times.training_s is None:
+        return False
+    parts = [part for part in (times.forward_s, times.backward_s, times.update_s) if part is not None]
+    # The parts are sums over the stages of averages after warm-up. The busiest stage computes at least their mean.
+    computed_s = summary.steps * sum(parts) / summary.stages
+    return len(parts) == 3 and times.training_s < computed_s * (1.0 - TOLERANCE)
 
 
 def without_the_clock(report: Report) -> tuple[Results, list[str]]:

@@ -16,18 +16,18 @@ TOLERANCE = 0.02
 vary."""
 
 
-def impossible_speed_up(speed_up: float, devices: float, of: str = "") -> str | None:
+def impossible_speed_up(speed_up: float, devices: float, of: str) -> str | None:
     """The warning about a speed-up that is larger than the number of devices allows; None if it is possible.
 
     Args:
         speed_up: samples per second, divided by those of the run with fewer devices.
         devices: number of devices, divided by that of the run with fewer devices.
-        of: what has this speed-up, where a report has several.
+        of: what has this speed-up.
     """
     if speed_up <= devices * (1.0 + TOLERANCE):
         return None
     return (
-        f"{_subject(of)}a speed-up of {number(speed_up)} by {number(devices)} times the devices is above the number of "
+        f"{of}: a speed-up of {number(speed_up)} by {number(devices)} times the devices is above the number of "
         "devices: do not compare these times, for one of them leaves work out or was measured on a busier machine"
     )
 
@@ -50,22 +50,16 @@ def doubts_of(timed: Timed, stages: int) -> list[str]:
     return [] if sentence is None else [sentence]
 
 
-def impossible_time(training_s: float, computing_s: float, stage: int | None, of: str = "") -> str | None:
+def impossible_time(training_s: float, computing_s: float, stage: int) -> str | None:
     """The warning about a training time that is shorter than a stage computed; None if it is possible.
 
     Args:
         computing_s: seconds that the busiest stage computed in these mini-batches.
-        stage: the busiest stage, counted from 0; None where only the mean of all stages is known.
-        of: the run, where a report has several.
+        stage: the busiest stage, counted from 0.
     """
     if training_s >= computing_s * (1.0 - TOLERANCE):
         return None
-    computed = "the stages computed on average" if stage is None else f"stage {stage} computed"
     return (
-        f"{_subject(of)}{seconds(training_s)} of training are fewer than the {seconds(computing_s)} that {computed}: "
+        f"{seconds(training_s)} of training are fewer than the {seconds(computing_s)} that stage {stage} computed: "
         "do not rely on the times, the throughput and the bubble of this run"
     )
-
-
-def _subject(of: str) -> str:
-    return f"{of}: " if of else ""

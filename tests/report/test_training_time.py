@@ -252,9 +252,9 @@ def test_utilisation_while_a_run_continues_is_that_of_all_stages(given: ModuleTy
 
 
 def test_what_no_time_can_be_is_said(given: ModuleType, hands: Hands) -> None:
-    assert impossible_speed_up(1.99, 2) is None and impossible_speed_up(2.01, 2) is None
+    assert impossible_speed_up(1.99, 2, "AL") is None and impossible_speed_up(2.01, 2, "AL") is None
     assert "2.8" in (impossible_speed_up(2.8, 2, "AL on 2 cores") or "")
-    assert impossible_speed_up(0.7, 0.5) is not None, "fewer devices"
+    assert impossible_speed_up(0.7, 0.5, "AL") is not None, "fewer devices"
     assert impossible_time(3.0, 2.0, 1) is None
     assert "stage 1" in (impossible_time(2.0, 3.0, 1) or "")
     wrong = [

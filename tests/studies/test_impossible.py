@@ -49,17 +49,11 @@ def test_an_epoch_that_is_faster_than_its_devices_can_be() -> None:
     assert found.startswith("an epoch at pipeline.stages=2, beside pipeline.stages=1: a speed-up of 2.80 by 2 times")
 
 
-@pytest.mark.parametrize(
-    ("stages", "training_s", "is_said"),
-    [(1, 1.0, False), (1, 0.7, True), (2, 0.7, False), (2, 0.4, True)],
-)
-def test_training_that_takes_less_time_than_its_stages_compute(stages: int, training_s: float, is_said: bool) -> None:
-    """Ten mini-batches of 0.1 s over all stages: each computes half a second at least, if there are two."""
-    for point, label in (({"variant": "al"}, "variant=al"), ({}, "the base")):
-        one = trial(0, point, ran={"stages": stages}, times=times(training_s, training_s, 0.1))
-        found = warnings_of(results([one]))
-        assert len(found) == is_said and all("do not rely on the times" in sentence for sentence in found)
-        assert all(sentence.startswith(f"trial 0 ({label}, seed ") for sentence in found)
+def test_a_short_run_whose_last_mini_batches_were_slow_is_possible() -> None:
+    """Of its 10 mini-batches a part was timed after warm-up, beside another program: the average is not that of all."""
+    one = trial(0, {}, times=times(0.7, 0.7, 0.1))
+    assert one.summary is not None and one.summary.steps == 10
+    assert warnings_of(results([one])) == []
 
 
 def test_the_doubt_of_a_trial_is_that_of_its_run() -> None:
