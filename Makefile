@@ -9,7 +9,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 # The tests start hundreds of processes, each of which would compile alray anew. Images of containers often set this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings published news clean
+.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage coverage-simulated coverage-report crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings published news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -71,11 +71,21 @@ unit-all: $(INSTALLED)
 docs-test: $(INSTALLED)
 	$(PYTEST) --junitxml=build/tests/docs.xml tests/docs
 
-# Which lines of alray `unit` runs, in all processes that end by themselves: build/coverage/html/index.html. Twice the time.
+# Which lines of alray `unit` runs, in processes that are killed too: build/coverage/html/index.html. Twice the time.
+# `make coverage-simulated` counts what `simulated` runs; after `make coverage` it adds them (`make coverage-report`).
+COVERED := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR) $(BIN)/python -m coverage run -m pytest -q --dist loadscope --timeout 600
+
 coverage: $(INSTALLED)
 	rm -rf build/coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -n 4 --dist loadscope --timeout 600 $(TESTS)
-	$(BIN)/python -m coverage combine -q
+	$(COVERED) -n 4 $(TESTS)
+	@$(MAKE) --no-print-directory coverage-report
+
+coverage-simulated: $(INSTALLED)
+	ALRAY_TEST_DEVICE=simulated $(COVERED) -n 2 -m "" tests/gpu
+	@$(MAKE) --no-print-directory coverage-report
+
+coverage-report: $(INSTALLED)
+	$(BIN)/python -m coverage combine -q --append
 	$(BIN)/python -m coverage html -q
 	$(BIN)/python -m coverage xml -q
 	$(BIN)/python -m coverage report --format=total
