@@ -10,6 +10,7 @@ of an hour.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import yaml
 
 from benchmarks.repeats import settings
 from benchmarks.runs import write_results
@@ -44,6 +47,7 @@ def families(folder: Path) -> dict[str, dict[str, dict[int, Any]]]:
             ]
             short += ["repeats=1", "search=null", "target=null", "verdicts=[]"]
             short += [f"axes.data.batch_size={list(SIZES)}"] if name == "batch_size_al" else []
+            short += [f"axes.variant={json.dumps(of_any_length(name))}"] if name == "crossover_factors" else []
             study = load_study(STUDIES / f"{name}.yaml", short)
             made = StudyFolder.make(study, folder / name / str(steps))
             for trial, spec in zip(study.trials, study.specs, strict=True):
@@ -52,6 +56,12 @@ def families(folder: Path) -> dict[str, dict[str, dict[int, Any]]]:
                 order = TrialOrder(trial, made, study.study.base, True, False, None, None, False)
                 found.setdefault(family, {}).setdefault(spec.method.kind, {})[steps] = order
     return found
+
+
+def of_any_length(name: str) -> dict[str, dict[str, Any]]:
+    """The networks of a study, without the number of mini-batches that some of them have of their own."""
+    variants = yaml.safe_load((STUDIES / f"{name}.yaml").read_text(encoding="utf-8"))["axes"]["variant"]
+    return {each: {key: value for key, value in own.items() if key != "run.steps"} for each, own in variants.items()}
 
 
 def step_s(orders: dict[int, Any]) -> float:
