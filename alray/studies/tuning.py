@@ -288,8 +288,8 @@ def run_trials(
     propose: Propose | None,
     listener: TrialListener,
 ) -> None:
-    """Run the trials on the connected cluster, within `tunes_environment`. Returns when all have ended, or at the first
-    Ctrl-C.
+    """Run the trials on the connected cluster, in an environment made for Tune. Returns when all have ended, or at the
+    first Ctrl-C.
 
     A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
     that run, where the disk is full; and CheckpointError where the record of a trial is damaged.

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from alray.core.environment import environment
 from alray.core.errors import AlrayError, ConnectionLost, RequestError
 
 PORT = 8265
@@ -134,7 +135,8 @@ class Dashboard:
             RequestError: if the cluster refuses it, and ConnectionLost if the connection breaks.
         """
         try:
-            with _preferred(self.url):
+            # Ray looks there before it takes the address that it is given.
+            with environment(RAY_API_SERVER_ADDRESS=self.url):
                 client = _client(self.url, self._headers)
             client.submit_job(
                 submission_id=job_id,
@@ -342,20 +344,6 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
                 hint="give that address yourself, if it is your cluster's",
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-@contextmanager
-def _preferred(url: str) -> Iterator[None]:
-    """Name this dashboard in the environment, where Ray looks before it takes the address that it is given."""
-    name = "RAY_API_SERVER_ADDRESS"
-    before = os.environ.get(name)
-    os.environ[name] = url
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
 
 
 def url_of(address: str) -> str:
