@@ -17,9 +17,10 @@ import psutil
 
 from alray.core.errors import RunError
 from alray.core.signal_mask import blocked
+from alray.core.stopped import status_of
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.runtime.local_ray import reaper
-from alray.runtime.local_ray.head import LEADING, end_leading_processes, ours, status_of
+from alray.runtime.local_ray.head import LEADING, end_leading_processes, ours
 from alray.runtime.local_ray.private import closed_to_others, private_folder
 from alray.runtime.local_ray.ray_init import import_ray, init_ray
 from alray.runtime.local_ray.watch import end_if_silent, watched
