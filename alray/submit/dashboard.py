@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import socket
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -418,11 +417,7 @@ def _keep_alive(connection: Any) -> None:
 
     A log may be silent for hours. Without this a laptop that slept would listen to nobody for ever.
     """
-    if sys.platform == "darwin":
-        idle = socket.TCP_KEEPALIVE
-    else:
-        idle = socket.TCP_KEEPIDLE
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, idle, 20)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
