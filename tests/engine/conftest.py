@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from alray.runtime.observer import Observer
 from alray.orchestrate import Finished, Options, resume_run, run_spec
 
 from .process_graph import in_processes, stage_server
@@ -80,7 +81,7 @@ class Dropped(nn.Module):
 
 
 @dataclass
-class Watching:
+class Watching(Observer):
     """An observer that keeps what it hears and may act on it."""
 
     notes: list[str] = field(default_factory=list)
@@ -91,17 +92,8 @@ class Watching:
     def planned(self, plan: Any) -> None:
         self.plans.append(plan)
 
-    def starting(self, run_dir: Any) -> None:
-        """Nothing to keep."""
-
-    def started(self, graph: Any) -> None:
-        """Nothing to keep."""
-
     def record(self, record: Any) -> None:
         self.records.append(record)
-
-    def doing(self, what: str) -> None:
-        """Nothing to keep."""
 
     def statuses(self, statuses: Sequence[Any]) -> None:
         self.on_statuses(statuses)
