@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from alray.runtime.observer import Observer
 from alray.orchestrate import Finished, Options, resume_run, run_spec
+from alray.runtime.observer import Observer
 
 from .process_graph import in_processes, stage_server
 
@@ -116,11 +115,12 @@ class Workshop:
     """A folder with a spec in it, and ways to run it."""
 
     folder: Path
+    content: str = TINY
 
     def __post_init__(self) -> None:
         (self.folder / "own_blocks.py").write_text(OWN_BLOCKS)
         self.spec = self.folder / "tiny.yaml"
-        self.spec.write_text(textwrap.dedent(TINY))
+        self.spec.write_text(self.content)
 
     def run(
         self,
