@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
     from alray.runtime.graph.graph import Graph
+    from alray.runtime.observer import Observer, StopRequests
     from alray.runtime.planner.planning import Planner
-    from alray.runtime.runner.driver import Observer, StopRequests
     from alray.runtime.runner.resume import Resumed
     from alray.runtime.workload import Workload
 

@@ -18,7 +18,7 @@ from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.plan import Plan
 from alray.runtime.probe.estimate import estimate_costs
-from benchmarks.memory_networks import Way, plan_of
+from benchmarks.memory_networks import Way, plan_of, predicted_bytes
 from benchmarks.runs import write_results
 from benchmarks.tracked_memory import tracked_peak_bytes
 
@@ -53,9 +53,7 @@ def beyond_weights(plan: Plan, stage: int) -> tuple[int, int]:
     """Predicted bytes of what a stage holds beyond its weights, gradients and optimizer; and of those."""
     memory = plan.stage_plans[stage].memory
     weights = memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes
-    # The buffers of a pipeline's messages are tensors of torch's schedule, which are counted.
-    channels = memory.channel_bytes if plan.method == "backpropagation" else 0
-    return memory.training_bytes + channels - weights, weights
+    return predicted_bytes(plan, stage) - weights, weights
 
 
 def measure() -> list[dict[str, Any]]:

@@ -141,4 +141,5 @@ def predicted_bytes(plan: Plan, stage: int) -> int:
     """What `benchmarks.tracked_memory` can see of a stage's predicted peak: in a pipeline, what is received and sent is
     in torch's tensors."""
     memory = plan.stage_plans[stage].memory
-    return memory.training_bytes + (memory.channel_bytes if plan.method == "backpropagation" else 0)
+    unseen = 0 if plan.method == "backpropagation" else memory.channel_bytes
+    return memory.total_bytes - memory.snapshot_bytes - unseen

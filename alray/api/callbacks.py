@@ -12,6 +12,7 @@ from alray.config.user_code import named_error
 from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, UserCodeError
 from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, EventRecord, Record, StepRecord
 from alray.core.storage.location import Location
+from alray.runtime.observer import Observer
 
 if TYPE_CHECKING:
     from alray.api.console.display import Display
@@ -131,7 +132,7 @@ class Called:
                     note(str(error))
 
 
-class Calls(Called):
+class Calls(Called, Observer):
     """Calls the callbacks of a run.
 
     It stands between the run and its display: as the observer of the run it passes on what it hears, and as its

@@ -23,8 +23,8 @@ from alray.core.storage.location import Location, location_of
 from alray.orchestrate import run_spec
 from alray.planning.prediction.recorded import recorded_plans
 from alray.report.folder import read_plan
+from alray.runtime.observer import Observer, StopRequests
 from alray.runtime.options import Finished, Options
-from alray.runtime.runner.driver import Observer, StopRequests
 from alray.runtime.runner.resume import Resumed
 from alray.runtime.stage.weights_hash import weights_sha256
 

@@ -16,7 +16,7 @@ from alray.runtime.options import Finished, Options, Requested
 
 if TYPE_CHECKING:
     from alray.api.reproduction import Reproduction
-    from alray.runtime.runner.driver import Observer, StopRequests
+    from alray.runtime.observer import Observer, StopRequests
 
 Watched: TypeAlias = "AbstractContextManager[tuple[Observer, StopRequests]]"
 """The display of a run, and the counter of the requests to stop it, as long as the run runs."""

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +21,7 @@ from alray.cli.check_result import CheckResult
 from alray.cli.node_checks import authentication, clock, ports, rays_disk
 from alray.config.sections.section import listed
 from alray.core.compat import PRIVATE, lacking, required
+from alray.core.environment import environment
 from alray.report.text import size
 from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray.requirements import RAYS_SHARE
@@ -194,7 +195,7 @@ def network() -> CheckResult:
         return tensor
 
     try:
-        with _loopback(), ThreadPoolExecutor(max_workers=2) as threads:
+        with environment(GLOO_SOCKET_IFNAME="lo"), ThreadPoolExecutor(max_workers=2) as threads:
             sent, received = threads.map(rank, (0, 1))
     except RuntimeError as error:
         return CheckResult(
@@ -252,18 +253,3 @@ def leftovers() -> CheckResult:
         f"processes of a Ray that has ended: {named}",
         f"they end about a minute after it; to end them now: kill {' '.join(str(pid) for pid, _ in sorted(left))}",
     )
-
-
-@contextmanager
-def _loopback() -> Iterator[None]:
-    """Make gloo use the loopback interface. Only an environment variable can tell it so."""
-    name = "GLOO_SOCKET_IFNAME"
-    before = os.environ.get(name)
-    os.environ[name] = "lo"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

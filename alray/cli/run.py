@@ -26,8 +26,8 @@ from alray.core.storage.location import location_of
 
 if TYPE_CHECKING:
     from alray.api.console.interrupts import Interrupts
+    from alray.runtime.observer import Observer
     from alray.runtime.options import Finished
-    from alray.runtime.runner.driver import Observer
 
 
 def run(

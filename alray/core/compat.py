@@ -30,17 +30,15 @@ class Private:
         name: in that module; "": the module itself.
         parts: attributes that it must have, also attributes of those (`Options._timeout`).
         parameters: names of arguments that it must take.
-        used_in: files of alray.
         why: what alray needs it for.
         made: takes what is loaded to an object that must have `parts`. Whoever uses one takes it from such an object,
-            and imports nothing from here; `used_in` and `why` are about these parts.
+            and imports nothing from here; `why` is about these parts.
     """
 
     module: str
     name: str = ""
     parts: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
-    used_in: tuple[str, ...] = ()
     why: str = ""
     made: Callable[[Any], Any] | None = None
 
@@ -93,27 +91,23 @@ PRIVATE: dict[str, Private] = {
     "ray_worker": Private(
         "ray._private.worker",
         parts=("_global_node", "_worker_logs_enabled", "global_worker"),
-        used_in=("runtime/local_ray/head.py", "runtime/local_ray/watch.py", "runtime/cluster/connect.py"),
         why="which processes Ray started, whether its GCS answers, and that Ray prints nothing about them",
     ),
     "ray_constants": Private(
         "ray._private.ray_constants",
         parts=("ENABLE_RAY_CLUSTER", "ENABLE_RAY_CLUSTERS_ENV_VAR", "NUM_REDIS_GET_RETRIES"),
-        used_in=("runtime/local_ray/start.py", "runtime/local_ray/private.py"),
         why="a Ray that listens on 127.0.0.1 alone, and gives up in time",
     ),
     "AuthenticationTokenLoader": Private(
         "ray._raylet",
         "AuthenticationTokenLoader",
         parts=("instance", "reset_cache"),
-        used_in=("runtime/local_ray/ray_init.py",),
         why="a token for each Ray of a process",
     ),
     "RayConfig": Private(
         "ray._raylet",
         "Config",
         parts=("initialize", "ray_cookie"),
-        used_in=("runtime/local_ray/ray_init.py",),
         why="that Ray's C++ code reads its environment now, and again",
     ),
     "JobConfig": Private(
@@ -121,140 +115,110 @@ PRIVATE: dict[str, Private] = {
         "JobConfig",
         parts=("_runtime_env_has_working_dir",),
         parameters=("_py_driver_sys_path",),
-        used_in=("runtime/local_ray/ray_init.py",),
         why="workers that do not import from the current folder",
     ),
     "GcsClient": Private(
         "ray._private.services",
         "GcsClient",
-        used_in=("runtime/cluster/connect.py",),
         why="whether a cluster takes the token, before Ray tries for 20 s",
     ),
     "is_token_auth_enabled": Private(
         "ray._private.authentication.authentication_utils",
         "is_token_auth_enabled",
-        used_in=("runtime/cluster/survey.py",),
         why="whether a cluster asks for a token",
     ),
     "available_resources_per_node": Private(
         "ray._private.state",
         "available_resources_per_node",
-        used_in=("runtime/cluster/placement.py",),
         why="the room of each node",
     ),
     "TorchBackend": Private(
         "ray.train.torch.config",
         "_TorchBackend",
         parts=("on_start",),
-        used_in=("runtime/ray_train/trainer.py",),
         why="workers of Ray Train that meet on one address",
     ),
     "set_torch_distributed_env_vars": Private(
         "ray.train.torch.config",
         "_set_torch_distributed_env_vars",
-        used_in=("runtime/ray_train/trainer.py",),
         why="what Ray Train sets in its workers",
     ),
     "TorchDispatchMode": Private(
         "torch.utils._python_dispatch",
         "TorchDispatchMode",
-        used_in=("runtime/probe/", "models/imported/"),
         why="counting memory and operations without computing; what a model that is cut reads and draws",
     ),
     "disable_current_modes": Private(
         "torch.utils._python_dispatch",
         "_disable_current_modes",
-        used_in=("runtime/probe/recurrent_operations.py",),
         why="numbers that torch reads while operations are counted",
     ),
-    "tree_iter": Private(
-        "torch.utils._pytree", "tree_iter", used_in=("runtime/probe/",), why="the tensors among arguments"
-    ),
-    "tree_leaves": Private(
-        "torch.utils._pytree", "tree_leaves", used_in=("models/imported/",), why="the tensors among arguments"
-    ),
-    "tree_map": Private(
-        "torch.utils._pytree", "tree_map", used_in=("models/",), why="the shapes of results; the tensors of groups"
-    ),
+    "tree_iter": Private("torch.utils._pytree", "tree_iter", why="the tensors among arguments"),
+    "tree_leaves": Private("torch.utils._pytree", "tree_leaves", why="the tensors among arguments"),
+    "tree_map": Private("torch.utils._pytree", "tree_map", why="the shapes of results; the tensors of groups"),
     "fake_tensor": Private(
         "torch._subclasses.fake_tensor",
         parts=("FakeTensor", "FakeTensorMode"),
-        used_in=("runtime/probe/component_memory.py",),
         why="memory of tensors that are not there",
     ),
     "VF": Private(
         "torch._VF",
         parts=("lstm", "_pack_padded_sequence", "_pad_packed_sequence"),
-        used_in=("parts/blocks/lstm/unpacked.py", "runtime/probe/recurrent_operations.py"),
         why="an LSTM over padded sequences, and counting the operations of one",
     ),
     "loader_signals": Private(
         "torch.utils.data._utils.signal_handling",
         parts=("_remove_worker_pids",),
-        used_in=("data/batches.py",),
         why="workers of a loader that no handler of signals watches: alray finds out by itself that one is gone",
     ),
     "BatchNorm": Private(
         "torch.nn.modules.batchnorm",
         "_BatchNorm",
-        used_in=("models/",),
         why="which layers normalise over the samples of a mini-batch, of any number of dimensions",
     ),
-    "ConvNd": Private(
-        "torch.nn.modules.conv", "_ConvNd", used_in=("models/imported/layout.py",), why="convolutions of any dimensions"
-    ),
+    "ConvNd": Private("torch.nn.modules.conv", "_ConvNd", why="convolutions of any dimensions"),
     "dynamo_config": Private(
         "torch._dynamo.config",
         parts=("recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit_hit"),
-        used_in=("models/compiled.py",),
         why="that torch.compile compiles each size, and never falls back",
     ),
     "foreach_lerp_": Private(
         "torch",
         "_foreach_lerp_",
-        used_in=("models/weight_average.py",),
         why="a moving average of all weights in one operation",
     ),
     "are_functorch_transforms_active": Private(
         "torch._C",
         "_are_functorch_transforms_active",
-        used_in=("models/split_backward.py",),
         why="layers within transformations of functions, such as torch.func.vmap",
     ),
     "current_graph_task_id": Private(
         "torch._C",
         "_current_graph_task_id",
-        used_in=("models/split_backward.py",),
         why="whether a backward pass is the one that is split, or another one within it",
     ),
     "sequence_number": Private(
         "torch.autograd",
         "_get_sequence_nr",
-        used_in=("models/split_backward.py",),
         why="whether a forward pass had as many operations as an earlier one",
     ),
     "will_engine_execute_node": Private(
         "torch._C",
         "_will_engine_execute_node",
-        used_in=("models/split_backward.py",),
         why="whether a pass within the one that is split asks for the gradient of a weight",
     ),
     "ProcessGroupNCCL": Private(
         "torch.distributed",
         "ProcessGroupNCCL",
         parts=("Options._timeout",),
-        used_in=("runtime/rendezvous/groups.py",),
         why="how long an operation between GPUs waits for the others",
     ),
-    "DropoutNd": Private(
-        "torch.nn.modules.dropout", "_DropoutNd", used_in=("models/encoder.py",), why="which layers are a dropout"
-    ),
+    "DropoutNd": Private("torch.nn.modules.dropout", "_DropoutNd", why="which layers are a dropout"),
     "Module": Private(
         "torch.nn",
         "Module",
         parts=("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_apply"),
         made=_called,
-        used_in=("models/own_state.py", "models/imported/", "runtime/probe/"),
         why="parts of a module under all their names, and putting others in their place",
     ),
     "state_dict": Private(
@@ -262,7 +226,6 @@ PRIVATE: dict[str, Private] = {
         "Module",
         parts=("_metadata",),
         made=lambda kind: kind().state_dict(),
-        used_in=("inference/whole_model.py", "inference/export.py"),
         why="what is known of an exported model, where `load_state_dict` passes over it",
     ),
     "LSTM": Private(
@@ -270,7 +233,6 @@ PRIVATE: dict[str, Private] = {
         "LSTM",
         parts=("_flat_weights", "_flat_weight_refs"),
         made=lambda kind: kind(1, 1),
-        used_in=("runtime/probe/component_memory.py",),
         why="recurrent layers whose weights are swapped for ones without memory",
     ),
     "ParameterMeta": Private(
@@ -278,7 +240,6 @@ PRIVATE: dict[str, Private] = {
         "_ParameterMeta",
         parts=("_is_param",),
         made=lambda kind: _words_of(kind.__instancecheck__),
-        used_in=("runtime/probe/component_memory.py",),
         why="that a tensor without memory is a parameter",
     ),
     "Tensor": Private(
@@ -286,7 +247,6 @@ PRIVATE: dict[str, Private] = {
         "Tensor",
         parts=("_backward_hooks", "_post_accumulate_grad_hooks", "_version"),
         made=_called,
-        used_in=("models/", "runtime/stage/work/backpropagation.py"),
         why="hooks that a copy of a parameter would lack; whether a tensor was changed in place",
     ),
     "UntypedStorage": Private(
@@ -294,12 +254,6 @@ PRIVATE: dict[str, Private] = {
         "UntypedStorage",
         parts=("_cdata",),
         made=_called,
-        used_in=(
-            "models/imported/",
-            "runtime/probe/",
-            "runtime/stage/checkpoint.py",
-            "models/gradients.py",
-        ),
         why="whether two tensors lie in the same memory",
     ),
     "operations": Private(
@@ -307,14 +261,12 @@ PRIVATE: dict[str, Private] = {
         "ops",
         parts=("aten._local_scalar_dense", "aten.add.Tensor._schema"),
         made=lambda operations: operations,
-        used_in=("models/imported/watch.py", "models/imported/by_layers.py", "runtime/probe/operations.py"),
         why="operations that read a number out of a tensor, and those that write to their arguments",
     ),
     "compile": Private(
         "torch",
         parts=("_orig_mod",),
         made=lambda module: module.compile(module.nn.Identity()),
-        used_in=("api/objects.py",),
         why="the module that torch.compile has compiled",
     ),
     "loader_iterator": Private(
@@ -322,7 +274,6 @@ PRIVATE: dict[str, Private] = {
         "_MultiProcessingDataLoaderIter",
         parts=("_workers", "_worker_pids_set"),
         made=lambda kind: _words_of(kind.__init__),
-        used_in=("data/batches.py",),
         why="a loader worker that somebody has stopped, and a handler of signals that is not alray's",
     ),
     "GTSRB": Private(
@@ -330,7 +281,6 @@ PRIVATE: dict[str, Private] = {
         "GTSRB",
         parts=("_samples",),
         made=lambda kind: _words_of(kind.__init__),
-        used_in=("parts/sources/torchvision/source.py",),
         why="the files of this set",
     ),
     "OxfordIIITPet": Private(
@@ -338,7 +288,6 @@ PRIVATE: dict[str, Private] = {
         "OxfordIIITPet",
         parts=("_images", "_labels"),
         made=lambda kind: _words_of(kind.__init__),
-        used_in=("parts/sources/torchvision/source.py",),
         why="the files of this set",
     ),
     "PretrainedConfig": Private(
@@ -346,7 +295,6 @@ PRIVATE: dict[str, Private] = {
         "PretrainedConfig",
         parts=("_attn_implementation",),
         made=_called,
-        used_in=("models/imported/hugging_face.py",),
         why="the code of attention, which no saved config tells",
     ),
 }

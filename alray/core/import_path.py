@@ -6,29 +6,18 @@ for `-m` and `-c`, with which also multiprocessing starts its processes.
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import takewhile
 from pathlib import Path
 
-_SAFE = "PYTHONSAFEPATH"
+from alray.core.environment import environment
 
 
-@contextmanager
-def children_import_safely() -> Iterator[None]:
+def children_import_safely() -> AbstractContextManager[None]:
     """Python does not put the current folder in front for processes that are started in the block."""
-    before = os.environ.get(_SAFE)
-    os.environ[_SAFE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(_SAFE, None)
-        else:
-            os.environ[_SAFE] = before
+    return environment(PYTHONSAFEPATH="1")
 
 
 def folders_before_python() -> list[str]:

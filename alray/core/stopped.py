@@ -59,16 +59,15 @@ class StoppedWatch:
     def _look(self) -> None:
         found = Stopped(self._after_s)
         while self._left and not self._closed.wait(min(_LOOKING_S, self._after_s / 2)):
-            statuses = {process: _status(process) for process in self._left}
-            self._left = [process for process, status in statuses.items() if status is not None]
+            statuses = {process: status_of(process) for process in self._left}
+            self._left = [process for process, status in statuses.items() if status != psutil.STATUS_ZOMBIE]
             stopped = [process for process, status in statuses.items() if status == psutil.STATUS_STOPPED]
             self.ended += found.end_due(stopped)
 
 
-def _status(process: psutil.Process) -> str | None:
-    """None if it has ended."""
+def status_of(process: psutil.Process) -> str:
+    """A status of psutil; that of a zombie where the process is gone."""
     try:
-        status = str(process.status())
+        return str(process.status())
     except psutil.NoSuchProcess:
-        return None
-    return None if status == psutil.STATUS_ZOMBIE else status
+        return psutil.STATUS_ZOMBIE

@@ -28,6 +28,7 @@ from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, SystemFault, UserCodeError
 from alray.core.import_path import children_import_safely
 from alray.core.randomness.generators import generator
+from alray.core.signal_mask import blocked
 from alray.core.stopped import STOPPED_S, StoppedWatch
 from alray.data.augment import strong
 from alray.data.class_weights import weighted
@@ -313,10 +314,9 @@ class _MiniBatches(TorchDataset[Any]):
 
 def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
     use_names_of_owner()
-    # Workers inherit the signal mask, so that Ctrl-C cannot end a worker before it reaches `_begin_worker`.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with children_import_safely():
+        # Workers inherit the signal mask, so that Ctrl-C cannot end a worker before it reaches `_begin_worker`.
+        with blocked(signal.SIGINT), children_import_safely():
             started = iter(loader)
         # A handler of SIGCHLD that torch may have in this process, of a loader of the user, would raise an error for
         # these workers in the middle of the main thread. `TrainBatches` finds out by itself that one is gone.
@@ -329,8 +329,6 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
             key="data.workers",
             hint="set data.workers=0, or return sets that can be pickled, of classes that are defined in modules",
         ) from error
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _as_it_is(item: Any) -> Any:

@@ -129,7 +129,7 @@ def computing_text(progress: Progress) -> str:
     return f"stages computing {', '.join(share(value) for value in progress.computing.values())}"
 
 
-def progress_text(progress: Progress, *, pace: bool = True) -> str:
+def progress_text(progress: Progress) -> str:
     """Progress and speed in one line: `epoch 3.2 of 20, mini-batch 64 of 400, 1,650 samples/s, 4.1 s left`."""
     plan = progress.plan
     parts = [f"epoch {progress.epoch:.2f}", f"mini-batch {progress.step:,}"]
@@ -139,8 +139,6 @@ def progress_text(progress: Progress, *, pace: bool = True) -> str:
             f"epoch {progress.epoch:.2f} of {progress.num_epochs:.{digits}f}",
             f"mini-batch {progress.step:,} of {plan.total_steps:,}",
         ]
-    if not pace:
-        return ", ".join(parts)
     if progress.samples_per_s is not None:
         parts.append(f"{progress.samples_per_s:,.0f} samples/s")
     if progress.left_s is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
+from alray.config.sections.paths import is_under
 from alray.config.sections.run import Checkpoint
 from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, Skipped, dump_study, read_study_file
@@ -179,10 +180,10 @@ class StudyFolder:
             loaded = _without_skipped(loaded, begun)
         now = _begun(loaded, begun.objects)
         changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
-        if other := [text for key, text in changes if not _is_below(key, _MAY_CHANGE)]:
+        if other := [text for key, text in changes if not is_under(key, _MAY_CHANGE)]:
             raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
         self._require_same_specs(begun, now, loaded)
-        reasons = [text for key, text in changes if not _is_below(key, _LOSE_NO_TRIAL)]
+        reasons = [text for key, text in changes if not is_under(key, _LOSE_NO_TRIAL)]
         return self._renumbered(begun, loaded, reasons)
 
     def _require_same_specs(self, begun: Begun, now: Begun, loaded: LoadedStudy) -> None:
@@ -267,7 +268,7 @@ class StudyFolder:
             except AlrayError:
                 continue  # it is damaged, or of a version that had other keys
             changes = _changes(before.model_dump(mode="json"), now.model_dump(mode="json"))
-            return [text for key, text in changes if not _is_below(key, other)]
+            return [text for key, text in changes if not is_under(key, other)]
         return []
 
     def _refused(self, message: str) -> RequestError:
@@ -461,11 +462,6 @@ def _changes(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, str]
             yield from _changes(before.get(name), after.get(name), f"{key}.{name}" if key else name)
     elif before != after:
         yield key, f"`{key}` was {_shown(before)} and is {_shown(after)}"
-
-
-def _is_below(key: str, names: Iterable[str]) -> bool:
-    """Whether a key is one of these, or in the section of one."""
-    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _has_sections(value: Any) -> bool:

@@ -21,6 +21,7 @@ from alray.config.study.load import LoadedStudy, load_study
 from alray.config.study.section import Asha
 from alray.config.study.trials import Trial
 from alray.core.counting import counted
+from alray.core.environment import environment
 from alray.core.errors import AlrayError, PlanError, StageError, SystemFault
 from alray.core.run_folder.store import is_marked, mark, new_token
 from alray.core.storage.lock import locked
@@ -38,10 +39,19 @@ from alray.studies.folder import STUDY, StudyFolder, code_of, code_root, require
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
 from alray.studies.trial import TrialOrder, record_of
-from alray.studies.tunes_environment import tunes_environment
 
 if TYPE_CHECKING:
     from alray.studies.tuning import End
+
+_TUNES = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of trials that fail while the study stops: nobody asks for them
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+"""What Ray Tune reads from the environment of a process that runs a study. It is set around the connection to Ray: what
+a study leaves there comes to an end later than it does. Outside of it, a Ray Tune of the user's own is as before."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +190,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         folder = begun
         sessions = _sessions_left(loaded, begun)
         for session in sessions:  # each connects anew, and so starts a Ray and its processes anew
-            with tunes_environment(), connect(options.address, largest) as connection:
+            with environment(**_TUNES), connect(options.address, largest) as connection:
                 if session == sessions[0]:
                     for warning in connection.warnings:
                         watcher.note(warning)

@@ -20,18 +20,17 @@ from alray.config.sections.run import StopAt
 from alray.config.study.trials import Trial
 from alray.core.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
 from alray.core.run_folder.records import EvaluationRecord, Exit, Record, Standing, effective, read
-from alray.core.storage.location import Location
 from alray.core.system_errors import system_faults
 from alray.orchestrate import run_spec
 from alray.planning.prediction.plan import Plan
+from alray.runtime.observer import Observer
 from alray.runtime.options import Finished, Options
-from alray.runtime.stage.telemetry import StageStatus
 from alray.studies.folder import StudyFolder
 from alray.studies.outcome import divergence, first_reached, times
 from alray.studies.records import TrialRecord, TrialStatus
 
 if TYPE_CHECKING:
-    from alray.runtime.graph.graph import Graph
+    pass
 
 OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 """What a run may raise that says nothing of the settings of a trial. An error that a run ended with is judged in
@@ -67,33 +66,12 @@ class TrialOrder:
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
-class Unwatched:
+class Unwatched(Observer):
     """The observer of a run that nobody watches, and that nobody interrupts."""
 
     count = 0
     reason = "on request"
     error: AlrayError | None = None
-
-    def statuses(self, statuses: Sequence[StageStatus]) -> None:
-        """Nobody watches."""
-
-    def planned(self, plan: Plan) -> None:
-        """Nobody watches."""
-
-    def starting(self, run_dir: Location) -> None:
-        """Nobody watches."""
-
-    def started(self, graph: Graph) -> None:
-        """Nobody watches."""
-
-    def record(self, record: Record) -> None:
-        """Nobody watches."""
-
-    def note(self, message: str) -> None:
-        """Nobody watches."""
-
-    def doing(self, what: str) -> None:
-        """Nobody watches."""
 
 
 @dataclass

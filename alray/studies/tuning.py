@@ -41,7 +41,7 @@ from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import end_if_silent
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.records import TrialRecord, TrialStatus
-from alray.studies.schedulers import METRIC, NUMBER, RECORD, asha_per_point, number_of
+from alray.studies.schedulers import METRIC, NUMBER, RECORD, AshaPerPoint, number_of
 from alray.studies.trial import OF_THE_MACHINE, TrialOrder, prepare_process, run_trial
 
 Propose = Callable[[int], Mapping[str, Any]]
@@ -288,8 +288,8 @@ def run_trials(
     propose: Propose | None,
     listener: TrialListener,
 ) -> None:
-    """Run the trials on the connected cluster, within `tunes_environment`. Returns when all have ended, or at the first
-    Ctrl-C.
+    """Run the trials on the connected cluster, in an environment made for Tune. Returns when all have ended, or at the
+    first Ctrl-C.
 
     A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
     that run, where the disk is full; and CheckpointError where the record of a trial is damaged.
@@ -332,7 +332,7 @@ def run_trials(
                 search_alg=None if propose is None else _InOrder(numbers, propose, watch.failed),
                 num_samples=1 if propose is None else len(numbers),
                 max_concurrent_trials=max_concurrent,
-                scheduler=None if asha is None else asha_per_point(asha, point_of.__getitem__),
+                scheduler=None if asha is None else AshaPerPoint(asha, point_of.__getitem__),
                 reuse_actors=True,
                 trial_name_creator=name,
                 trial_dirname_creator=name,

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import socket
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from alray.core.environment import environment
 from alray.core.errors import AlrayError, ConnectionLost, RequestError
 
 PORT = 8265
@@ -134,7 +134,8 @@ class Dashboard:
             RequestError: if the cluster refuses it, and ConnectionLost if the connection breaks.
         """
         try:
-            with _preferred(self.url):
+            # Ray looks there before it takes the address that it is given.
+            with environment(RAY_API_SERVER_ADDRESS=self.url):
                 client = _client(self.url, self._headers)
             client.submit_job(
                 submission_id=job_id,
@@ -344,20 +345,6 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-@contextmanager
-def _preferred(url: str) -> Iterator[None]:
-    """Name this dashboard in the environment, where Ray looks before it takes the address that it is given."""
-    name = "RAY_API_SERVER_ADDRESS"
-    before = os.environ.get(name)
-    os.environ[name] = url
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
-
-
 def url_of(address: str) -> str:
     """The URL of a dashboard: `http://` and the port are added where they are missing.
 
@@ -430,11 +417,7 @@ def _keep_alive(connection: Any) -> None:
 
     A log may be silent for hours. Without this a laptop that slept would listen to nobody for ever.
     """
-    if sys.platform == "darwin":
-        idle = socket.TCP_KEEPALIVE
-    else:
-        idle = socket.TCP_KEEPIDLE
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, idle, 20)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

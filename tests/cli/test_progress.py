@@ -31,7 +31,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress
 
-from ..plans import plan_of as planned
+from ..plans import plan_on_two_stages
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)
@@ -40,36 +40,12 @@ COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_
 @pytest.fixture
 def plan() -> Plan:
     """Two components on two stages, ten mini-batches of ten samples an epoch, two epochs."""
-    return planned(
-        method="associated_learning",
-        schedule="streamed",
-        stages=2,
-        replicas=1,
-        partition="auto",
-        in_flight=4,
-        costs=COSTS,
-        cores=None,
-        steps_per_epoch=10,
-        total_steps=20,
-        evaluation_batches=1,
-    )
+    return plan_on_two_stages(COSTS, total_steps=20, evaluation_batches=1)
 
 
 def single(plan: Plan) -> Plan:
     """The same run on one stage."""
-    return planned(
-        method=plan.method,
-        schedule="streamed",
-        stages=1,
-        replicas=1,
-        partition="auto",
-        in_flight=4,
-        costs=COSTS,
-        cores=None,
-        steps_per_epoch=10,
-        total_steps=20,
-        evaluation_batches=1,
-    )
+    return plan_on_two_stages(COSTS, method=plan.method, stages=1, total_steps=20, evaluation_batches=1)
 
 
 def place(step: int, time_s: float) -> dict[str, Any]:

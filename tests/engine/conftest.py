@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alray.orchestrate import Finished, Options, resume_run, run_spec
+from alray.runtime.observer import Observer
 
 from .process_graph import in_processes, stage_server
 
@@ -80,7 +80,7 @@ class Dropped(nn.Module):
 
 
 @dataclass
-class Watching:
+class Watching(Observer):
     """An observer that keeps what it hears and may act on it."""
 
     notes: list[str] = field(default_factory=list)
@@ -91,17 +91,8 @@ class Watching:
     def planned(self, plan: Any) -> None:
         self.plans.append(plan)
 
-    def starting(self, run_dir: Any) -> None:
-        """Nothing to keep."""
-
-    def started(self, graph: Any) -> None:
-        """Nothing to keep."""
-
     def record(self, record: Any) -> None:
         self.records.append(record)
-
-    def doing(self, what: str) -> None:
-        """Nothing to keep."""
 
     def statuses(self, statuses: Sequence[Any]) -> None:
         self.on_statuses(statuses)
@@ -124,11 +115,12 @@ class Workshop:
     """A folder with a spec in it, and ways to run it."""
 
     folder: Path
+    content: str = TINY
 
     def __post_init__(self) -> None:
         (self.folder / "own_blocks.py").write_text(OWN_BLOCKS)
         self.spec = self.folder / "tiny.yaml"
-        self.spec.write_text(textwrap.dedent(TINY))
+        self.spec.write_text(self.content)
 
     def run(
         self,

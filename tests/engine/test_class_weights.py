@@ -36,9 +36,7 @@ ONE_F_ONE_B = ("pipeline.schedule=1f1b", "pipeline.micro_batches=4")
 
 @pytest.fixture
 def weighted(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 def weights_of(folder: Path) -> list[torch.Tensor]:

@@ -21,9 +21,7 @@ DDP = [*BP, "replicas.engine=ray_train"]
 
 @pytest.fixture
 def replicated(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 @pytest.mark.full

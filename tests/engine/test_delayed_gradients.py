@@ -51,9 +51,7 @@ OPTIMIZERS: dict[str, Callable[[list[torch.Tensor], list[torch.Tensor]], list[to
 
 @pytest.fixture
 def late(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 def on(stages: int, *more: str) -> tuple[str, ...]:

@@ -59,8 +59,7 @@ LR, MOMENTUM, HEADS, WIDTH, LAYERS = 0.2, 0.9, 2, 8, 4
 
 def workshop_in(folder: Path) -> Workshop:
     """Ten documents of words in random order."""
-    workshop = Workshop(folder)
-    workshop.spec.write_text(SPEC)
+    workshop = Workshop(folder, SPEC)
     (folder / "texts").mkdir()
     drawn = random.Random(0)
     for number in range(10):

@@ -62,9 +62,7 @@ BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batches=4")
 
 @pytest.fixture
 def messages(tmp_path: Path) -> Workshop:
-    made = Workshop(tmp_path)
-    made.spec.write_text(SPEC)
-    return made
+    return Workshop(tmp_path, SPEC)
 
 
 def require_same_network(run_dir: Path, run: Finished) -> None:

@@ -45,21 +45,15 @@ METHODS = {
 }
 
 
-def workshop_in(folder: Path) -> Workshop:
-    workshop = Workshop(folder)
-    workshop.spec.write_text(SPEC)
-    return workshop
-
-
 @pytest.fixture
 def mixed(tmp_path: Path) -> Workshop:
-    return workshop_in(tmp_path)
+    return Workshop(tmp_path, SPEC)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finished]:
     """Each method on one stage."""
-    workshop = workshop_in(tmp_path_factory.mktemp("mixed"))
+    workshop = Workshop(tmp_path_factory.mktemp("mixed"), SPEC)
     return {name: workshop.run(*method, "pipeline.stages=1", name=name) for name, method in METHODS.items()}
 
 

@@ -37,9 +37,7 @@ LATE = "{average_every: 4 steps, outer: {}, fragments: 3, delay: 2, keep: 0.3}"
 
 @pytest.fixture
 def seldom(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 def replicas(count: int, synchronise: str) -> tuple[str, ...]:

@@ -117,9 +117,8 @@ def schedule(name: str, stages: int, *more: str) -> tuple[str, ...]:
 
 
 def workshop_in(folder: Path) -> Workshop:
-    workshop = Workshop(folder)
+    workshop = Workshop(folder, SPEC)
     (folder / "plain.py").write_text(BLOCKS)
-    workshop.spec.write_text(SPEC)
     return workshop
 
 

@@ -57,8 +57,7 @@ def placed(tmp_path: Path) -> Workshop:
 
 
 def workshop_in(folder: Path) -> Workshop:
-    workshop = Workshop(folder)
-    workshop.spec.write_text(SPEC)
+    workshop = Workshop(folder, SPEC)
     (folder / "mine.csv").write_text(IN_ORDER)
     (folder / "backwards.csv").write_text(BACKWARDS)
     return workshop

@@ -69,9 +69,7 @@ ALL_REDUCES = ("backend", "ring", "halving_doubling", "tree", "star")
 
 @pytest.fixture
 def replicated(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 def weights(run: Finished) -> torch.Tensor:
@@ -106,9 +104,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finis
 
     @cache
     def run(*overrides: str) -> Finished:
-        workshop = Workshop(tmp_path_factory.mktemp("one"))
-        workshop.spec.write_text(SPEC)
-        return workshop.run(*overrides)
+        return Workshop(tmp_path_factory.mktemp("one"), SPEC).run(*overrides)
 
     return run
 

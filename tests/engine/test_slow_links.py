@@ -36,9 +36,7 @@ TRAVEL_S = 9 * 16 * 4 * 8 / 100e3 + 0.03
 
 @pytest.fixture
 def links(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 def message(numbers: int) -> Message:

@@ -31,9 +31,7 @@ SHARED = "replicas.sync_batch_norm=true"
 
 @pytest.fixture
 def normalised(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 @pytest.mark.few

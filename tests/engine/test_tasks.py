@@ -47,21 +47,15 @@ METHODS = {
 TASKS = ("regression", "multi_label")
 
 
-def workshop_in(folder: Path) -> Workshop:
-    workshop = Workshop(folder)
-    workshop.spec.write_text(SPEC)
-    return workshop
-
-
 @pytest.fixture
 def tasks(tmp_path: Path) -> Workshop:
-    return workshop_in(tmp_path)
+    return Workshop(tmp_path, SPEC)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Finished]:
     """`whole(task, method)`: on one stage, run once for all tests; what every other way of running it must equal."""
-    workshop = workshop_in(tmp_path_factory.mktemp("tasks"))
+    workshop = Workshop(tmp_path_factory.mktemp("tasks"), SPEC)
 
     @cache
     def run(task: str, name: str) -> Finished:
@@ -221,7 +215,7 @@ def test_a_run_stops_at_an_error(tasks) -> None:
 @pytest.fixture
 def table(tmp_path: Path) -> Workshop:
     """A regression on a table of two targets in different units."""
-    workshop = workshop_in(tmp_path)
+    workshop = Workshop(tmp_path, SPEC)
     draws = np.random.default_rng(0)
     samples = draws.normal(size=(120, 4))
     targets = np.stack([150 + 40 * samples[:, 0], 0.002 * samples[:, 1] - 1], axis=1)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Workshop
 from .test_same_bits import same
-from .test_tasks import METHODS, workshop_in
+from .test_tasks import METHODS, SPEC
 
 pytestmark = pytest.mark.ray
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.ray
 @pytest.mark.full  # tests/engine/test_tasks.py has both between plain processes
 @pytest.mark.parametrize("task", ["regression", "multi_label"])
 def test_two_stages_on_ray_and_a_resume_on_one(tmp_path: Path, local_ray: None, task: str) -> None:
-    workshop = workshop_in(tmp_path)
+    workshop = Workshop(tmp_path, SPEC)
     keys = (f"task.kind={task}", *METHODS["al"])
     whole = workshop.run(*keys, "pipeline.stages=1", name="whole")
     workshop.run(*keys, "pipeline.stages=2", "run.epochs=1", inline=False)

@@ -42,9 +42,7 @@ METHODS = {
 
 @pytest.fixture
 def averaging(tmp_path: Path) -> Workshop:
-    workshop = Workshop(tmp_path)
-    workshop.spec.write_text(SPEC)
-    return workshop
+    return Workshop(tmp_path, SPEC)
 
 
 def test_a_weight_that_is_frozen_during_the_run_stays_in_the_average() -> None:

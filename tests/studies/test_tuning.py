@@ -14,7 +14,7 @@ from alray.config.sections.run import StopAt
 from alray.config.study.section import Asha
 from alray.core.errors import DiskFault
 from alray.runtime.runner.engines import TrialEngine
-from alray.studies.schedulers import asha_per_point
+from alray.studies.schedulers import AshaPerPoint
 from alray.studies.trial import _Listening
 from alray.studies.tuning import NUMBER, TrialListener, _Watch, trial_resources
 
@@ -41,7 +41,7 @@ def test_replicas_are_stages_too_and_labels_are_asked_for(load_small: Any) -> No
 
 
 def test_only_trials_of_one_point_are_compared() -> None:
-    scheduler = asha_per_point(Asha(kind="asha", grace_samples=100, reduction_factor=2.0), lambda number: number // 4)
+    scheduler = AshaPerPoint(Asha(kind="asha", grace_samples=100, reduction_factor=2.0), lambda number: number // 4)
     trials = [SimpleNamespace(trial_id=str(number), custom_trial_name=f"{number:04d}") for number in range(8)]
     for trial in trials:
         scheduler.on_trial_add(None, trial)

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import Self, TextIO
 
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page
@@ -14,14 +14,11 @@ from alray.core.counting import counted
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord, EventRecord, Record
-from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress, computing_text, progress_text
 from alray.report.text import score, seconds, share
+from alray.runtime.observer import Observer
 from alray.runtime.stage.telemetry import StageStatus
-
-if TYPE_CHECKING:
-    from alray.runtime.graph.graph import Graph
 
 _EVERY_S = 5.0  # between two lines of `PlainLines`
 
@@ -46,11 +43,10 @@ class Pace:
         self._last_s[what] = time.monotonic()
 
 
-class RunObserver(ABC):
+class RunObserver(Observer, ABC):
     """What all displays of a run share that run in the same process as the run.
 
-    It is the `Observer` of the run: the driver calls its methods. Used as a context manager, it leaves the terminal as
-    it found it.
+    Used as a context manager, it leaves the terminal as it found it.
     """
 
     def __init__(self, interrupts: Interrupts) -> None:
@@ -68,12 +64,6 @@ class RunObserver(ABC):
         """Show the plan. From now on a driver reads the requests to stop."""
         self._interrupts.count_from_now()
         self._planned(plan)
-
-    def starting(self, run_dir: Location) -> None:  # noqa: B027 - nothing to show
-        """Nothing to show: the summary at the end names the folder."""
-
-    def started(self, graph: Graph) -> None:  # noqa: B027 - nothing to show
-        """Nothing to show: what the stages do is shown."""
 
     def record(self, record: Record) -> None:
         """Show what a record changes."""
@@ -93,10 +83,10 @@ class RunObserver(ABC):
     def note(self, message: str) -> None:
         """Show a line that stays visible."""
 
-    def clear(self) -> None:  # noqa: B027 - lines stay
+    def clear(self) -> None:  # lines stay
         """Take away what is drawn again and again, until the next poll: what a callback prints then stays visible."""
 
-    def close(self) -> None:  # noqa: B027 - lines need no end
+    def close(self) -> None:  # lines need no end
         """Leave the terminal as it was before."""
 
     @abstractmethod
@@ -105,7 +95,7 @@ class RunObserver(ABC):
     @abstractmethod
     def _recorded(self, record: Record) -> None: ...
 
-    def _polled(self) -> None:  # noqa: B027 - lines are not drawn again
+    def _polled(self) -> None:  # lines are not drawn again
         """Called several times a second."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import TextIO
 
@@ -14,10 +15,10 @@ from rich.text import Text
 from alray.api.console.display import Display, accuracies_text
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page
+from alray.core.signal_mask import blocked
 from alray.report.progress import Progress, progress_text
 from alray.report.table import Table
 from alray.report.text import share
-from alray.runtime.local_ray.sigterm import sigterm_blocked
 
 _BAR_WIDTH = 60
 
@@ -50,7 +51,7 @@ class LiveDisplay(Display):
 
     def doing(self, what: str) -> None:
         self._what = what
-        with sigterm_blocked():  # for the thread that redraws the lines
+        with blocked(signal.SIGTERM):  # for the thread that redraws the lines
             self._live.start()
         self._live.refresh()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 Path = tuple[str | int, ...]
 """Keys and list indices from the root of the spec to a value."""
@@ -22,3 +23,8 @@ def key_text(path: Path) -> str:
 def path_of(key: str) -> Path:
     """The path of a key, as `key_text` prints it."""
     return tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key))
+
+
+def is_under(key: str, sections: Iterable[str]) -> bool:
+    """Whether a key is one of these, or in the section of one."""
+    return any(key == each or key.startswith(each.rstrip(".") + ".") for each in sections)

@@ -35,11 +35,6 @@ class Memory:
     batch_bytes: int = 0  # the mini-batch stage 0 works on; on a GPU, the next one too
 
     @property
-    def training_bytes(self) -> int:
-        """The memory of training itself: all but the buffers of edges and the copy for checkpoints."""
-        return self.total_bytes - self.channel_bytes - self.snapshot_bytes
-
-    @property
     def total_bytes(self) -> int:
         return sum(asdict(self).values())
 

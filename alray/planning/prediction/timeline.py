@@ -93,15 +93,11 @@ class Timeline:
             shares.append(float(crowded / total) if total > 0 else 0.0)
         return shares
 
-    def bars(self, first_batch: int = 0, end_batch: int | None = None) -> list[TimedAction]:
-        """The timed actions of mini-batches `first_batch` to `end_batch` - 1, stage by stage, each stage in order."""
+    def bars(self) -> list[TimedAction]:
+        """The timed actions, stage by stage, each stage in order."""
         drawn = []
         for stage, codes in enumerate(self.program.codes):
-            number = batches(codes)
-            chosen = number >= first_batch
-            if end_batch is not None:
-                chosen &= number < end_batch
-            for index in np.flatnonzero(chosen).tolist():
+            for index in range(len(codes)):
                 action = str(self.program.action(stage, index))
                 start, end = self.starts_s[stage][index], self.ends_s[stage][index]
                 drawn.append(TimedAction(stage, action, float(start), float(end)))

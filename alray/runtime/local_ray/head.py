@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from alray.core.stopped import status_of
+
 LEADING = ("gcs_server", "raylet")
 ANSWERING_S = 10.0
 
@@ -49,14 +51,6 @@ def leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
 def ended_process() -> str | None:
     """The leading process that has ended; None if there is none."""
     return next((name for name, process in leading_processes() if process.poll() is not None), None)
-
-
-def status_of(process: psutil.Process) -> str:
-    """A status of psutil; that of a zombie where the process is gone."""
-    try:
-        return str(process.status())
-    except psutil.NoSuchProcess:
-        return psutil.STATUS_ZOMBIE
 
 
 def is_stopped() -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from alray.core.environment import environment
 from alray.core.errors import RequestError
 from alray.data.worker_names import OWNER
 from alray.runtime.local_ray import reaper
@@ -54,14 +55,11 @@ def private_folder() -> Iterator[Path]:
             f"Ray cannot keep its files in {parent}: {error.strerror}",
             hint="set RAY_TMPDIR to a folder that can be written, or run with --inline",
         ) from error
-    process, before = reaper.begin(folder), os.environ.get(OWNER)
-    os.environ[OWNER] = str(folder)
+    process = reaper.begin(folder)
     try:
-        yield folder
+        with environment(**{OWNER: str(folder)}):
+            yield folder
     finally:
-        os.environ.pop(OWNER)
-        if before is not None:
-            os.environ[OWNER] = before
         reaper.finish(process, folder)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from alray.core.environment import environment
 from alray.core.import_path import children_import_safely, folders_before_python
 
 _QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
-_RAYLET_PID = "RAY_RAYLET_PID"
 
 
 def import_ray() -> None:
@@ -23,15 +23,10 @@ def import_ray() -> None:
     the raylet is dead, and ends this process without a word at the first call that fails. Here it reads the number of
     this process instead.
     """
-    given = os.environ.get(_RAYLET_PID)
-    os.environ[_RAYLET_PID] = given or str(os.getpid())
-    try:
+    with environment(RAY_RAYLET_PID=os.environ.get("RAY_RAYLET_PID") or str(os.getpid())):
         from alray.core.compat import RayConfig
 
         RayConfig.ray_cookie()  # the first question makes Ray read its environment
-    finally:
-        if given is None:
-            del os.environ[_RAYLET_PID]
 
 
 def init_ray(**arguments: Any) -> None:

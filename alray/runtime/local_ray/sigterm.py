@@ -47,16 +47,6 @@ def sigterm_as_sigint() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def sigterm_blocked() -> Iterator[None]:
-    """Threads that begin in the block never take a SIGTERM. One that arrives meanwhile is taken after the block."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OWN)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _pass_on(ended: threading.Event) -> None:
     """Wait for SIGTERM until this process itself sends one, for the end."""
     while signal.sigwaitinfo(_OWN).si_pid != os.getpid() or not ended.is_set():

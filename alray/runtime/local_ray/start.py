@@ -16,9 +16,11 @@ from pathlib import Path
 import psutil
 
 from alray.core.errors import RunError
+from alray.core.signal_mask import blocked
+from alray.core.stopped import status_of
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.runtime.local_ray import reaper
-from alray.runtime.local_ray.head import LEADING, end_leading_processes, ours, status_of
+from alray.runtime.local_ray.head import LEADING, end_leading_processes, ours
 from alray.runtime.local_ray.private import closed_to_others, private_folder
 from alray.runtime.local_ray.ray_init import import_ray, init_ray
 from alray.runtime.local_ray.watch import end_if_silent, watched
@@ -82,7 +84,9 @@ def _end_this_process() -> None:
 
 def _start(processors: int, folder: Path) -> None:
     """Start a Ray that keeps its files in a folder. Raises RunError if it does not start."""
-    with _not_hung_up(), _given_up_in_time(), _named_if_it_fails():
+    # When a terminal is closed, its shell sends SIGHUP to Ray's processes too. They must continue until the run has its
+    # checkpoint.
+    with blocked(signal.SIGHUP), _given_up_in_time(), _named_if_it_fails():
         init_ray(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder))
 
 
@@ -124,19 +128,6 @@ def _how_to_start() -> str:
     if limit is not None:  # the system ends a program without a word that writes a larger file
         return f"{limit}, and Ray writes large ones: allow more, such as `ulimit -f unlimited`, or run with --inline"
     return "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
-
-
-@contextmanager
-def _not_hung_up() -> Iterator[None]:
-    """Block SIGHUP for the processes that are started in the block.
-
-    When a terminal is closed, its shell sends SIGHUP to them too. Ray must continue until the run has its checkpoint.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -6,20 +6,19 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from alray.core.errors import AlrayError, ReplicasDiffer, RunError, StageError
-from alray.core.run_folder.records import Record, Status, write_json
+from alray.core.run_folder.records import Status, write_json
 from alray.core.run_folder.store import require_not_deleted
 from alray.core.storage.appended import appending
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.graph import Graph
+from alray.runtime.observer import Observer, StopRequests
 from alray.runtime.options import Options
 from alray.runtime.runner.policy import NextStep, judge
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Assignment, Start
-from alray.runtime.stage.telemetry import StageStatus
 from alray.runtime.workload import Workload
 
 _LEARNED_NOTHING = (
@@ -29,47 +28,6 @@ _LEARNED_NOTHING = (
 
 POLL_S = 0.4
 """Seconds between two polls of the stages."""
-
-
-class Observer(Protocol):
-    """Shows a run to the user while it is running."""
-
-    def statuses(self, statuses: Sequence[StageStatus]) -> None:
-        """Called with the answers of every poll."""
-
-    def planned(self, plan: Plan) -> None:
-        """Called with the plan before anything runs."""
-
-    def starting(self, run_dir: Location) -> None:
-        """Called with the run folder after that, still before anything runs."""
-
-    def started(self, graph: Graph) -> None:
-        """Called with the stages of each attempt, once they have started."""
-
-    def record(self, record: Record) -> None:
-        """Called with every record as it is written."""
-
-    def doing(self, what: str) -> None:
-        """Called when the run turns to something that takes a while, such as "opening the data"."""
-
-    def note(self, message: str) -> None:
-        """Called with one line about something that happened."""
-
-
-class StopRequests(Protocol):
-    """Who asked to stop a run: the user, or a callback."""
-
-    @property
-    def count(self) -> int:
-        """How often: once for after this mini-batch, twice for at once."""
-
-    @property
-    def reason(self) -> str:
-        """Who asked, as in "stopped on request"."""
-
-    @property
-    def error(self) -> AlrayError | None:
-        """What went wrong with who asked: the run then ends as failed."""
 
 
 @dataclass(frozen=True)

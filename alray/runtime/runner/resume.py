@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.loading.source_locations import SourceLocations
 from alray.config.objects import NO_OBJECTS, Objects, require_objects
 from alray.config.sections.data import OwnData, TextSection, TokenSection
+from alray.config.sections.paths import is_under
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
@@ -109,9 +110,7 @@ class Resumed:
         return (
             has_own_spec(self.run_dir)
             and tasks[0] == tasks[1]
-            and all(
-                _free(key, self.spec) or _is_under(key, _OF_MINI_BATCHES) for key, *_ in _differences(before, after)
-            )
+            and all(_free(key, self.spec) or is_under(key, _OF_MINI_BATCHES) for key, *_ in _differences(before, after))
         )
 
     @classmethod
@@ -518,7 +517,7 @@ def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
     if before.replicas.kept != after.replicas.kept:
         where = " where it does not fit" if before.replicas.kept[0] == after.replicas.kept[0] else ""
         for key in changes:
-            if _is_under(key, ("replicas.compression", "replicas.synchronise")):
+            if is_under(key, ("replicas.compression", "replicas.synchronise")):
                 changes[key] += f" (what replicas keep for it from step to step begins anew{where})"
     return changes
 
@@ -601,12 +600,7 @@ def _free(key: str, spec: Spec) -> bool:
     if key in _LENGTH:
         # A decay that ends with the run would take another course.
         return not spec.lr_schedule.ends_with_run
-    return _is_under(key, (*_FREE, *_file_keys(spec)))
-
-
-def _is_under(key: str, sections: Iterable[str]) -> bool:
-    """Whether a key is one of these, or in the section of one."""
-    return any(key == each or key.startswith(each.rstrip(".") + ".") for each in sections)
+    return is_under(key, (*_FREE, *_file_keys(spec)))
 
 
 def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:

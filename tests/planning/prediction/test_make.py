@@ -19,25 +19,9 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 
-from ...plans import plan_of as planned
+from ...plans import plan_on_two_stages as plan_of
 
 Make = Callable[..., Costs]
-
-
-def plan_of(costs: Costs, **changes: Any) -> Plan:
-    values: dict[str, Any] = {
-        "method": "associated_learning",
-        "schedule": "streamed",
-        "stages": 2,
-        "replicas": 1,
-        "partition": "auto",
-        "in_flight": 4,
-        "cores": None,
-        "steps_per_epoch": 10,
-        "total_steps": 100,
-        "evaluation_batches": 0,
-    }
-    return planned(costs=costs, **{**values, **changes})
 
 
 def test_streamed_takes_the_cut_with_the_fastest_slowest_stage(make_costs: Make) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,26 +17,10 @@ from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predicted_timeline
 from alray.planning.schedules.table import SCHEDULES, schedules_for
 
-from ...plans import plan_of as planned
+from ...plans import plan_on_two_stages
 
 Make = Callable[..., Costs]
-
-
-def plan_of(costs: Costs, **changes: Any) -> Plan:
-    values: dict[str, Any] = {
-        "method": "backpropagation",
-        "schedule": "gpipe",
-        "stages": 2,
-        "replicas": 1,
-        "partition": "auto",
-        "in_flight": 4,
-        "cores": None,
-        "steps_per_epoch": 10,
-        "total_steps": 100,
-        "evaluation_batches": 0,
-        "micro_batches": 4,
-    }
-    return planned(costs=costs, **{**values, **changes})
+plan_of = partial(plan_on_two_stages, method="backpropagation", schedule="gpipe", micro_batches=4)
 
 
 def test_gpipe_by_hand(make_costs: Make) -> None:

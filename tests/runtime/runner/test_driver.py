@@ -16,6 +16,7 @@ from alray.core.run_folder.records import effective, read
 from alray.core.run_folder.store import ComponentFile, latest_manifest, manifests, mark
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.runtime.observer import Observer
 from alray.runtime.runner.driver import Driver
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Start
@@ -98,18 +99,14 @@ class FakeGraph:
 
 
 @dataclass
-class Quiet:
+class Quiet(Observer):
     notes: list = field(default_factory=list)
     count: int = 0
     at: int | None = None
     reason: str = "on request"
     error: Exception | None = None
 
-    def planned(self, plan) -> None: ...
-
     def clear(self) -> None: ...
-
-    def record(self, record) -> None: ...
 
     def statuses(self, statuses) -> None:
         if self.at is not None and statuses[0].step >= self.at:
