@@ -264,6 +264,7 @@ def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, kind: st
     [
         ("model.components.1.channels=[9]", "weights of component 1: .*size mismatch"),
         ("method={kind: backpropagation}", "weights of component 0: .*Unexpected key"),
+        ("model.components=[{block: vgg, channels: [6]}]", "the checkpoint has 4 components, the network now has 1"),
     ],
 )
 def test_a_resume_that_another_network_ends_changes_nothing(workshop, change: str, told: str) -> None:
@@ -273,6 +274,52 @@ def test_a_resume_that_another_network_ends_changes_nothing(workshop, change: st
     with pytest.raises(CheckpointError, match=told):
         workshop.resume(change, "run.epochs=2", "pipeline.costs=null", allow_change=True)
     assert [file.read_bytes() for file in files] == before
+
+
+TWINS = """
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        twins = {name: nn.Linear(128, 128) for name in ("a", "b")}
+        super().__init__()
+        for name, module in {"flat": nn.Flatten(), **twins, "last": nn.Linear(128, 4)}.items():
+            self.add_module(name, module)
+"""
+"""Two layers of the same shape, so that the state of one could go to the other."""
+
+
+@pytest.mark.parametrize(
+    ("frozen", "now", "optimizer"),
+    [
+        ("[a]", "[b]", "{kind: sgd, lr: 0.01, momentum: 0.9}"),
+        ("[a.weight]", "[a.bias]", "{kind: adam, lr: 0.01}"),
+        ("[]", "[a]", "{kind: adam, lr: 0.01}"),
+        ("[a]", "[]", "{kind: sgd, lr: 0.01, ema_decay: 0.9}"),
+    ],
+)
+def test_a_resume_that_other_frozen_layers_end_changes_nothing(workshop, frozen: str, now: str, optimizer: str) -> None:
+    (workshop.folder / "twins.py").write_text(TWINS)
+    model = f"model={{from: 'python:twins.Net', components: 1, freeze: {frozen}}}"
+    method = ("method={kind: backpropagation}", "pipeline.costs=[{forward_s: 1, backward_s: 1, update_s: 0}]")
+    workshop.run(model, *method, f"optimizer={optimizer}", "run.epochs=1")
+    files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(CheckpointError, match="component 0"):
+        workshop.resume(f"model.freeze={now}", "run.epochs=2", allow_change=True)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_an_optimizer_that_a_hand_changed_ends_a_resume_before_it_changes_anything(workshop) -> None:
+    workshop.run("run.epochs=1")
+    spec = workshop.folder / "run" / "spec.yaml"
+    spec.write_text(spec.read_text().replace("kind: adam", "kind: adamw"))
+    summary = (workshop.folder / "run" / "summary.json").read_bytes()
+    with pytest.raises(CheckpointError) as caught:
+        workshop.resume("run.epochs=2", allow_change=True)
+    assert caught.value.problems[0].key == "optimizer.kind"
+    assert (workshop.folder / "run" / "summary.json").read_bytes() == summary
 
 
 def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(workshop, reference) -> None:

@@ -35,14 +35,7 @@ from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import has_own_spec, require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
-from alray.runtime.stage.checkpoint import (
-    OF_OPTIMIZER,
-    read_checked,
-    read_state,
-    require_same_optimizer,
-    require_weights_of,
-    weights_file,
-)
+from alray.runtime.stage.checkpoint import optimizer_file, read_checked, require_component, weights_file
 from alray.runtime.workload import Workload
 
 _FREE = (
@@ -195,19 +188,22 @@ class Resumed:
         if manifest is None:
             return
         folder = checkpoint_folder(self.run_dir, manifest["step"])
-        before, after = self.before.optimizer, self.spec.optimizer
-        changed = before != after
         hashes = {entry["file"]: entry["sha256"] for entry in manifest["files"]}
-        compared = {}
-        if network is not None and self.allow_change:
-            compared = {weights_file(index): network.component(index, "meta") for index in range(len(network))}
+        compared: set[str] = set()
         try:
-            for component in compared.values():
-                require_weights_of(component, folder, hashes)
+            if network is not None and self.allow_change:
+                saved = sum(manifest["partition"])
+                if saved != len(network):
+                    raise CheckpointError(
+                        f"the checkpoint has {counted(saved, 'component')}, the network now has {len(network)}",
+                        file=str(folder),
+                        hint="leave the model as it was, or start a new run",
+                    )
+                for index in range(saved):
+                    require_component(network.component(index, "meta"), folder, hashes, self.spec.optimizer)
+                    compared |= {weights_file(index), optimizer_file(index)}
             for file, sha256 in hashes.items():
-                if changed and file.endswith(OF_OPTIMIZER):
-                    require_same_optimizer(read_state(folder, file, sha256), after)
-                elif file not in compared:
+                if file not in compared:
                     read_checked(folder, file, sha256)
         except CheckpointError:
             if latest_manifest(self.run_dir) == manifest:
