@@ -187,6 +187,18 @@ def test_more_epochs(workshop, stopping) -> None:
     assert longer.summary.accuracy_per_depth == whole.summary.accuracy_per_depth
 
 
+def test_with_other_mini_batches_a_resume_asks_for_more_than_are_done(workshop, stopping) -> None:
+    workshop.run(asked=stopping(12))  # of 21
+    stopping(None)
+    for length in ((), ("run.epochs=4",)):  # 9, and 12 again
+        with pytest.raises(SpecError, match="the run has done 12 mini-batches"):
+            workshop.resume("data.batch_size=32", *length, allow_change=True)
+    watching = Watching()
+    longer = workshop.resume("data.batch_size=32", "run.epochs=5", watching=watching, allow_change=True)
+    assert longer.summary.steps == 15
+    assert any("the 12 that are done were 1.7 epochs, and are 4.0 now" in note for note in watching.notes)
+
+
 @pytest.mark.full
 def test_a_finished_run_stays_as_it_is(workshop, reference) -> None:
     """Another partition would be another plan, under which nothing was measured."""

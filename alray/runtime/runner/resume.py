@@ -225,28 +225,37 @@ class Resumed:
         except FileNotFoundError:
             return 0.0
 
-    def require_longer(self, total_steps: int | None = None) -> None:
-        """Raise SpecError if the resume asks for fewer mini-batches than the run has done.
+    def require_longer(self, workload: Workload | None = None) -> None:
+        """Raise SpecError if the resume asks for fewer mini-batches than the run has done, or for no more of them where
+        an epoch has another number of them than before.
 
         Args:
-            total_steps: length of the run in mini-batches, as it is asked for now; None: the data are not open yet, and
-                the checkpoint tells what it can.
+            workload: as it is asked for now; None: the data are not open yet, and the checkpoint tells what it can.
         """
         length = _length(self.spec)
-        if self.manifest is None or length == _length(self.before):
+        if self.manifest is None or (workload is None and length == _length(self.before)):
             return
         key, number = length
-        if total_steps is None and key == "run.steps":
+        done, before = self.manifest["step"], self._steps_per_epoch(self.manifest)
+        total_steps, other_epochs = None, False
+        if workload is not None:
+            total_steps, other_epochs = workload.total_steps, workload.facts.steps_per_epoch != before
+        elif key == "run.steps":
             total_steps = number
-        elif total_steps is None and key == "run.epochs" and self.spec.data == self.before.data:
-            total_steps = number * round(self.manifest["step"] / self.manifest["epoch"])
-        done = self.manifest["step"]
-        if total_steps is not None and total_steps < done:
+        elif key == "run.epochs" and self.spec.data == self.before.data:
+            total_steps = number * before
+        if total_steps is not None and (total_steps < done or (total_steps == done and other_epochs)):
             raise SpecError(
                 f"the run has done {done:,} mini-batches, and {key}={number} makes {total_steps:,}",
                 file=str(self.run_dir),
-                hint="give more, or leave it out",
+                hint=f"give more of {key}, or leave `data` as it was" if other_epochs else "give more, or leave it out",
             )
+
+    @staticmethod
+    def _steps_per_epoch(manifest: dict[str, Any]) -> int:
+        """The number of mini-batches of an epoch when the checkpoint was written."""
+        steps: int = round(manifest["step"] / manifest["epoch"])
+        return steps
 
     def finished(self, workload: Workload, note: Callable[[str], None]) -> Summary | None:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
@@ -259,14 +268,14 @@ class Resumed:
         Args:
             workload: as it is asked for now.
         """
-        total_steps = workload.total_steps
-        self.require_longer(total_steps)
         self._compare_data(workload.facts.identity, note)
+        self.require_longer(workload)
+        self._compare_epochs(workload.facts.steps_per_epoch, note)
         self._compare_constants(workload.data, note)
         summary = read_summary(self.run_dir)
         if self.manifest is None or summary is None:
             return None
-        step = self.manifest["step"]
+        step, total_steps = self.manifest["step"], workload.total_steps
         standing = self.start.standing.of_metric(self.spec.task.measures.name)
         stop_at = self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
@@ -300,6 +309,16 @@ class Resumed:
         if vocabulary not in changes:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
+
+    def _compare_epochs(self, now: int, note: Callable[[str], None]) -> None:
+        """Note it if an epoch has another number of mini-batches than before."""
+        if self.manifest is None or now == (before := self._steps_per_epoch(self.manifest)):
+            return
+        done, epochs = self.manifest["step"], self.manifest["epoch"]
+        note(
+            f"an epoch has {counted(now, 'mini-batch')} now, and had {before:,}: the {done:,} that are done were "
+            f"{epochs:.1f} epochs, and are {done / now:.1f} now"
+        )
 
     def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""

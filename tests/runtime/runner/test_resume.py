@@ -281,7 +281,8 @@ def test_a_damaged_summary_is_named(tmp_path) -> None:
     write_manifest(run_dir, step=4, epoch=1.0, samples=64, partition=(4,), files=(), environment={})
     (run_dir / "summary.json").write_text('{"status": "fin')
     facts = SimpleNamespace(
-        identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None)
+        identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None),
+        steps_per_epoch=4,
     )
     with pytest.raises(CheckpointError, match=r"summary.json:1: not JSON: .*; restore it, or delete it"):
         workload = SimpleNamespace(total_steps=4, facts=facts, data=None)
