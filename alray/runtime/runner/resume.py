@@ -45,6 +45,7 @@ _FREE = (
     "resources.labels",
     "resources.stage_speed",
     "machines",
+    "task.metric",
     "data.workers",
     "data.assume",
     "run.checkpoint",

@@ -275,6 +275,10 @@ def test_after_a_lost_node_a_resume_on_all_replicas_says_what_they_continue_from
     assert notes(run_dir, partition=(4,), on_cpu=True, replicas=1) == []
 
 
+def test_another_metric_makes_no_other_run(tmp_path) -> None:
+    assert resumed(started(tmp_path), "task.metric=macro_f1").task.measures.name == "macro_f1"
+
+
 def test_a_damaged_summary_is_named(tmp_path) -> None:
     run_dir = started(tmp_path)
     (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
