@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from alray.api.reproduction import reproduce_run
 from alray.core.errors import CheckpointError, SpecError
 from alray.core.run_folder.records import effective, read, read_environment
 from alray.core.run_folder.store import latest_manifest
+from alray.orchestrate import Options
 from alray.report.compare import ComparedRun
 from alray.runtime.graph.inline import InlineGraph
 from alray.studies.listing import rows_in
@@ -197,6 +199,17 @@ def test_with_other_mini_batches_a_resume_asks_for_more_than_are_done(workshop, 
     longer = workshop.resume("data.batch_size=32", "run.epochs=5", watching=watching, allow_change=True)
     assert longer.summary.steps == 15
     assert any("the 12 that are done were 1.7 epochs, and are 4.0 now" in note for note in watching.notes)
+
+
+def test_a_reproduction_tells_what_resumes_changed(workshop) -> None:
+    workshop.run("run.epochs=1")
+    workshop.resume("optimizer.lr=0.1", "run.epochs=2", allow_change=True)
+    workshop.resume("run.epochs=3")
+    watching = Watching()
+    again = Options(run_dir=workshop.folder / "again", pages=False)
+    _, found = reproduce_run(workshop.folder / "run", [], again, watching, Asked(), inline=True)
+    assert found is not None and not found.same
+    assert "`optimizer.lr` from 0.003 to 0.1, after 7 mini-batches" in watching.notes[0]
 
 
 @pytest.mark.full

@@ -338,22 +338,9 @@ class Resumed:
         """
         if self.manifest is None:
             return []
-        paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
-        changes = [
-            f"{change}, unless only its files have moved"
-            if key.startswith("data.") and key.split(".")[1] in paths
-            else change
-            for key, change in _changes_of_keys(self.before, self.spec).items()
-        ]
-        of_pipeline = _changes_of_pipeline(
-            self.before,
-            self.spec,
-            _Ends.before(self.before, tuple(self.manifest["partition"])),
-            _Ends.of(self.spec, plan.partition, self.spec.pipeline.stages),
-        )
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
-            for change in (*changes, *of_pipeline)
+            for change in self._changes(plan, self.manifest)
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery):
             written_by = self._replicas_of(self.manifest["step"])
@@ -392,6 +379,28 @@ class Resumed:
                 f"only: backpropagation ran on {layout}, and continues with {new_layout}"
             )
         return notes
+
+    def changes(self, plan: Plan, data: DataIdentity) -> list[str]:
+        """What this resume changes in the mathematics of a run that has begun: values of the spec, and the data."""
+        if self.manifest is None:
+            return []
+        return [*self._changes(plan, self.manifest), *data.changes(data_of(self.manifest)).values()]
+
+    def _changes(self, plan: Plan, manifest: dict[str, Any]) -> list[str]:
+        paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
+        changes = [
+            f"{change}, unless only its files have moved"
+            if key.startswith("data.") and key.split(".")[1] in paths
+            else change
+            for key, change in _changes_of_keys(self.before, self.spec).items()
+        ]
+        of_pipeline = _changes_of_pipeline(
+            self.before,
+            self.spec,
+            _Ends.before(self.before, tuple(manifest["partition"])),
+            _Ends.of(self.spec, plan.partition, self.spec.pipeline.stages),
+        )
+        return [*changes, *of_pipeline]
 
     def _replicas_of(self, step: int) -> int:
         """On how many replicas the run was when it wrote the checkpoint after `step` mini-batches: fewer than the spec
