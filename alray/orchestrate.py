@@ -16,6 +16,7 @@ from alray.config.loading.load import SpecSource
 from alray.config.loading.step_ranges import require_steps
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
+from alray.core.counting import counted
 from alray.core.run_folder.records import model_of, write_json
 from alray.core.run_folder.store import make_run_dir, remove_partial, require_new, require_run_dir, writing_to
 from alray.core.storage.location import Location, remove_file
@@ -220,7 +221,9 @@ def _run(
         observer.starting(run_dir)
         observer.doing("starting the stages")
         if resumed is not None:  # until here the run is as it was, whatever went wrong
-            describe()
+            done = counted(start.step, "mini-batch")
+            changes = resumed.changes(plan, workload.facts.identity)
+            describe(changes=[f"{change}, after {done}" for change in changes])
             remove_file(run_dir / "summary.json")
         untold = [resumed] if resumed else []
 

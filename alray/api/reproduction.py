@@ -112,6 +112,8 @@ def reproduce_run(
         begun=again.begun,
         stop_after=None if before.finished else before.steps,
     )
+    for change in (read_environment(again.run_dir) or {}).get("changed") or ():
+        observer.note(f"a resume changed the recorded run: {change}; its weights may not come out again")
     if again.spec.pipeline.rounds_where_stages_end and (line := _other_ends(again, before.steps)):
         observer.note(line)
     with again.locations.locating():

@@ -100,8 +100,9 @@ class Component(nn.Module, ABC):
             for parameter in module.parameters()
         }
         embeddings |= {each for name, each in self.named_parameters() if name.rpartition(".")[2] == "positions"}
+        names = {parameter: name_in_checkpoint(name) for name, parameter in self.named_parameters()}
         roles = {
-            parameter: Role(part, part != "head" and parameter not in embeddings, part in self.apart)
+            parameter: Role(part, part != "head" and parameter not in embeddings, part in self.apart, names[parameter])
             for part, module in self.named_children()
             for parameter in module.parameters()
         }

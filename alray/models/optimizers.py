@@ -36,6 +36,8 @@ class Role(NamedTuple):
     """Whether it belongs to a hidden layer, and neither to an embedding nor to a classifier."""
     apart: bool = False
     """Whether its gradients are clipped apart from those of the other parts (`Component.apart`)."""
+    name: str = ""
+    """Its name in a checkpoint of the component."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ class ComponentOptimizer:
                 [copy.deepcopy(_own_values(group)) for group in each.param_groups] for each in self._optimizers
             ]
         """The values of each group before the first update."""
+        self._names = [self._roles[parameter].name for parameter in self.parameters if parameter in self._roles]
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._numbers = [
@@ -287,7 +290,7 @@ class ComponentOptimizer:
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind, and with the name of its class where that is not alray's; empty
         without parameters. Parameters are numbered in their order
-        in the component, however they are grouped.
+        in the component, however they are grouped; `names` has their names, if roles were given.
 
         `made` has for each group the values that the optimizer has changed in it, as they were when it was made;
         `besides` has for each of torch's optimizers what its class adds to torch's state. Either is left out where it
@@ -308,6 +311,7 @@ class ComponentOptimizer:
         return {
             "kind": self.kind,
             **({"class": self._class} if self._class is not None else {}),
+            **({"names": self._names} if self._names else {}),
             "state": dict(sorted(state.items())),
             "param_groups": groups,
             **({"made": made} if any(made) else {}),
@@ -327,13 +331,7 @@ class ComponentOptimizer:
         """
         if not self._optimizers:
             return
-        if state.get("kind") != self.kind:
-            raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
-        if (of := state.get("class", self._class)) != self._class:  # older checkpoints do not say it
-            raise ValueError(f"the state is that of {of}, the optimizer is {self._class}")
-        saved = sum(len(group["params"]) for group in state["param_groups"])
-        if saved != len(self.parameters):
-            raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")
+        self.require_state(state)
         made = state.get("made") or [{} for _ in state["param_groups"]]
         besides = state.get("besides") or [{} for _ in self._optimizers]
         # If a resume groups parameters otherwise, a group continues as that of its first parameter.
@@ -367,6 +365,25 @@ class ComponentOptimizer:
         self.accumulation.load_state_dict(state.get("accumulation", {}))
         if self.delayed is not None:
             self.delayed.load_state_dict(state.get("delayed", {}))
+
+    def require_state(self, state: dict[str, Any]) -> None:
+        """Raise ValueError if `load_state_dict` cannot take over this state: if it is of another kind of optimizer, or
+        of other parameters."""
+        if not self._optimizers:
+            return
+        if not state:
+            raise ValueError("none of its parameters was trained")
+        if state.get("kind") != self.kind:
+            raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
+        if (of := state.get("class", self._class)) != self._class:  # older checkpoints do not say it
+            raise ValueError(f"the state is that of {of}, the optimizer is {self._class}")
+        saved = sum(len(group["params"]) for group in state["param_groups"])
+        if saved != len(self.parameters):
+            raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")
+        names = state.get("names", self._names)  # nor do they say these
+        other = next((pair for pair in zip(names, self._names, strict=True) if pair[0] != pair[1]), None)
+        if other is not None:
+            raise ValueError(f"the state is that of `{other[0]}`, the optimizer has `{other[1]}` in its place")
 
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps between two updates, without the counts of steps: for each value of a

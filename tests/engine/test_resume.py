@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from alray.api.reproduction import reproduce_run
 from alray.core.errors import CheckpointError, SpecError
 from alray.core.run_folder.records import effective, read, read_environment
 from alray.core.run_folder.store import latest_manifest
+from alray.orchestrate import Options
 from alray.report.compare import ComparedRun
 from alray.runtime.graph.inline import InlineGraph
 from alray.studies.listing import rows_in
@@ -187,6 +189,29 @@ def test_more_epochs(workshop, stopping) -> None:
     assert longer.summary.accuracy_per_depth == whole.summary.accuracy_per_depth
 
 
+def test_with_other_mini_batches_a_resume_asks_for_more_than_are_done(workshop, stopping) -> None:
+    workshop.run(asked=stopping(12))  # of 21
+    stopping(None)
+    for length in ((), ("run.epochs=4",)):  # 9, and 12 again
+        with pytest.raises(SpecError, match="the run has done 12 mini-batches"):
+            workshop.resume("data.batch_size=32", *length, allow_change=True)
+    watching = Watching()
+    longer = workshop.resume("data.batch_size=32", "run.epochs=5", watching=watching, allow_change=True)
+    assert longer.summary.steps == 15
+    assert any("the 12 that are done were 1.7 epochs, and are 4.0 now" in note for note in watching.notes)
+
+
+def test_a_reproduction_tells_what_resumes_changed(workshop) -> None:
+    workshop.run("run.epochs=1")
+    workshop.resume("optimizer.lr=0.1", "run.epochs=2", allow_change=True)
+    workshop.resume("run.epochs=3")
+    watching = Watching()
+    again = Options(run_dir=workshop.folder / "again", pages=False)
+    _, found = reproduce_run(workshop.folder / "run", [], again, watching, Asked(), inline=True)
+    assert found is not None and not found.same
+    assert "`optimizer.lr` from 0.003 to 0.1, after 7 mini-batches" in watching.notes[0]
+
+
 @pytest.mark.full
 def test_a_finished_run_stays_as_it_is(workshop, reference) -> None:
     """Another partition would be another plan, under which nothing was measured."""
@@ -264,6 +289,7 @@ def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, kind: st
     [
         ("model.components.1.channels=[9]", "weights of component 1: .*size mismatch"),
         ("method={kind: backpropagation}", "weights of component 0: .*Unexpected key"),
+        ("model.components=[{block: vgg, channels: [6]}]", "the checkpoint has 4 components, the network now has 1"),
     ],
 )
 def test_a_resume_that_another_network_ends_changes_nothing(workshop, change: str, told: str) -> None:
@@ -273,6 +299,52 @@ def test_a_resume_that_another_network_ends_changes_nothing(workshop, change: st
     with pytest.raises(CheckpointError, match=told):
         workshop.resume(change, "run.epochs=2", "pipeline.costs=null", allow_change=True)
     assert [file.read_bytes() for file in files] == before
+
+
+TWINS = """
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        twins = {name: nn.Linear(128, 128) for name in ("a", "b")}
+        super().__init__()
+        for name, module in {"flat": nn.Flatten(), **twins, "last": nn.Linear(128, 4)}.items():
+            self.add_module(name, module)
+"""
+"""Two layers of the same shape, so that the state of one could go to the other."""
+
+
+@pytest.mark.parametrize(
+    ("frozen", "now", "optimizer"),
+    [
+        ("[a]", "[b]", "{kind: sgd, lr: 0.01, momentum: 0.9}"),
+        ("[a.weight]", "[a.bias]", "{kind: adam, lr: 0.01}"),
+        ("[]", "[a]", "{kind: adam, lr: 0.01}"),
+        ("[a]", "[]", "{kind: sgd, lr: 0.01, ema_decay: 0.9}"),
+    ],
+)
+def test_a_resume_that_other_frozen_layers_end_changes_nothing(workshop, frozen: str, now: str, optimizer: str) -> None:
+    (workshop.folder / "twins.py").write_text(TWINS)
+    model = f"model={{from: 'python:twins.Net', components: 1, freeze: {frozen}}}"
+    method = ("method={kind: backpropagation}", "pipeline.costs=[{forward_s: 1, backward_s: 1, update_s: 0}]")
+    workshop.run(model, *method, f"optimizer={optimizer}", "run.epochs=1")
+    files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(CheckpointError, match="component 0"):
+        workshop.resume(f"model.freeze={now}", "run.epochs=2", allow_change=True)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_an_optimizer_that_a_hand_changed_ends_a_resume_before_it_changes_anything(workshop) -> None:
+    workshop.run("run.epochs=1")
+    spec = workshop.folder / "run" / "spec.yaml"
+    spec.write_text(spec.read_text().replace("kind: adam", "kind: adamw"))
+    summary = (workshop.folder / "run" / "summary.json").read_bytes()
+    with pytest.raises(CheckpointError) as caught:
+        workshop.resume("run.epochs=2", allow_change=True)
+    assert caught.value.problems[0].key == "optimizer.kind"
+    assert (workshop.folder / "run" / "summary.json").read_bytes() == summary
 
 
 def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(workshop, reference) -> None:

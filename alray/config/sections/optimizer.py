@@ -33,11 +33,13 @@ class OptimizerSection(PartSection):
     the encoder is clipped by itself. null: no limit."""
     accumulate: PositiveInt = 1
     """Number of mini-batches whose gradients are averaged into one update. They share one learning rate: that of the
-    same update in a run with mini-batches so many times as large. Without batch normalisation and contrastive losses,
-    the update equals that of one mini-batch of all these samples; a smaller last mini-batch (`data.last_batch: keep`)
-    counts as much as the others. If a run ends between two updates, the mini-batches since the last one make none; the
-    run says so. Its checkpoint contains their gradients, and a resume that makes the run longer continues with them. A
-    run shorter than an update is refused. Replicas average gradients once an update. Default: 1."""
+    same update in a run with mini-batches so many times as large. The update equals that of one mini-batch of all these
+    samples, without batch normalisation, contrastive losses, `task.class_weights`, `data.mix` and `peer_normalisation`
+    of `forward_forward`: these depend on the other samples of a mini-batch. A smaller last mini-batch
+    (`data.last_batch: keep`) counts as much as the others. If a run ends between two updates, the mini-batches since
+    the last one make none; the run says so. Its checkpoint contains their gradients, and a resume that makes the run
+    longer continues with them. A run shorter than an update is refused. Replicas average gradients once an update.
+    Default: 1."""
     look_ahead: Decay = 0.0
     """Corrects gradients that are an update late, as with the schedule `2bw`: they are computed ahead of the weights,
     by this factor times the last change of these, which an update makes again; rates are multiplied by 1 minus the

@@ -155,11 +155,6 @@ class AverageEvery(Section):
         return step > 0 and (step - offset) % self.num_steps == 0
 
     @property
-    def most_apart(self) -> int:
-        """The most mini-batches that one replica may be ahead of another."""
-        return self.num_steps + self.delay
-
-    @property
     def num_steps(self) -> int:
         """The number of mini-batches between two averages."""
         return int(self.average_every.count)

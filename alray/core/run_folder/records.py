@@ -793,6 +793,7 @@ class Environment(BaseModel):
     date: str | None = None
     command: list[str] | None = None
     resumed_by: list[list[str]] | None = None
+    changed: list[str] | None = None
     git: Git | None = None
     packages: dict[str, str] | None = None
     brought_by: dict[str, str] | None = None

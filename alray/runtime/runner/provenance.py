@@ -30,7 +30,14 @@ _QUIETLY = ("-c", "core.fsmonitor=false")
 _GIT_S = 5.0  # in a large repository git may take longer
 
 
-def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
+def describe_run(
+    run_dir: Location,
+    workload: Workload,
+    surroundings: dict[str, Any],
+    command: Sequence[str],
+    *,
+    changes: Sequence[str] = (),
+) -> None:
     """Write `spec.yaml`, `environment.json`, and the form of the data.
 
     The command that began a run stays when it is resumed; those that resumed it are kept after it.
@@ -38,6 +45,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
     Args:
         surroundings: the machine and the engine.
         command: what was typed.
+        changes: what a resume changes in the mathematics of the run; those of earlier ones stay.
     """
     given, earlier = _given(run_dir, workload.spec), read_environment(run_dir) or {}
     typed = [printable(_WITH_PASSWORD.sub("://", word)) for word in command]
@@ -54,6 +62,8 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "data_sha256": workload.facts.identity.sha256,
         "spec_sha256": [*before, sha256(text.encode())],
     }
+    if changed := [*(earlier.get("changed") or []), *changes]:
+        origin["changed"] = changed
     if names := names_of(workload.spec):
         network = workload.network
         origin |= {

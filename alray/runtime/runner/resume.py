@@ -36,14 +36,7 @@ from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import has_own_spec, require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
-from alray.runtime.stage.checkpoint import (
-    OF_OPTIMIZER,
-    read_checked,
-    read_state,
-    require_same_optimizer,
-    require_weights_of,
-    weights_file,
-)
+from alray.runtime.stage.checkpoint import optimizer_file, read_checked, require_component, weights_file
 from alray.runtime.workload import Workload
 
 _FREE = (
@@ -53,6 +46,7 @@ _FREE = (
     "resources.labels",
     "resources.stage_speed",
     "machines",
+    "task.metric",
     "data.workers",
     "data.assume",
     "run.checkpoint",
@@ -194,19 +188,22 @@ class Resumed:
         if manifest is None:
             return
         folder = checkpoint_folder(self.run_dir, manifest["step"])
-        before, after = self.before.optimizer, self.spec.optimizer
-        changed = before != after
         hashes = {entry["file"]: entry["sha256"] for entry in manifest["files"]}
-        compared = {}
-        if network is not None and self.allow_change:
-            compared = {weights_file(index): network.component(index, "meta") for index in range(len(network))}
+        compared: set[str] = set()
         try:
-            for component in compared.values():
-                require_weights_of(component, folder, hashes)
+            if network is not None and self.allow_change:
+                saved = sum(manifest["partition"])
+                if saved != len(network):
+                    raise CheckpointError(
+                        f"the checkpoint has {counted(saved, 'component')}, the network now has {len(network)}",
+                        file=str(folder),
+                        hint="leave the model as it was, or start a new run",
+                    )
+                for index in range(saved):
+                    require_component(network.component(index, "meta"), folder, hashes, self.spec.optimizer)
+                    compared |= {weights_file(index), optimizer_file(index)}
             for file, sha256 in hashes.items():
-                if changed and file.endswith(OF_OPTIMIZER):
-                    require_same_optimizer(read_state(folder, file, sha256), after)
-                elif file not in compared:
+                if file not in compared:
                     read_checked(folder, file, sha256)
         except CheckpointError:
             if latest_manifest(self.run_dir) == manifest:
@@ -228,28 +225,37 @@ class Resumed:
         except FileNotFoundError:
             return 0.0
 
-    def require_longer(self, total_steps: int | None = None) -> None:
-        """Raise SpecError if the resume asks for fewer mini-batches than the run has done.
+    def require_longer(self, workload: Workload | None = None) -> None:
+        """Raise SpecError if the resume asks for fewer mini-batches than the run has done, or for no more of them where
+        an epoch has another number of them than before.
 
         Args:
-            total_steps: length of the run in mini-batches, as it is asked for now; None: the data are not open yet, and
-                the checkpoint tells what it can.
+            workload: as it is asked for now; None: the data are not open yet, and the checkpoint tells what it can.
         """
         length = _length(self.spec)
-        if self.manifest is None or length == _length(self.before):
+        if self.manifest is None or (workload is None and length == _length(self.before)):
             return
         key, number = length
-        if total_steps is None and key == "run.steps":
+        done, before = self.manifest["step"], self._steps_per_epoch(self.manifest)
+        total_steps, other_epochs = None, False
+        if workload is not None:
+            total_steps, other_epochs = workload.total_steps, workload.facts.steps_per_epoch != before
+        elif key == "run.steps":
             total_steps = number
-        elif total_steps is None and key == "run.epochs" and self.spec.data == self.before.data:
-            total_steps = number * round(self.manifest["step"] / self.manifest["epoch"])
-        done = self.manifest["step"]
-        if total_steps is not None and total_steps < done:
+        elif key == "run.epochs" and self.spec.data == self.before.data:
+            total_steps = number * before
+        if total_steps is not None and (total_steps < done or (total_steps == done and other_epochs)):
             raise SpecError(
                 f"the run has done {done:,} mini-batches, and {key}={number} makes {total_steps:,}",
                 file=str(self.run_dir),
-                hint="give more, or leave it out",
+                hint=f"give more of {key}, or leave `data` as it was" if other_epochs else "give more, or leave it out",
             )
+
+    @staticmethod
+    def _steps_per_epoch(manifest: dict[str, Any]) -> int:
+        """The number of mini-batches of an epoch when the checkpoint was written."""
+        steps: int = round(manifest["step"] / manifest["epoch"])
+        return steps
 
     def finished(self, workload: Workload, note: Callable[[str], None]) -> Summary | None:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
@@ -262,14 +268,14 @@ class Resumed:
         Args:
             workload: as it is asked for now.
         """
-        total_steps = workload.total_steps
-        self.require_longer(total_steps)
         self._compare_data(workload.facts.identity, note)
+        self.require_longer(workload)
+        self._compare_epochs(workload.facts.steps_per_epoch, note)
         self._compare_constants(workload.data, note)
         summary = read_summary(self.run_dir)
         if self.manifest is None or summary is None:
             return None
-        step = self.manifest["step"]
+        step, total_steps = self.manifest["step"], workload.total_steps
         standing = self.start.standing.of_metric(self.spec.task.measures.name)
         stop_at = self.spec.run.stop_at
         over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
@@ -304,6 +310,16 @@ class Resumed:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
 
+    def _compare_epochs(self, now: int, note: Callable[[str], None]) -> None:
+        """Note it if an epoch has another number of mini-batches than before."""
+        if self.manifest is None or now == (before := self._steps_per_epoch(self.manifest)):
+            return
+        done, epochs = self.manifest["step"], self.manifest["epoch"]
+        note(
+            f"an epoch has {counted(now, 'mini-batch')} now, and had {before:,}: the {done:,} that are done were "
+            f"{epochs:.1f} epochs, and are {done / now:.1f} now"
+        )
+
     def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""
         form = form_in(self.run_dir)
@@ -321,22 +337,9 @@ class Resumed:
         """
         if self.manifest is None:
             return []
-        paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
-        changes = [
-            f"{change}, unless only its files have moved"
-            if key.startswith("data.") and key.split(".")[1] in paths
-            else change
-            for key, change in _changes_of_keys(self.before, self.spec).items()
-        ]
-        of_pipeline = _changes_of_pipeline(
-            self.before,
-            self.spec,
-            _Ends.before(self.before, tuple(self.manifest["partition"])),
-            _Ends.of(self.spec, plan.partition, self.spec.pipeline.stages),
-        )
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
-            for change in (*changes, *of_pipeline)
+            for change in self._changes(plan, self.manifest)
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery):
             written_by = self._replicas_of(self.manifest["step"])
@@ -375,6 +378,28 @@ class Resumed:
                 f"only: backpropagation ran on {layout}, and continues with {new_layout}"
             )
         return notes
+
+    def changes(self, plan: Plan, data: DataIdentity) -> list[str]:
+        """What this resume changes in the mathematics of a run that has begun: values of the spec, and the data."""
+        if self.manifest is None:
+            return []
+        return [*self._changes(plan, self.manifest), *data.changes(data_of(self.manifest)).values()]
+
+    def _changes(self, plan: Plan, manifest: dict[str, Any]) -> list[str]:
+        paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
+        changes = [
+            f"{change}, unless only its files have moved"
+            if key.startswith("data.") and key.split(".")[1] in paths
+            else change
+            for key, change in _changes_of_keys(self.before, self.spec).items()
+        ]
+        of_pipeline = _changes_of_pipeline(
+            self.before,
+            self.spec,
+            _Ends.before(self.before, tuple(manifest["partition"])),
+            _Ends.of(self.spec, plan.partition, self.spec.pipeline.stages),
+        )
+        return [*changes, *of_pipeline]
 
     def _replicas_of(self, step: int) -> int:
         """On how many replicas the run was when it wrote the checkpoint after `step` mini-batches: fewer than the spec

@@ -29,13 +29,12 @@ from alray.core.storage import disk
 from alray.core.storage.location import Location, publish, require_file
 from alray.models.component import Component
 from alray.models.encoder import row_major
+from alray.models.optimizers import ComponentOptimizer
 from alray.models.weight_average import go_on_with
 
 _TRAINED = "weights of training"
 """In a file of optimizer state: the weights with which training goes on, where those of the checkpoint are their moving
 average."""
-OF_OPTIMIZER = ".optimizer.pt"
-"""The end of the name of such a file."""
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""
 
@@ -48,7 +47,7 @@ def weights_file(index: int) -> str:
 
 
 def optimizer_file(index: int) -> str:
-    return f"component-{index:02d}{OF_OPTIMIZER}"
+    return f"component-{index:02d}.optimizer.pt"
 
 
 @dataclass(frozen=True)
@@ -203,13 +202,22 @@ def load_component(component: Component, folder: Location, hashes: dict[str, str
     load_optimizers(component, state, folder / name)
 
 
-def require_weights_of(component: Component, folder: Location, hashes: dict[str, str]) -> None:
-    """Raise CheckpointError if the checkpoint whose manifest has these hashes has no weights of such names and shapes.
+def require_component(
+    component: Component, folder: Location, hashes: dict[str, str], optimizer: OptimizerSection
+) -> None:
+    """Raise CheckpointError if `load_component` cannot load this component from the checkpoint whose manifest has these
+    hashes.
 
     Args:
         component: on torch's meta device.
+        optimizer: the section of its spec.
     """
     _load_weights(component, folder, hashes, torch.device("meta"))
+    name = optimizer_file(component.index)
+    state = read_state(folder, name, _hash(hashes, folder, name))
+    _require_same_optimizer(state, optimizer)
+    _go_on(component, state.get(_TRAINED, {}), folder / name)
+    _over_optimizers(component, state, folder / name, ComponentOptimizer.require_state)
 
 
 def _load_weights(
@@ -248,9 +256,18 @@ def _go_on(component: Component, trained: dict[str, torch.Tensor], file: Locatio
 
 def load_optimizers(component: Component, states: dict[str, Any], file: Location) -> None:
     """Give a component's optimizers the states that `file` has of them. Raises CheckpointError if they do not fit."""
+    _over_optimizers(component, states, file, ComponentOptimizer.load_state_dict)
+
+
+def _over_optimizers(
+    component: Component,
+    states: dict[str, Any],
+    file: Location,
+    do: Callable[[ComponentOptimizer, dict[str, Any]], None],
+) -> None:
     for key, part in component.optimizers().items():
         try:
-            part.load_state_dict(states[key])
+            do(part, states[key])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"this is not the optimizer state of component {component.index}: {error}",
@@ -259,7 +276,7 @@ def load_optimizers(component: Component, states: dict[str, Any], file: Location
             ) from error
 
 
-def require_same_optimizer(states: dict[str, Any], optimizer: OptimizerSection) -> None:
+def _require_same_optimizer(states: dict[str, Any], optimizer: OptimizerSection) -> None:
     """Raise CheckpointError if these states of a component's optimizers are those of another kind, or of another
     class of torch, or if as many gradients wait in them as an update now takes, or more."""
     for name, state in states.items():

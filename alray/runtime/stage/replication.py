@@ -162,6 +162,11 @@ class Alone(Replication):
         return decide()
 
 
+def _known(number: int) -> Waiting[int]:
+    yield from ()
+    return number
+
+
 class SeveralReplicas(Replication, ABC):
     """Replicas that meet over the store of the run."""
 
@@ -185,9 +190,7 @@ class SeveralReplicas(Replication, ABC):
         self._apart = None if synchronise == "every_step" else synchronise
         self.averages_weights = self._apart is not None
         self.kept = spec.replicas.kept
-        self._meet_every = spec.optimizer.accumulate if self._apart is None else self._apart.most_apart
         self.balances_shares = spec.replicas.balance == "dynamic_batch_size"
-        self._announced: list[str] = []
 
     def weight(self, samples: int) -> float:
         """This replica's share, of 1, of a mini-batch of so many samples."""
@@ -195,24 +198,26 @@ class SeveralReplicas(Replication, ABC):
 
     def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
         key = f"decided {what}"
-        if self.replica == 0:
-            self._store.set(key, str(decide()))
-            self._announced.append(key)
-            if len(self._announced) > self._most_apart:
-                self._store.delete_key(self._announced.pop(0))
-        return self._heard(key)
+        if self.replica > 0:
+            return self._heard(key)
+        number = decide()
+        self._store.set(key, str(number))
+        return _known(number)
 
     def _heard(self, key: str) -> Waiting[int]:
-        return int((yield from self._get(key)))
+        """The number that replica 0 decided. The last replica that hears it deletes it: the store does not grow.
 
-    @property
-    def _most_apart(self) -> int:
-        """How many numbers replica 0 may be ahead of another replica, at most.
-
-        Replicas run apart until they meet: at the next update, or at the next mean of the weights. A mini-batch decides
-        two numbers at most.
+        Replica 0 does not: where a stage has nothing to train, its replicas never meet, and nothing here says how far
+        replica 0 is ahead.
         """
-        return 2 * (self._meet_every + 1)
+        number = int((yield from self._get(key)))
+        hearers, heard = self.count - 1, f"heard {key}"
+        if hearers == 1:
+            self._store.delete_key(key)
+        elif self._store.add(heard, 1) == hearers:
+            self._store.delete_key(key)
+            self._store.delete_key(heard)
+        return number
 
     def balance(self, epoch: int, compute_s: float) -> Waiting[None]:
         """New shares by the time each replica computed: that of its slowest stage, waiting excluded.

@@ -275,13 +275,18 @@ def test_after_a_lost_node_a_resume_on_all_replicas_says_what_they_continue_from
     assert notes(run_dir, partition=(4,), on_cpu=True, replicas=1) == []
 
 
+def test_another_metric_makes_no_other_run(tmp_path) -> None:
+    assert resumed(started(tmp_path), "task.metric=macro_f1").task.measures.name == "macro_f1"
+
+
 def test_a_damaged_summary_is_named(tmp_path) -> None:
     run_dir = started(tmp_path)
     (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
     write_manifest(run_dir, step=4, epoch=1.0, samples=64, partition=(4,), files=(), environment={})
     (run_dir / "summary.json").write_text('{"status": "fin')
     facts = SimpleNamespace(
-        identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None)
+        identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None),
+        steps_per_epoch=4,
     )
     with pytest.raises(CheckpointError, match=r"summary.json:1: not JSON: .*; restore it, or delete it"):
         workload = SimpleNamespace(total_steps=4, facts=facts, data=None)

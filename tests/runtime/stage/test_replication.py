@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from alray.config.loading.load import load_spec
 from alray.config.made import no_user_code
+from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.reduction import ReducedReplication
 
 SPEC = {
@@ -21,36 +23,32 @@ SPEC = {
 }
 
 
-def replica(number: int, store: dist.Store, *overrides: str) -> ReducedReplication:
-    plan: Any = SimpleNamespace(replicas=2, stages=1)
+def replica(number: int, store: dist.Store, *overrides: str, count: int = 2) -> ReducedReplication:
+    plan: Any = SimpleNamespace(replicas=count, stages=1)
     group: Any = None  # without components nothing is summed
     spec = load_spec(SPEC, overrides).spec
     assignment: Any = SimpleNamespace(
-        spec=spec, plan=plan, stage=0, replica=number, shares=(4, 4), least_share=1, code=no_user_code
+        spec=spec, plan=plan, stage=0, replica=number, shares=(4,) * count, least_share=1, code=no_user_code
     )
     cpu = torch.device("cpu")
     return ReducedReplication(assignment, [], group=group, store=store, in_turns=True, timeout_s=1.0, device=cpu)
 
 
-@pytest.mark.parametrize(
-    ("override", "apart"),
-    [
-        ("replicas.count=2", 1),
-        ("optimizer.accumulate=3", 3),
-        ("replicas.synchronise={average_every: 5 steps}", 5),
-    ],
-)
-def test_a_decision_waits_for_the_replica_that_is_behind(override: str, apart: int) -> None:
-    """Replicas meet once an update or once a mean. From the cut after one meeting to the next, replica 0 decides two
-    cuts a mini-batch."""
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_decision_waits_for_the_replicas_that_are_behind(count: int) -> None:
+    """However far: a stage that has nothing to train never meets the others, and only the room of its edges ends its
+    lead."""
     store = dist.HashStore()
-    ahead, behind = (replica(number, store, override) for number in range(2))
-    for step in range(10):
-        ahead.decided(f"cut {step}", lambda: 7)
-    for step in range(10, 10 + apart + 1):
-        ahead.decided(f"cut {step}", lambda: 8)
-        ahead.decided(f"second cut {step}", lambda: 9)
+    ahead, *behind = (replica(number, store, f"replicas.count={count}", count=count) for number in range(count))
+    for step in range(20):
+        assert heard(ahead.decided(f"cut {step}", partial(int, step))) == step
+    for step in range(20):
+        assert [heard(each.decided(f"cut {step}", lambda: -1)) for each in behind] == [step] * len(behind)
+    assert store.num_keys() == dist.HashStore().num_keys(), "the store does not grow"
+
+
+def heard(decided: Waiting[int]) -> int:
     with pytest.raises(StopIteration) as read:
-        next(behind.decided("cut 10", lambda: 0))
-    assert read.value.value == 8
-    assert not store.check(["decided cut 0"]), "the store does not grow"
+        next(decided)
+    number: int = read.value.value
+    return number
