@@ -34,6 +34,8 @@ _INDUCTOR = "torch._inductor.config"
 _NO_ALGORITHM = (
     "does not have a deterministic implementation"  # torch's words; which operations have one, a device says
 )
+_OF_ONEDNN = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn)  # type: ignore[attr-defined]
+"""The float32 operations of oneDNN, torch's library for CPUs."""
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
@@ -53,6 +55,9 @@ def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf3
     _keep_memory()
     if accelerator.is_accelerator(device):
         accelerator.use(device)
+    torch.set_float32_matmul_precision("highest")  # also of oneDNN, which else may multiply in bfloat16 on a CPU
+    for operations in _OF_ONEDNN:
+        operations.fp32_precision = "ieee"
     torch.backends.cudnn.allow_tf32 = tf32 != "none"
     torch.backends.cuda.matmul.allow_tf32 = tf32 == "all"
     torch.set_num_threads(threads)
@@ -75,22 +80,25 @@ def hint_where_not_deterministic(fault: BaseException) -> str | None:
 
 
 @contextmanager
-def _tf32_restored() -> Iterator[None]:
-    """Restore what torch rounds to TF32 at the end.
+def _precision_restored() -> Iterator[None]:
+    """Restore at the end to what torch rounds the inputs of float32 operations.
 
     torch has two kinds of flags for it, and refuses to read the older ones where a program has set the newer ones.
     """
     cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    newer = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, products.fp32_precision  # type: ignore[attr-defined]
+    operations = (cudnn.conv, cudnn.rnn, products, *_OF_ONEDNN)  # type: ignore[attr-defined]
+    newer = [each.fp32_precision for each in operations]
     older = None
     with suppress(RuntimeError):
-        older = cudnn.allow_tf32, products.allow_tf32
+        older = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     try:
         yield
     finally:
         if older is not None:
-            cudnn.allow_tf32, products.allow_tf32 = older
-        cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, products.fp32_precision = newer  # type: ignore[attr-defined]
+            torch.set_float32_matmul_precision(older[0])
+            cudnn.allow_tf32 = older[1]
+        for each, precision in zip(operations, newer, strict=True):
+            each.fp32_precision = precision
 
 
 def _configure_compiler(deterministic: bool) -> None:
@@ -149,7 +157,7 @@ def configured(
     deterministic_before = torch.get_deterministic_debug_mode()
     benchmark_before = torch.backends.cudnn.benchmark
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with put_back(device), _tf32_restored(), limits_restored(), accelerator.using(device):
+    with put_back(device), _precision_restored(), limits_restored(), accelerator.using(device):
         compiler = _compiler_before()
         try:
             configure(threads, deterministic, device, tf32)

@@ -73,6 +73,18 @@ def test_tf32_is_used_where_the_spec_asks_for_it(tf32: devices.Tf32, convolution
     assert used() == before
 
 
+def test_products_on_a_cpu_are_not_rounded_where_a_program_wants_them_rounded() -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with devices.configured(torch.get_num_threads(), True, CPU):
+            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"  # type: ignore[attr-defined]
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_a_program_may_have_said_itself_what_is_rounded_to_tf32() -> None:
     """By the flags that torch has now, after which it refuses to read those it had before."""
     before = torch.backends.cuda.matmul.fp32_precision
