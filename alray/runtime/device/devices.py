@@ -147,17 +147,17 @@ def configured(
     keeps_memory: bool = False,
 ) -> Iterator[None]:
     """Call `configure`, and restore all settings and the state of random numbers at the end, those of a compiler that
-    is set up inside included.
+    is set up inside included. They are of the whole process, so one thread at a time is inside.
 
     Args:
         keeps_memory: whether torch keeps memory of a GPU that nothing uses at the end. Otherwise it goes back to the
             GPU: a stage of another process may need it.
     """
-    threads_before = torch.get_num_threads()
-    deterministic_before = torch.get_deterministic_debug_mode()
-    benchmark_before = torch.backends.cudnn.benchmark
-    fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with put_back(device), _precision_restored(), limits_restored(), accelerator.using(device):
+        threads_before = torch.get_num_threads()
+        deterministic_before = torch.get_deterministic_debug_mode()
+        benchmark_before = torch.backends.cudnn.benchmark
+        fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         compiler = _compiler_before()
         try:
             configure(threads, deterministic, device, tf32)
