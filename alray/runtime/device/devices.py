@@ -39,6 +39,8 @@ _OF_ONEDNN = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.ba
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
+_LARGEST_ON_HEAP = 32 * 2**20
+"""Bytes. glibc comes to this by itself in a process that frees large arrays."""
 
 
 def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> None:
@@ -124,17 +126,24 @@ def _compiler_before() -> Callable[[], None]:
     return give
 
 
-def _keep_memory() -> None:
-    """Make glibc keep freed memory. Does nothing if the C library has no `mallopt`.
+_keeps_memory = False
+"""Whether this process keeps freed memory."""
+
+
+def _keep_memory(keeps: bool = True) -> None:
+    """Make glibc keep freed memory, or give it back again. Does nothing if the C library has no `mallopt`.
 
     Activations are allocated and freed in every mini-batch. Returning their pages to the system and faulting them in
     again took 5 % of a step on two cores.
     """
+    global _keeps_memory
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
+    if mallopt is None or keeps == _keeps_memory:
         return
-    for parameter, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, 2**31 - 1)):
-        mallopt(parameter, value)
+    _keeps_memory = keeps
+    mallopt(_M_ARENA_MAX, 1)
+    mallopt(_M_MMAP_THRESHOLD, 1 << 30 if keeps else _LARGEST_ON_HEAP)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1 if keeps else 2 * _LARGEST_ON_HEAP)
 
 
 @contextmanager
@@ -158,7 +167,7 @@ def configured(
         deterministic_before = torch.get_deterministic_debug_mode()
         benchmark_before = torch.backends.cudnn.benchmark
         fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-        compiler = _compiler_before()
+        kept_before, compiler = _keeps_memory, _compiler_before()
         try:
             configure(threads, deterministic, device, tf32)
             yield
@@ -166,6 +175,7 @@ def configured(
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
             compiler()
+            _keep_memory(kept_before)
             torch.backends.cudnn.benchmark = benchmark_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
             if accelerator.is_accelerator(device) and not keeps_memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import runpy
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -71,6 +73,19 @@ def test_tf32_is_used_where_the_spec_asks_for_it(tf32: devices.Tf32, convolution
     with devices.configured(torch.get_num_threads(), True, CPU, tf32):
         assert used() == (convolutions, products)
     assert used() == before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_a_process_gives_freed_memory_back_after_it_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept_bytes() -> int:
+        before = psutil.Process().memory_info().rss
+        torch.ones(25_000_000)
+        return int(psutil.Process().memory_info().rss - before)
+
+    monkeypatch.setattr(devices, "_keeps_memory", False)  # an earlier test of this process may have configured it
+    with devices.configured(torch.get_num_threads(), True, CPU):
+        pass
+    assert kept_bytes() < 50e6
 
 
 def test_products_on_a_cpu_are_not_rounded_where_a_program_wants_them_rounded() -> None:
