@@ -680,7 +680,13 @@ MUTATIONS = (
         "    if False and not",
         "models/test_precision.py::test_a_gpu_that_does_not_know_bfloat16_is_named_before_a_block_is",
     ),
-    Mutation("memory: it goes back after a probe", DEVICES, "accelerator.free_unused_memory()", "pass", GOES_BACK),
+    Mutation(
+        "memory: it goes back after a probe",
+        DEVICES,
+        "accelerator.free_unused_memory(after_failure=failed)",
+        "pass",
+        GOES_BACK,
+    ),
     Mutation(
         "memory: garbage goes before", DEVICES, "                gc.collect()  #", "                pass  #", GOES_BACK
     ),
@@ -732,7 +738,7 @@ MUTATIONS = (
     Mutation(
         "memory: it goes back after a run in this process",
         INLINE,
-        "accelerator.free_unused_memory()  # another process may",
+        "accelerator.free_unused_memory(after_failure=not whole)  # another process may",
         "pass  # another process may",
         ENDS,
     ),

@@ -168,9 +168,11 @@ def configured(
         benchmark_before = torch.backends.cudnn.benchmark
         fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         kept_before, compiler = _keeps_memory, _compiler_before()
+        failed = True
         try:
             configure(threads, deterministic, device, tf32)
             yield
+            failed = False
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
@@ -180,7 +182,7 @@ def configured(
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
             if accelerator.is_accelerator(device) and not keeps_memory:
                 gc.collect()  # modules and what autograd keeps may refer to each other
-                accelerator.free_unused_memory()
+                accelerator.free_unused_memory(after_failure=failed)
 
 
 _given: tuple[str, ...] | None = None

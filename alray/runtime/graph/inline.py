@@ -137,7 +137,7 @@ class InlineGraph(Graph):
         self._outcome = Future()
         if not whole or accelerator.available() is not None:
             gc.collect()
-            accelerator.free_unused_memory()  # another process may need the memory of the GPU
+            accelerator.free_unused_memory(after_failure=not whole)  # another process may need the memory of the GPU
 
     def _run(self) -> None:
         first = self._assignments[0]

@@ -236,6 +236,22 @@ def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPa
     assert not emptied
 
 
+@pytest.mark.usefixtures("two_gpus")
+def test_an_error_that_a_gpu_repeats_does_not_hide_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def repeat() -> None:
+        raise torch.AcceleratorError("device-side assert triggered")
+
+    monkeypatch.setattr(torch.accelerator, "empty_cache", repeat)
+    monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
+    with (
+        pytest.raises(PlanError, match="component 1"),
+        devices.configured(torch.get_num_threads(), False, GPU),
+    ):
+        raise PlanError("component 1")
+    with pytest.raises(torch.AcceleratorError), devices.configured(torch.get_num_threads(), False, GPU):
+        pass
+
+
 @pytest.mark.usefixtures("as_it_was")
 def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> None:
     """New streams and events belong to the current GPU, which is the first one where nobody says so."""
