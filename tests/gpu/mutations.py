@@ -714,13 +714,13 @@ MUTATIONS = (
     Mutation(
         "inline: the frames of an error go back",
         INLINE,
-        "_clear_frames(outcome.exception())",
+        "clear_frames(outcome.exception())",
         "pass",
         "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",
     ),
     Mutation(
         "inline: so do those of the error that it came from",
-        INLINE,
+        "runtime/device/out_of_memory.py",
         "            left += [each.__cause__, each.__context__]\n",
         "",
         "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",

@@ -19,6 +19,7 @@ from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.randomness.generators import put_back
 from alray.models.compiled import limits_restored
+from alray.runtime.device.out_of_memory import came_from, clear_frames, is_out_of_memory
 
 # Deterministic runs need it on a GPU. cuBLAS's setting is read at the first matrix product of a process, and not again.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -173,6 +174,10 @@ def configured(
             configure(threads, deterministic, device, tf32)
             yield
             failed = False
+        except BaseException as error:
+            if any(map(is_out_of_memory, came_from(error))):
+                clear_frames(error)  # a notebook keeps the error, and with it would stay what took the memory
+            raise
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -27,6 +26,7 @@ from alray.runtime.channel.in_process import Queue, TurnBarrier
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
+from alray.runtime.device.out_of_memory import clear_frames
 from alray.runtime.graph.graph import Graph, Outbox, status_of
 from alray.runtime.rendezvous.groups import replica_group
 from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
@@ -133,7 +133,7 @@ class InlineGraph(Graph):
         """
         self._loops = []  # with them go weights, groups and rings
         if not outcome.cancelled():
-            _clear_frames(outcome.exception())  # with them what was being computed
+            clear_frames(outcome.exception())  # with them what was being computed
         self._outcome = Future()
         if not whole or accelerator.available() is not None:
             gc.collect()
@@ -241,17 +241,6 @@ class _OfStages:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._before if threading.get_ident() == self._driver else self._log, name)
-
-
-def _clear_frames(fault: BaseException | None) -> None:
-    """Let go of all that the functions held that an error, and those it came from, went through. The error may stay."""
-    left, seen = [fault], set[int]()
-    while left:
-        each = left.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            traceback.clear_frames(each.__traceback__)
-            left += [each.__cause__, each.__context__]
 
 
 def _device_of(assignment: Assignment) -> torch.device:

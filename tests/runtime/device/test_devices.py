@@ -7,6 +7,7 @@ import platform
 import runpy
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from torch import nn
 
 from alray.config.sections.resources import accelerator_of
 from alray.core.compat import dynamo_config
-from alray.core.errors import PlanError
+from alray.core.errors import PlanError, RunError
 from alray.models import compiled
 from alray.runtime.device import devices
 
@@ -234,6 +235,26 @@ def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPa
     with devices.configured(torch.get_num_threads(), False, CPU):
         pass
     assert not emptied
+
+
+def test_what_ran_out_of_memory_is_let_go_of_while_its_error_stays() -> None:
+    """As a notebook keeps it."""
+    tensors: list[weakref.ref[torch.Tensor]] = []
+
+    def compute() -> None:
+        held = torch.zeros(4)
+        tensors.append(weakref.ref(held))
+        raise torch.OutOfMemoryError("no room")
+
+    def measure() -> None:
+        try:
+            compute()
+        except torch.OutOfMemoryError as error:
+            raise RunError("component 0 ran out of memory") from error
+
+    with pytest.raises(RunError) as raised, devices.configured(torch.get_num_threads(), True, CPU):
+        measure()
+    assert raised.value.__cause__ is not None and tensors[0]() is None
 
 
 @pytest.mark.usefixtures("two_gpus")
