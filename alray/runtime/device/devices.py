@@ -207,6 +207,11 @@ def keep_to(given: Sequence[str]) -> None:
     _given = tuple(given)
 
 
+def shares_gpu() -> bool:
+    """Whether Ray reserved GPUs for this process, of which others may have the rest."""
+    return bool(_given)
+
+
 def pick(device: str, *, gpu: int | None = None) -> torch.device:
     """Return the device of this kind: `cpu`, torch's name of an accelerator, or `auto` for the one that torch offers.
 
