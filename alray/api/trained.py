@@ -125,7 +125,7 @@ class Trained:
         """What each component passes on for these samples, in order; see `PlainNetwork.activations`. No gradients.
 
         Args:
-            batch: `[N, *sample]`, prepared as the network takes it: see `PlainNetwork.input`.
+            batch: `[N, *sample]`, prepared as the network takes it: see `PlainNetwork.input`; on any device.
             depth: the number of components; None: those of the deepest route.
 
         Raises:
@@ -133,7 +133,7 @@ class Trained:
         """
         network = self.network(depth)
         try:
-            samples = torch.as_tensor(batch)
+            samples = torch.as_tensor(batch).cpu()
         except (TypeError, ValueError, RuntimeError) as error:
             raise wrong_form("batch", batch, "a tensor or an array of numbers") from error
         _require_samples(samples, network)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import torch
 
@@ -177,10 +177,15 @@ def memory_peak_bytes(device: torch.device) -> int:
     return torch.accelerator.max_memory_allocated(device)
 
 
-def free_unused_memory() -> None:
+def free_unused_memory(*, after_failure: bool = False) -> None:
     """Give back to the device what torch's allocator keeps for later: another process may need it. Does nothing where
-    there is no accelerator."""
-    torch.accelerator.empty_cache()
+    there is no accelerator.
+
+    Args:
+        after_failure: whether an error is on its way. If it is one of the device, CUDA repeats it here.
+    """
+    with suppress(torch.AcceleratorError) if after_failure else nullcontext():
+        torch.accelerator.empty_cache()
 
 
 def free_memory_bytes(device: torch.device) -> int:

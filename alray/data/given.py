@@ -705,7 +705,9 @@ def _add(found: Any, value: Any) -> None:
 
 
 def _as_tensor(value: Any) -> Any:
-    """A tensor of an array, and of a picture its channels [C, H, W]; other values as they are."""
+    """A tensor of an array, and of a picture its channels [C, H, W]; a tensor on the CPU; other values as they are."""
+    if isinstance(value, Tensor):
+        return value.cpu()
     if isinstance(value, Image.Image):
         pixels = torch.from_numpy(numpy.array(value))
         return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()

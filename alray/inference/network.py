@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -40,8 +39,6 @@ from alray.runtime.stage.checkpoint import load_component
 from alray.runtime.stage.evaluation import Evaluator
 from alray.runtime.stage.work.work import Work
 from alray.runtime.workload import Workload
-
-_ONE_AT_A_TIME = threading.RLock()
 
 
 class TrainedNetwork:
@@ -108,18 +105,13 @@ class TrainedNetwork:
         self._work: Work = work_of(self.components)
         self._work.evaluation_mode(True)
 
-    @contextmanager
-    def configured(self) -> Iterator[None]:
+    def configured(self) -> AbstractContextManager[None]:
         """Inside, this process computes as the run did; afterwards it has its settings and random numbers again. Both
         are of the whole process, so one thread at a time is inside."""
         spec = self.workload.spec
-        with (
-            _ONE_AT_A_TIME,
-            devices.configured(
-                spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32, keeps_memory=True
-            ),
-        ):
-            yield
+        return devices.configured(
+            spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32, keeps_memory=True
+        )
 
     def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
         """Load the weights, which are found again if a run in progress has deleted them meanwhile."""

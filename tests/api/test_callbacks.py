@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import alray
-from alray.core.errors import UserCodeError
+from alray.core.errors import RequestError, UserCodeError
 
 
 def say(*what: object) -> None:
@@ -96,6 +97,7 @@ class Computes(alray.Callback):
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec, self.evaluated, self.other = spec, 0, ""
+        self.threads = ThreadPoolExecutor(1)
 
     def on_start(self, run: alray.Run) -> None:
         self.run = run
@@ -104,6 +106,9 @@ class Computes(alray.Callback):
         self.run.trained().evaluate()
         self.evaluated += 1
         if not self.other:
+            self.threads.submit(self.run.trained().evaluate).result()
+            with pytest.raises(RequestError, match="another run computes in this process"):
+                self.threads.submit(alray.run, self.spec, inline=True, progress=False).result()
             self.other = alray.run(self.spec, inline=True, progress=False).summary.weights_sha256
 
 

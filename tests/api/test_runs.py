@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -256,6 +257,31 @@ def test_threads_that_use_a_trained_network_at_once_compute_as_the_run_did(
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(lambda trained: trained.evaluate(), [ended.trained() for _ in range(3)]))
     assert set(inside) == {2} and torch.get_deterministic_debug_mode() == 0
+
+
+def test_evaluations_of_another_thread_change_no_weight_of_a_run(tiny: dict[str, Any], ended: alray.Run) -> None:
+    """They take turns with its stages, which have the same generators and the same settings of torch."""
+    part = {"block": "mlp", "widths": [8], "dropout": 0.5}
+    spec = {**tiny, "model": {"components": [part] * 3}, "run": {"epochs": 20}}
+    alone = alray.run(spec, inline=True, progress=False)
+    trained, over, evaluated = ended.trained(), threading.Event(), 0
+    trained.evaluate()
+
+    def evaluate() -> None:
+        nonlocal evaluated
+        while not over.is_set():
+            trained.evaluate()
+            evaluated += 1
+
+    with ThreadPoolExecutor(1) as threads:
+        evaluating = threads.submit(evaluate)
+        try:
+            beside = alray.run(spec, inline=True, progress=False)
+        finally:
+            over.set()
+        evaluating.result()
+    assert evaluated > 3 and beside.summary.weights_sha256 == alone.summary.weights_sha256
+    assert torch.get_deterministic_debug_mode() == 0
 
 
 @contextmanager

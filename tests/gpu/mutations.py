@@ -680,7 +680,13 @@ MUTATIONS = (
         "    if False and not",
         "models/test_precision.py::test_a_gpu_that_does_not_know_bfloat16_is_named_before_a_block_is",
     ),
-    Mutation("memory: it goes back after a probe", DEVICES, "accelerator.free_unused_memory()", "pass", GOES_BACK),
+    Mutation(
+        "memory: it goes back after a probe",
+        DEVICES,
+        "accelerator.free_unused_memory(after_failure=failed)",
+        "pass",
+        GOES_BACK,
+    ),
     Mutation(
         "memory: garbage goes before", DEVICES, "                gc.collect()  #", "                pass  #", GOES_BACK
     ),
@@ -708,13 +714,13 @@ MUTATIONS = (
     Mutation(
         "inline: the frames of an error go back",
         INLINE,
-        "_clear_frames(outcome.exception())",
+        "clear_frames(outcome.exception())",
         "pass",
         "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",
     ),
     Mutation(
         "inline: so do those of the error that it came from",
-        INLINE,
+        "runtime/device/out_of_memory.py",
         "            left += [each.__cause__, each.__context__]\n",
         "",
         "gpu/test_waiting.py::test_what_a_run_that_failed_held_goes_back[True]",
@@ -732,7 +738,7 @@ MUTATIONS = (
     Mutation(
         "memory: it goes back after a run in this process",
         INLINE,
-        "accelerator.free_unused_memory()  # another process may",
+        "accelerator.free_unused_memory(after_failure=not whole)  # another process may",
         "pass  # another process may",
         ENDS,
     ),

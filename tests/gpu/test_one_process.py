@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
+import alray
 from alray.core.run_folder.records import StageRecord, read
 from alray.data.batches import Batch
 from alray.models.precision import lower
@@ -63,6 +65,34 @@ def test_every_family_method_and_schedule(workshop: Workshop, family: str, metho
 def test_a_checkpoint_goes_on_to_the_same_bits(workshop: Workshop, gpu_reference) -> None:
     workshop.run(*ON_GPU, "pipeline.stages=1", "run.epochs=2")
     same(workshop.resume("run.epochs=3", "pipeline.partition=[2,2]"), gpu_reference)
+
+
+class OnGpu(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Gives samples and vectors of targets that lie on the GPU."""
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        sample = torch.randn(4, generator=torch.Generator().manual_seed(index))
+        return sample.to(GPU), sample[:2].to(GPU)
+
+
+def test_samples_and_targets_of_a_program_may_lie_on_the_gpu(tmp_path: Path) -> None:
+    cost = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
+    spec = {
+        "name": "given",
+        "data": {"batch_size": 16},
+        "model": {"components": [{"block": "linear", "width": 8}] * 2},
+        "method": "backpropagation",
+        "pipeline": {"stages": 1, "costs": [cost] * 2},
+        "run": {"epochs": 1},
+        "resources": {"device": GPU.type, "per_stage": {"CPU": 1, "GPU": 1}},
+    }
+    run = alray.run(spec, data=(OnGpu(), None, OnGpu()), inline=True, progress=False, output=tmp_path / "run")
+    on_cpu = torch.randn(3, 4)
+    given = run.activations(on_cpu.to(GPU))
+    assert all(map(torch.equal, given, run.activations(on_cpu)))
 
 
 @pytest.mark.skipif(not SIMULATED, reason="a real GPU has other bits than the processor")

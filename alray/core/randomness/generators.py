@@ -14,6 +14,7 @@ import numpy
 import torch
 
 from alray.core import accelerator
+from alray.core.randomness.one_at_a_time import one_at_a_time
 from alray.core.randomness.seeds import derive_seed
 
 _CPU = torch.device("cpu")
@@ -58,9 +59,10 @@ def state_of_torch(device: torch.device) -> Callable[[], None]:
 
 @contextmanager
 def put_back(device: torch.device = _CPU) -> Iterator[None]:
-    """At the end, all generators have the state that they have now: those of the CPU, and torch's on `device`."""
-    of_numpy, of_python = numpy.random.get_state(), random.getstate()
-    with accelerator.generators_forked(device):
+    """At the end, all generators have the state that they have now: those of the CPU, and torch's on `device`. One
+    thread of this process at a time is inside."""
+    with one_at_a_time(), accelerator.generators_forked(device):
+        of_numpy, of_python = numpy.random.get_state(), random.getstate()
         try:
             yield
         finally:

@@ -22,8 +22,8 @@ def stage_durations(
 ) -> Durations:
     """The durations of one whole mini-batch on each (virtual) stage, and of the messages between stages.
 
-    Computations are divided by the speed of the stage's device. The first forward includes getting the mini-batch
-    ready. In inference a component's decoder runs once for each route that ends at it or above it.
+    Computations are divided by the speed of the stage's device. The first forward, also of inference, includes getting
+    the mini-batch ready. In inference a component's decoder runs once for each route that ends at it or above it.
     """
     ranges = stage_ranges(partition)
     components = costs.components
@@ -36,12 +36,14 @@ def stage_durations(
     ends = [components[own.stop - 1] for own in ranges[:-1]]
     up = [costs.up_s(end) - end.label_bytes * costs.edge_s_per_byte for end in ends]
     forward = total(lambda component: component.forward_s)
-    forward[0] += costs.data_s
+    infer = total(lambda component: component.infer_s)
+    for reading in (forward, infer):
+        reading[0] += costs.data_s
     return Durations(
         forward_s=forward,
         backward_s=total(lambda component: component.backward_s - component.label_s),
         update_s=total(lambda component: component.update_s),
-        infer_s=total(lambda component: component.infer_s),
+        infer_s=infer,
         route_s=[sum(route[own.start : own.stop]) / speed for own, speed in zip(ranges, speeds, strict=True)],
         up_s=up,
         down_s=[0.0 for _ in up],

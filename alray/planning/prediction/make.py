@@ -118,7 +118,7 @@ def _of_whole_mini_batches(setting: StepSetting, shares: Sequence[int]) -> StepS
         )
         for each in costs.components
     ]
-    return replace(setting, costs=replace(costs, components=tuple(components)))
+    return replace(setting, costs=replace(costs, components=tuple(components), data_s=costs.data_s * whole))
 
 
 def _deadline_s(evaluating: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:

@@ -19,6 +19,7 @@ from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.randomness.generators import put_back
 from alray.models.compiled import limits_restored
+from alray.runtime.device.out_of_memory import came_from, clear_frames, is_out_of_memory
 
 # Deterministic runs need it on a GPU. cuBLAS's setting is read at the first matrix product of a process, and not again.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -34,9 +35,13 @@ _INDUCTOR = "torch._inductor.config"
 _NO_ALGORITHM = (
     "does not have a deterministic implementation"  # torch's words; which operations have one, a device says
 )
+_OF_ONEDNN = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn)  # type: ignore[attr-defined]
+"""The float32 operations of oneDNN, torch's library for CPUs."""
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
+_LARGEST_ON_HEAP = 32 * 2**20
+"""Bytes. glibc comes to this by itself in a process that frees large arrays."""
 
 
 def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> None:
@@ -53,6 +58,9 @@ def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf3
     _keep_memory()
     if accelerator.is_accelerator(device):
         accelerator.use(device)
+    torch.set_float32_matmul_precision("highest")  # also of oneDNN, which else may multiply in bfloat16 on a CPU
+    for operations in _OF_ONEDNN:
+        operations.fp32_precision = "ieee"
     torch.backends.cudnn.allow_tf32 = tf32 != "none"
     torch.backends.cuda.matmul.allow_tf32 = tf32 == "all"
     torch.set_num_threads(threads)
@@ -75,22 +83,25 @@ def hint_where_not_deterministic(fault: BaseException) -> str | None:
 
 
 @contextmanager
-def _tf32_restored() -> Iterator[None]:
-    """Restore what torch rounds to TF32 at the end.
+def _precision_restored() -> Iterator[None]:
+    """Restore at the end to what torch rounds the inputs of float32 operations.
 
     torch has two kinds of flags for it, and refuses to read the older ones where a program has set the newer ones.
     """
     cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    newer = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, products.fp32_precision  # type: ignore[attr-defined]
+    operations = (cudnn.conv, cudnn.rnn, products, *_OF_ONEDNN)  # type: ignore[attr-defined]
+    newer = [each.fp32_precision for each in operations]
     older = None
     with suppress(RuntimeError):
-        older = cudnn.allow_tf32, products.allow_tf32
+        older = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     try:
         yield
     finally:
         if older is not None:
-            cudnn.allow_tf32, products.allow_tf32 = older
-        cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, products.fp32_precision = newer  # type: ignore[attr-defined]
+            torch.set_float32_matmul_precision(older[0])
+            cudnn.allow_tf32 = older[1]
+        for each, precision in zip(operations, newer, strict=True):
+            each.fp32_precision = precision
 
 
 def _configure_compiler(deterministic: bool) -> None:
@@ -116,17 +127,24 @@ def _compiler_before() -> Callable[[], None]:
     return give
 
 
-def _keep_memory() -> None:
-    """Make glibc keep freed memory. Does nothing if the C library has no `mallopt`.
+_keeps_memory = False
+"""Whether this process keeps freed memory."""
+
+
+def _keep_memory(keeps: bool = True) -> None:
+    """Make glibc keep freed memory, or give it back again. Does nothing if the C library has no `mallopt`.
 
     Activations are allocated and freed in every mini-batch. Returning their pages to the system and faulting them in
     again took 5 % of a step on two cores.
     """
+    global _keeps_memory
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
+    if mallopt is None or keeps == _keeps_memory:
         return
-    for parameter, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, 2**31 - 1)):
-        mallopt(parameter, value)
+    _keeps_memory = keeps
+    mallopt(_M_ARENA_MAX, 1)
+    mallopt(_M_MMAP_THRESHOLD, 1 << 30 if keeps else _LARGEST_ON_HEAP)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1 if keeps else 2 * _LARGEST_ON_HEAP)
 
 
 @contextmanager
@@ -139,30 +157,37 @@ def configured(
     keeps_memory: bool = False,
 ) -> Iterator[None]:
     """Call `configure`, and restore all settings and the state of random numbers at the end, those of a compiler that
-    is set up inside included.
+    is set up inside included. They are of the whole process, so one thread at a time is inside.
 
     Args:
         keeps_memory: whether torch keeps memory of a GPU that nothing uses at the end. Otherwise it goes back to the
             GPU: a stage of another process may need it.
     """
-    threads_before = torch.get_num_threads()
-    deterministic_before = torch.get_deterministic_debug_mode()
-    benchmark_before = torch.backends.cudnn.benchmark
-    fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with put_back(device), _tf32_restored(), limits_restored(), accelerator.using(device):
-        compiler = _compiler_before()
+    with put_back(device), _precision_restored(), limits_restored(), accelerator.using(device):
+        threads_before = torch.get_num_threads()
+        deterministic_before = torch.get_deterministic_debug_mode()
+        benchmark_before = torch.backends.cudnn.benchmark
+        fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+        kept_before, compiler = _keeps_memory, _compiler_before()
+        failed = True
         try:
             configure(threads, deterministic, device, tf32)
             yield
+            failed = False
+        except BaseException as error:
+            if any(map(is_out_of_memory, came_from(error))):
+                clear_frames(error)  # a notebook keeps the error, and with it would stay what took the memory
+            raise
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
             compiler()
+            _keep_memory(kept_before)
             torch.backends.cudnn.benchmark = benchmark_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
             if accelerator.is_accelerator(device) and not keeps_memory:
                 gc.collect()  # modules and what autograd keeps may refer to each other
-                accelerator.free_unused_memory()
+                accelerator.free_unused_memory(after_failure=failed)
 
 
 _given: tuple[str, ...] | None = None
@@ -180,6 +205,11 @@ def keep_to(given: Sequence[str]) -> None:
     """
     global _given
     _given = tuple(given)
+
+
+def shares_gpu() -> bool:
+    """Whether Ray reserved GPUs for this process, of which others may have the rest."""
+    return bool(_given)
 
 
 def pick(device: str, *, gpu: int | None = None) -> torch.device:

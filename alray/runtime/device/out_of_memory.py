@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 
 import torch
 
@@ -24,6 +25,23 @@ def is_out_of_memory(fault: BaseException) -> bool:
     return isinstance(fault, RuntimeError) and any(
         part in str(fault).lower() for part in (*NO_HOST_MEMORY, *NO_GPU_MEMORY)
     )
+
+
+def came_from(fault: BaseException | None) -> list[BaseException]:
+    """The error, and those that it came from."""
+    left, found = [fault], list[BaseException]()
+    while left:
+        each = left.pop()
+        if each is not None and all(each is not other for other in found):
+            found.append(each)
+            left += [each.__cause__, each.__context__]
+    return found
+
+
+def clear_frames(fault: BaseException | None) -> None:
+    """Let go of all that the functions held that an error, and those it came from, went through. The error may stay."""
+    for each in came_from(fault):
+        traceback.clear_frames(each.__traceback__)
 
 
 def requested_bytes(fault: BaseException) -> int | None:

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -19,6 +18,7 @@ import torch.distributed as dist
 
 from alray.core import accelerator
 from alray.core.errors import RunError
+from alray.core.randomness.one_at_a_time import others_let_in
 from alray.core.storage.appended import opened_log
 from alray.planning.prediction.plan import Plan
 from alray.runtime.channel.edge import Sender
@@ -26,6 +26,7 @@ from alray.runtime.channel.in_process import Queue, TurnBarrier
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
+from alray.runtime.device.out_of_memory import clear_frames
 from alray.runtime.graph.graph import Graph, Outbox, status_of
 from alray.runtime.rendezvous.groups import replica_group
 from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
@@ -45,6 +46,9 @@ _ASK_AGAIN_S = 0.4
 _BUSY_BETWEEN_TURNS = ("compute", "all_reduce")
 """What a stage does that gives up its turn without waiting for a message: a replica that is slowed, and sums, which
 other threads compute."""
+_left: list[Future[None]] = []
+"""Of graphs of this process that were closed while they computed. Such a one ends its turn and restores torch's
+settings before another one computes."""
 
 
 class InlineGraph(Graph):
@@ -100,6 +104,7 @@ class InlineGraph(Graph):
                 yield
             finally:
                 if began:
+                    wait(_left)  # of a run of the callback
                     self._computing.release()
 
     def request_stop(self) -> None:
@@ -109,6 +114,9 @@ class InlineGraph(Graph):
         self._abandoned = True
         ended = self._outcome.done()
         self._executor.shutdown(wait=ended, cancel_futures=True)
+        if self._outcome.running():
+            _left.append(self._outcome)
+            self._outcome.add_done_callback(_left.remove)
         whole = ended and self._outcome.exception() is None
         with accelerator.using(self._device):  # this thread may have none, as that of a trial
             # It is called at once if that has ended.
@@ -125,16 +133,17 @@ class InlineGraph(Graph):
         """
         self._loops = []  # with them go weights, groups and rings
         if not outcome.cancelled():
-            _clear_frames(outcome.exception())  # with them what was being computed
+            clear_frames(outcome.exception())  # with them what was being computed
         self._outcome = Future()
         if not whole or accelerator.available() is not None:
             gc.collect()
-            accelerator.free_unused_memory()  # another process may need the memory of the GPU
+            accelerator.free_unused_memory(after_failure=not whole)  # another process may need the memory of the GPU
 
     def _run(self) -> None:
         first = self._assignments[0]
         with ExitStack() as stack:
             stack.enter_context(self._computing)
+            wait(_left)
             # What a user's code prints goes to the log, as where each stage is a process.
             file, outbox = first.run_dir / "logs" / "stage-0.log", self._outboxes[0]
             descriptor = stack.enter_context(opened_log(file, lambda fault: outbox.put(first.warning(fault))))
@@ -208,10 +217,12 @@ class InlineGraph(Graph):
                 raise RunError(f"no stage can continue ({waiting})", hint="report this as a bug of alray")
 
     def _let_pause(self) -> None:
-        """Let a pause begin that waits for the end of this turn, and wait until it has ended."""
-        self._computing.release()
-        with self._next:
-            self._computing.acquire()
+        """Let a pause begin that waits for the end of this turn, and wait until it has ended. Other threads
+        that compute with alray, such as an evaluation, do so now, too."""
+        with others_let_in():
+            self._computing.release()
+            with self._next:
+                self._computing.acquire()
 
 
 _ENDED = object()
@@ -230,17 +241,6 @@ class _OfStages:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._before if threading.get_ident() == self._driver else self._log, name)
-
-
-def _clear_frames(fault: BaseException | None) -> None:
-    """Let go of all that the functions held that an error, and those it came from, went through. The error may stay."""
-    left, seen = [fault], set[int]()
-    while left:
-        each = left.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            traceback.clear_frames(each.__traceback__)
-            left += [each.__cause__, each.__context__]
 
 
 def _device_of(assignment: Assignment) -> torch.device:

@@ -41,8 +41,8 @@ def stage_memory_limits(
     It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for, on a GPU at most
     its part of that; else its part of its device. Among the `machines` of the spec it is what its device has, or
     `resources.memory_bytes` if that is less. Of this machine, each stage on its processors has an equal part; of a GPU,
-    the part that it asks Ray for, or in one process an equal part, without what processes take of it besides tensors. A
-    stage on a processor beside stages on GPUs has no limit of its own.
+    the part that it asks Ray for, or in one process an equal part of what Ray gave that process, without what processes
+    take of it besides tensors. A stage on a processor beside stages on GPUs has no limit of its own.
 
     Args:
         device: that of this process. If it is no GPU, and this process sees none, the memory of the stages' GPUs is not
@@ -90,6 +90,8 @@ def _gpu_shares(
     Args:
         here: the memory of a GPU here in bytes; None if there is none.
     """
+    from alray.runtime.device.devices import shares_gpu  # imports torch
+
     shares: list[int | None] = []
     for stage, bundle in enumerate(spec.resources.bundles(stages)[:stages]):
         measured = found.memory_bytes[stage] if found.memory_bytes else None
@@ -99,7 +101,8 @@ def _gpu_shares(
         elif whole is None:
             shares.append(None)
         elif one_process:
-            shares.append(max(1, (whole - _BESIDES_TENSORS_BYTES) // (stages * replicas)))
+            own = int(whole * min(1.0, share_of(bundle))) if shares_gpu() else whole
+            shares.append(max(1, (own - _BESIDES_TENSORS_BYTES) // (stages * replicas)))
         else:
             usable = int((whole - _BESIDES_TENSORS_BYTES) * min(1.0, share_of(bundle)))
             shares.append(max(1, usable - _BESIDES_TENSORS_BYTES))

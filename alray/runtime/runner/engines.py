@@ -5,6 +5,7 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError, StageError
+from alray.core.randomness.one_at_a_time import is_inside
 from alray.core.run_folder.records import EngineName, Record
 from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
@@ -88,10 +90,32 @@ class Engine(FindsDevices, ABC):
         """See `FindsDevices`."""
 
 
+_INLINE = threading.RLock()
+"""Held by the thread of a run whose stages are in this process. A callback of the run may begin another one there: its
+stages wait meanwhile."""
+
+
 class InlineEngine(Engine):
     """Runs every stage in this process. There is always room."""
 
     name = "inline"
+
+    def __init__(self) -> None:
+        """Raises RequestError if such a run is under way in another thread: the settings of torch and the random
+        generators are those of the whole process."""
+        super().__init__()
+        self._open = not is_inside() and _INLINE.acquire(blocking=False)
+        if not self._open:
+            raise RequestError(
+                "another run computes in this process",
+                key="--inline",
+                hint="wait for its end, leave out --inline, or begin the run in a process of its own",
+            )
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            _INLINE.release()
 
     def graph(self, plan: Plan) -> Graph:
         from alray.runtime.graph.inline import InlineGraph

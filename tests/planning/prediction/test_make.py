@@ -133,6 +133,11 @@ def test_one_replica_evaluates_whole_mini_batches(make_costs: Make) -> None:
     assert whole.deadline_s == pytest.approx(2 * share.deadline_s)
 
 
+def test_other_replicas_wait_while_the_first_one_reads_what_it_evaluates(make_costs: Make) -> None:
+    plan = plan_of(replace(make_costs(), data_s=30.0), evaluation_batches=10, replicas=2)
+    assert plan.evaluation_s > 300.0 and plan.longest_wait_s > 3000.0
+
+
 def test_without_a_label_chain_one_route_comes_down(make_costs: Make) -> None:
     # 4 x 2 ms up and once 4 x 1 ms down; of two stages, a message of 4000 bytes down, not one for each depth.
     costs = make_costs(output_bytes=4000, edge_s_per_byte=1e-6)

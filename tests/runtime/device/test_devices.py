@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import platform
 import runpy
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from torch import nn
 
 from alray.config.sections.resources import accelerator_of
 from alray.core.compat import dynamo_config
-from alray.core.errors import PlanError
+from alray.core.errors import PlanError, RunError
 from alray.models import compiled
 from alray.runtime.device import devices
 
@@ -71,6 +74,31 @@ def test_tf32_is_used_where_the_spec_asks_for_it(tf32: devices.Tf32, convolution
     with devices.configured(torch.get_num_threads(), True, CPU, tf32):
         assert used() == (convolutions, products)
     assert used() == before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_a_process_gives_freed_memory_back_after_it_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept_bytes() -> int:
+        before = psutil.Process().memory_info().rss
+        torch.ones(25_000_000)
+        return int(psutil.Process().memory_info().rss - before)
+
+    monkeypatch.setattr(devices, "_keeps_memory", False)  # an earlier test of this process may have configured it
+    with devices.configured(torch.get_num_threads(), True, CPU):
+        pass
+    assert kept_bytes() < 50e6
+
+
+def test_products_on_a_cpu_are_not_rounded_where_a_program_wants_them_rounded() -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with devices.configured(torch.get_num_threads(), True, CPU):
+            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"  # type: ignore[attr-defined]
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_a_program_may_have_said_itself_what_is_rounded_to_tf32() -> None:
@@ -207,6 +235,42 @@ def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPa
     with devices.configured(torch.get_num_threads(), False, CPU):
         pass
     assert not emptied
+
+
+def test_what_ran_out_of_memory_is_let_go_of_while_its_error_stays() -> None:
+    """As a notebook keeps it."""
+    tensors: list[weakref.ref[torch.Tensor]] = []
+
+    def compute() -> None:
+        held = torch.zeros(4)
+        tensors.append(weakref.ref(held))
+        raise torch.OutOfMemoryError("no room")
+
+    def measure() -> None:
+        try:
+            compute()
+        except torch.OutOfMemoryError as error:
+            raise RunError("component 0 ran out of memory") from error
+
+    with pytest.raises(RunError) as raised, devices.configured(torch.get_num_threads(), True, CPU):
+        measure()
+    assert raised.value.__cause__ is not None and tensors[0]() is None
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_an_error_that_a_gpu_repeats_does_not_hide_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def repeat() -> None:
+        raise torch.AcceleratorError("device-side assert triggered")
+
+    monkeypatch.setattr(torch.accelerator, "empty_cache", repeat)
+    monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
+    with (
+        pytest.raises(PlanError, match="component 1"),
+        devices.configured(torch.get_num_threads(), False, GPU),
+    ):
+        raise PlanError("component 1")
+    with pytest.raises(torch.AcceleratorError), devices.configured(torch.get_num_threads(), False, GPU):
+        pass
 
 
 @pytest.mark.usefixtures("as_it_was")

@@ -98,6 +98,15 @@ def test_the_part_of_a_gpu_that_a_stage_has(
     assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
 
 
+def test_a_trial_in_one_process_has_the_part_of_a_gpu_that_it_asked_for(
+    load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
+    monkeypatch.setattr("alray.runtime.device.devices._given", ("0",))
+    spec = load_small("pipeline.stages=1", "resources.per_stage={GPU: 0.25}").spec
+    assert stage_memory_limits(spec, 1, 1, torch.device("cuda", 0), one_process=True) == (19_000_000_000,)
+
+
 def test_memory_of_the_node_is_none_of_the_gpu(load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two limits the smaller one holds: what Ray reserves, and what the GPU has."""
     monkeypatch.setattr("alray.core.accelerator.least_memory_bytes", lambda: 80_000_000_000)
