@@ -197,6 +197,11 @@ def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> Non
     assert {spec.run.stop_at.above for spec in loaded.specs} == {0.9, 0.75}
 
 
+def test_the_bound_of_an_error_is_reached_at_this_error(load: Callable[..., Any]) -> None:
+    loaded = load(study(target="{metric: validation_error, below: 0.18}"))
+    assert loaded.specs[0].run.stop_at.above == 820 / 1000
+
+
 def test_a_target_that_replaces_the_patience_of_the_base_says_so(load: Callable[..., Any]) -> None:
     target = study("{seed: [1, 2]}", target="{metric: validation_error, below: 0.25}")
     assert load(target).notes == ()
