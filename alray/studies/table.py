@@ -510,7 +510,7 @@ def _to_accuracy(records: Sequence[TrialRecord]) -> tuple[float, ...]:
     found, metric = _over_seeds(records, "validation"), metric_of(records)
     cost = 0.0 if metric.share else math.inf
     if found is not None:
-        cost = found.mean if metric.lowest else -found.mean
+        cost = math.inf if math.isnan(found.mean) else found.mean if metric.lowest else -found.mean
     return (-sum(map(_came_to_an_end, records)) / len(records), cost)
 
 
