@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, named, parts_of, value_text
 from alray.config.study.section import SCORES, VARIANT
+from alray.core.counting import setting_text
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Summary
 from alray.report.flat import flat
@@ -517,4 +518,4 @@ def _to_accuracy(records: Sequence[TrialRecord]) -> tuple[float, ...]:
 def _setting(value: Any) -> str:
     if value is None:
         return NOT_MEASURED
-    return f"{value:.3g}" if isinstance(value, float) else value_text(value)
+    return setting_text(value) if isinstance(value, float) else value_text(value)

@@ -94,6 +94,15 @@ def test_settings_whose_metric_is_not_a_number_are_not_the_best(metric: str) -> 
     assert row.settings == {"a": 1}
 
 
+def test_values_near_one_stay_apart() -> None:
+    decays = (0.9, 0.999, 0.9995, 0.9999, 0.99995)
+    records = [trial(n, {"optimizer.ema_decay": decay}, values={"a": decay}) for n, decay in enumerate(decays)]
+    table = table_of(rows_of(records, target=False), target=False)
+    texts = [f"{decay}" for decay in decays]
+    assert [row[table.head.index("a")] for row in table.rows] == texts
+    assert all(f"${text}$ & ${text}$" in table.latex for text in texts)
+
+
 def test_early_exits_count_where_they_lose_at_most_a_point() -> None:
     exits = [
         Exit(depth=1, threshold=None, validation=0.70, s_per_sample=0.001),
