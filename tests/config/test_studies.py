@@ -434,8 +434,10 @@ def search(space: str, rest: str = "trials: 2") -> str:
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -1}, "
                "{claim: a, figure: validation, source: b, published: 90}, {claim: a, figure: bubble, below: 20}, "
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -0.01}, "
-               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}]"),
-         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below"]),
+               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}, "
+               "{claim: a, figure: exit_time, below: 70}]", early_exit="{}"),
+         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below",
+          "4 verdicts[6].below"]),
         (STUDY.replace("run.epochs: 2", "data.validation_fraction: 0")
          + SEARCH.replace("{trials", "{kind: optuna, trials"),
          ["3 set.data.validation_fraction"]),
