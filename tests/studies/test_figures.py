@@ -357,6 +357,11 @@ def test_two_axes_of_numbers_are_maps() -> None:
         (2.0, "2.00 s"),
         (None, "not reached"),
     ]
+    other = trial(8, trials[0].point, seed=1, step_time_s=1.0, ran={"partition": [4]})
+    cell = figure(
+        exhibits_of(results([*trials, other], target=ERROR)), "seconds_to_target-data.batch_size-pipeline.stages"
+    )
+    assert [cell.rows[0][key] for key in ("value", "text", "seeds")] == [1.0, "1.00 s (1 of 2)", 1]
 
 
 def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
