@@ -298,6 +298,22 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
     assert exhibit(exhibits_of(busy), "Strong scaling").findings == (), "its times cannot be compared"
 
 
+def test_the_ideal_begins_at_the_fewest_devices_of_all_series() -> None:
+    points = [("al", 2), ("al", 4), ("bp", 1), ("bp", 2), ("bp", 4)]  # al did not fit on one stage
+    trials = [
+        trial(
+            n,
+            {"variant": name, "pipeline.stages": stages},
+            step_time_s=1 / stages,
+            ran={"partition": [4 // stages] * stages},
+        )
+        for n, (name, stages) in enumerate(points)
+    ]
+    rows = figure(exhibits_of(results(trials)), "speed_up").rows
+    assert [(row["devices"], row["speed_up"]) for row in kind(rows, "ideal")] == [(1, 1.0), (4, 4.0)]
+    assert {row["series"] for row in kind(rows, "measured")} == {"al, relative to 2 stages", "bp"}
+
+
 def test_a_ratio_is_of_points_that_differ_in_their_way_only() -> None:
     trials = []
     for repeat, size, variant, stages in itertools.product((2, 4), (32, 64), ("al", "bp", "bp_gpipe"), (1, 2)):
