@@ -348,6 +348,14 @@ def test_weak_scaling_keeps_the_step_time_in_the_ideal() -> None:
     assert published == {1: pytest.approx(1.0), 2: pytest.approx(8.67 / 16.07)}  # the later of the two curves
 
 
+@pytest.mark.parametrize("search", [None, SEARCH])
+def test_only_a_search_can_be_too_small(search: dict[str, Any] | None) -> None:
+    drawn = {"optimizer.lr": 0.1} if search else {}
+    sizes = [trial(n, {"data.batch_size": 8 * 2**n}, steps=10 + n, values=drawn) for n in range(3)]
+    found = exhibit(exhibits_of(results(sizes, target=ERROR, search=search)), "Steps to the target")
+    assert any("the search is too small" in each for each in found.findings) == (search is not None)
+
+
 def test_two_axes_of_numbers_are_maps() -> None:
     trials = [
         trial(
