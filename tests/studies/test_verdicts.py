@@ -199,6 +199,11 @@ def test_a_large_figure_is_written_out() -> None:
     assert compared_text(compared) == "1,024 (64 to 4,096)"
 
 
+def test_the_rounding_error_of_a_mean_is_shown_as_zero() -> None:
+    compared = Compared(point="", value=-2.2e-17, low=-0.0141, high=0.0141, p_holds=0.5, p_fails=0.5)
+    assert compared_text(compared) == "0 (-0.0141 to 0.0141)"
+
+
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
     claim = {"claim": "few", "figure": "steps_to_target", "of": {"data.batch_size": 8}, "below": 1e6}
     trials = searched("sgd", 16, np.random.default_rng(0))
