@@ -504,9 +504,24 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
     of = results(trials, verdicts=[claim], sessions=3, measures="times")
     (found,) = answers_of(of)
-    assert found.doubts == ["2 sessions of 3 began at several times"]
+    assert found.doubts == ["2 sessions of 3 began at several or unknown times"]
     findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
     assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Sessions 2, 3"]
+
+
+def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
+    """The study had one session first, whose points ran one after the other. Its trials keep no start."""
+    cells = [(session, name) for session in range(3) for name in ("al", "bp")]
+    trials = [
+        trial(n, {"variant": name}, session=session, step_time_s=1.0 + n / 10, began="now" if session else None)
+        for n, (session, name) in enumerate(cells)
+    ]
+    claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, measures="times"))
+    assert found.doubts == ["1 session of 3 began at several or unknown times"]
+    earlier = [each.model_copy(update={"began": None}) for each in trials]
+    (found,) = answers_of(results(earlier, verdicts=[claim], sessions=3, measures="times"))
+    assert found.doubts == [], "an earlier alray kept none at all"
 
 
 def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:
