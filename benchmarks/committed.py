@@ -80,7 +80,7 @@ class Report:
         return {trial.number: trial for trial in self.loaded.trials}
 
     def _records(self) -> Iterator[TrialRecord]:
-        busy = _BUSY.search(self.page.read_text(encoding="utf-8")) if self.page.is_file() else None
+        page = self.page.read_text(encoding="utf-8") if self.page.is_file() else ""
         with (self.folder / "tables" / "trials.csv").open(encoding="utf-8") as rows:
             for row in csv.DictReader(rows):
                 trial = self._trials[int(row["trial"])]
@@ -88,9 +88,16 @@ class Report:
                 same = all(row[key] == value_text(value) for key, value in chosen.items())
                 assert same, f"{self.name}: trial {trial.number} is another one now"
                 record = _record(trial, self.loaded.spec_of(trial), row)
-                if busy is not None and (busy["more"] or str(trial.number) in busy["numbers"].split(", ")):
-                    record = record.model_copy(update={"taken_processors": float(busy["most"])})
-                yield record
+                yield record.model_copy(update={"taken_processors": taken_from(page, trial.number)})
+
+
+def taken_from(page: str, trial: int) -> float | None:
+    """The most processors that other programs took from any trial of a report, if its page names this one among those
+    that they disturbed; otherwise None."""
+    busy = _BUSY.search(page)
+    if busy is None or not (busy["more"] or str(trial) in busy["numbers"].split(", ")):
+        return None
+    return float(busy["most"])
 
 
 def reports(specs: Path = SPECS, folders: Path = REPORTS) -> list[Report]:

@@ -3,7 +3,8 @@ pipelines that other people measured.
 
     python -m benchmarks.predictions_page
 
-A report counts if its trials ran one at a time with nothing beside them, and if its study has not changed since.
+A report counts if its trials ran one at a time, and if its study has not changed since. Trials that other programs
+disturbed are left out.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 
 from alray.config.study.load import read_study_file
 from alray.config.study.points import series_label
-from alray.studies.busy import WAS_BUSY
 from benchmarks import published
+from benchmarks.committed import taken_from
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
 
 PAGE = Path(__file__).parents[1] / "docs" / "predictions.md"
@@ -31,7 +32,8 @@ times of its components alone. The page has predicted over measured step time: b
 predicted. A setting is a row of a report, a mean over its trials.
 
 The reports were made on two processor cores of several machines. Those that are left out ran several trials at a time,
-or beside other programs, or their studies have changed since. A plan adds the time of the replicas'
+or all their trials beside other programs, or their studies have changed since. Of the others, single trials that other
+programs disturbed are left out. A plan adds the time of the replicas'
 sums to that of the update: it does not know that a sum begins while the backward pass goes on."""
 
 
@@ -54,13 +56,18 @@ def settings(specs: Path, reports: Path) -> list[Setting]:
             continue
         ran = json.loads((report / KEPT).read_text(encoding="utf-8"))["study"]
         page = (report / "README.md").read_text(encoding="utf-8")
-        if not is_of_today(study, ran, as_often=False) or BESIDE in page or WAS_BUSY in page:
+        if not is_of_today(study, ran, as_often=False) or BESIDE in page:
             continue
-        with (report / "tables" / "points.csv").open(encoding="utf-8") as rows:
+        times: dict[str, list[tuple[float, float]]] = {}
+        with (report / "tables" / "trials.csv").open(encoding="utf-8") as rows:
             for row in csv.DictReader(rows):
-                if row["predicted_step_time_s"] and row["step_time_s"]:
-                    ratio = float(row["predicted_step_time_s"]) / float(row["step_time_s"])
-                    found.append(Setting(study.study, series_label({axis: row[axis] for axis in study.axes}), ratio))
+                predicted_s, measured_s = row["predicted_step_time_s"], row["step_time_s"]
+                if predicted_s and measured_s and taken_from(page, int(row["trial"])) is None:
+                    name = series_label({axis: row[axis] for axis in study.axes})
+                    times.setdefault(name, []).append((float(predicted_s), float(measured_s)))
+        for name, pairs in times.items():
+            predicted, measured = map(fmean, zip(*pairs, strict=True))
+            found.append(Setting(study.study, name, predicted / measured))
     return found
 
 

@@ -18,6 +18,7 @@ from alray.api.console.closed_output import lasting
 from alray.api.console.layout import Page, json_text, safe
 from alray.cli.problems import problems_text
 from alray.core.errors import AlrayError, Problem, RequestError
+from alray.core.finite import finite
 from alray.core.storage.location import Location, location_of
 from alray.core.system_errors import system_faults
 
@@ -47,7 +48,7 @@ class Terminal:
                 stream.reconfigure(errors="backslashreplace")  # file names may have bytes that are not UTF-8
 
     def answer(self, value: Any) -> None:
-        """Print the one JSON object of `--json`. Raises ValueError for a number that JSON cannot hold."""
+        """Print the one JSON object of `--json`."""
         if self.as_events:
             self.event("answer", answer=value)
             return
@@ -86,7 +87,7 @@ class Terminal:
 
     def event(self, kind: str, **content: Any) -> None:
         """Print one event of `--events` on standard output."""
-        self._write(self.out, json.dumps({"alray": kind, **content}, allow_nan=False))
+        self._write(self.out, json.dumps(finite({"alray": kind, **content}), allow_nan=False))
 
     def refuse(self, problems: Sequence[Problem]) -> None:
         """Print problems on standard error, or with `--json` one object with `ok: false`."""

@@ -17,6 +17,7 @@ from importlib.resources import files
 from itertools import chain, count
 from typing import Any, TypeVar
 
+from alray.core.finite import finite
 from alray.core.run_folder.records import publish, replace_file
 from alray.core.storage.location import Location, remove_folder, user_cache
 from alray.report.table import Table, csv_of
@@ -99,8 +100,9 @@ class Figure:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The drawing with its values, as the page draws it."""
-        return {"$schema": _SCHEMA, "description": self.description, **self.drawing, "datasets": {ROWS_NAME: self.rows}}
+        """The drawing with its values, as the page draws it. A value that is not finite is a gap."""
+        rows = {ROWS_NAME: finite(self.rows)}
+        return {"$schema": _SCHEMA, "description": self.description, **self.drawing, "datasets": rows}
 
     @property
     def csv(self) -> str:

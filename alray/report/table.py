@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal, TypeGuard
 
+from alray.core.counting import setting_text
 from alray.core.errors import RequestError
 from alray.report.spread import Spread, shown
 from alray.report.text import number
@@ -269,8 +270,8 @@ def _grouped(value: float, decimals: int) -> str:
 
 
 def _setting(value: float) -> str:
-    """A setting in LaTeX, with three digits or as it is if it is whole."""
-    digits, _, power = (f"{value:.3g}" if isinstance(value, float) else str(value)).partition("e")
+    """A setting in LaTeX, as `setting_text` writes it or as it is if it is whole."""
+    digits, _, power = (setting_text(value) if isinstance(value, float) else str(value)).partition("e")
     return rf"${digits} \times 10^{{{int(power)}}}$" if power else f"${digits}$"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from alray.config.study.points import label_of
 from alray.config.study.space import Distribution
+from alray.core.counting import setting_text
 from alray.studies.results import Results
 from alray.studies.table import PointRow
 
@@ -98,7 +99,7 @@ def not_bracketed(results: Results, rows: Sequence[PointRow]) -> Iterator[tuple[
                 continue
             value, tried = row.settings[key], {record.values[key] for record in ran}
             if why := _edge(distribution, value) or _outermost(tried, value):
-                yield row, key, f"{where}the best {key}, {value:.3g}, is not bracketed: {why}"
+                yield row, key, f"{where}the best {key}, {setting_text(value)}, is not bracketed: {why}"
 
 
 def _has_an_order(distribution: Distribution) -> bool:

@@ -223,7 +223,9 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
     if name in TIMES and (machines := results.machines_of(records)):
         reasons.append(f"the times are of different machines or versions ({machines})")
     if name in TIMES and (several := results.sessions_of_several_starts(records)):
-        reasons.append(f"{counted(len(several), 'session')} of {results.study.sessions} began at several times")
+        reasons.append(
+            f"{counted(len(several), 'session')} of {results.study.sessions} began at several or unknown times"
+        )
     to_target, search = name.endswith("_to_target"), results.study.search
     if to_target or name in SCORES:
         reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]

@@ -31,10 +31,10 @@ from alray.core.storage.location import names_a_scheme
 from alray.core.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
-_MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", "max_concurrent", "verdicts", "published", "impossible")
-"""Keys of a study that a resume may change, as long as every trial stays what it is."""
-_LOSE_NO_TRIAL = ("max_concurrent", "verdicts", "published", "impossible")
-"""Those of them whose change is never why a trial is no longer in a study."""
+_LOSE_NO_TRIAL = ("max_concurrent", "verdicts", "doubts", "columns", "published", "impossible")
+"""Keys of a study that a resume may change. Their change is never why a trial is no longer in a study."""
+_MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", *_LOSE_NO_TRIAL)
+"""With those that a resume may change as long as every trial stays what it is."""
 _QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
 _KEPT = {"checkpoint": Checkpoint()}

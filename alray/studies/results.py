@@ -115,11 +115,13 @@ class Results:
 
     def sessions_of_several_starts(self, records: Sequence[TrialRecord]) -> list[int]:
         """The sessions of which these trials began at several starts: after Ctrl-C, or because a study has grown. What
-        changes from start to start does not change them alike."""
+        changes from start to start does not change them alike. Nor did trials run in turns when the study had one
+        session; of these, unlike of later ones, no start is kept."""
         starts: dict[int, set[str | None]] = {}
         for record in records:
             starts.setdefault(record.session, set()).add(record.began)
-        return sorted(session for session, found in starts.items() if len(found) > 1)
+        any_kept = any(found != {None} for found in starts.values())
+        return sorted(session for session, found in starts.items() if len(found) > 1 or (any_kept and found == {None}))
 
     def machines_of(self, records: Sequence[TrialRecord]) -> str:
         """How the machines and versions of trials differ, in words. A device that the study chose is none of that."""

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, named, parts_of, value_text
 from alray.config.study.section import SCORES, VARIANT
+from alray.core.counting import setting_text
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Summary
 from alray.report.flat import flat
@@ -510,11 +511,11 @@ def _to_accuracy(records: Sequence[TrialRecord]) -> tuple[float, ...]:
     found, metric = _over_seeds(records, "validation"), metric_of(records)
     cost = 0.0 if metric.share else math.inf
     if found is not None:
-        cost = found.mean if metric.lowest else -found.mean
+        cost = math.inf if math.isnan(found.mean) else found.mean if metric.lowest else -found.mean
     return (-sum(map(_came_to_an_end, records)) / len(records), cost)
 
 
 def _setting(value: Any) -> str:
     if value is None:
         return NOT_MEASURED
-    return f"{value:.3g}" if isinstance(value, float) else value_text(value)
+    return setting_text(value) if isinstance(value, float) else value_text(value)

@@ -74,6 +74,14 @@ def test_a_table_within_80_columns(alray: Callable[..., Any], folder: Path) -> N
     assert sum("is damaged: " in line for line in lines) == 2
 
 
+def test_a_metric_that_is_not_finite_has_no_value(alray: Callable[..., Any], folder: Path) -> None:
+    file = folder / "better" / "summary.json"
+    summary = json.loads(file.read_text())
+    file.write_text(json.dumps({**summary, "accuracy": summary["accuracy"] | {"test": float("nan")}}), encoding="utf-8")
+    (row,) = alray("list", "runs/better", "--json").json["runs"]
+    assert row["test"] is None and row["validation"] == summary["accuracy"]["validation"]
+
+
 @pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "names"),

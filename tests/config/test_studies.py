@@ -197,6 +197,11 @@ def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> Non
     assert {spec.run.stop_at.above for spec in loaded.specs} == {0.9, 0.75}
 
 
+def test_the_bound_of_an_error_is_reached_at_this_error(load: Callable[..., Any]) -> None:
+    loaded = load(study(target="{metric: validation_error, below: 0.18}"))
+    assert loaded.specs[0].run.stop_at.above == 820 / 1000
+
+
 def test_a_target_that_replaces_the_patience_of_the_base_says_so(load: Callable[..., Any]) -> None:
     target = study("{seed: [1, 2]}", target="{metric: validation_error, below: 0.25}")
     assert load(target).notes == ()
@@ -429,8 +434,10 @@ def search(space: str, rest: str = "trials: 2") -> str:
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -1}, "
                "{claim: a, figure: validation, source: b, published: 90}, {claim: a, figure: bubble, below: 20}, "
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -0.01}, "
-               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}]"),
-         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below"]),
+               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}, "
+               "{claim: a, figure: exit_time, below: 70}]", early_exit="{}"),
+         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below",
+          "4 verdicts[6].below"]),
         (STUDY.replace("run.epochs: 2", "data.validation_fraction: 0")
          + SEARCH.replace("{trials", "{kind: optuna, trials"),
          ["3 set.data.validation_fraction"]),

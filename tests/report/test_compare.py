@@ -29,6 +29,7 @@ from alray.core.run_folder.store import write_manifest
 from alray.report.compare import ComparedRuns, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
+from alray.report.figure import write_exhibits
 from alray.report.folder import read_run
 from alray.report.make import make_report
 from alray.report.run_page import RunReport
@@ -478,12 +479,14 @@ def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None
     assert not run.folder.records and run.score("test", 2) == pytest.approx(0.0), "those of the best, the first one"
 
 
-def test_a_comparison_has_metrics_that_are_not_finite(add: Add) -> None:
+def test_a_comparison_has_metrics_that_are_not_finite(add: Add, tmp_path: Path) -> None:
     of = {"metric": "mean_squared_error"}
     runs = [add(f"a{seed}", (error, error), seed=seed, **of) for seed, error in enumerate((1.0, math.inf, 2.0))]
     runs.append(add("b", (math.nan, math.nan), method="backpropagation", **of))
     report = ComparisonReport(compare_runs(runs))
     assert score_table(report.comparison).rows[0][-1] == "inf ± nan" and "inf ± nan" in report.page()
+    write_exhibits(report.exhibits, tmp_path)
+    assert any("nan" in file.read_text() for file in tmp_path.glob("figures/*.csv"))
 
 
 def test_other_machines_and_other_data_are_told(add: Add) -> None:

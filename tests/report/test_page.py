@@ -63,11 +63,15 @@ class Page(HTMLParser):
             assert "url(" not in data and "@import" not in data
         elif self.open and self.open[-1] == "script":
             if data.startswith("{") and self._figure:
-                drawing = json.loads(data)
+                drawing = json.loads(data, parse_constant=_refused)  # NaN: a browser refuses it
                 if "datasets" in drawing:
                     self.figures[self._figure] = drawing["datasets"]["rows"]
         else:
             self.words.append(data)
+
+
+def _refused(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
 
 
 def report(given: ModuleType, folder: Path, plan: Plan, records: list[Record], **facts: object) -> Page:
@@ -275,6 +279,13 @@ def test_a_loss_that_is_not_finite(given: ModuleType, tmp_path: Path) -> None:
     assert "2 values that are not finite left out" in page.text
     assert "failed 300 ms 2 stage 1 component 1, step 2: associated is <nan>" in page.text
     assert "1 failure" in page.text
+
+
+def test_a_metric_that_is_not_finite(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    records = [*given.example_records(plan, evaluate=False), given.evaluated(40, 2.0, math.nan, math.inf)]
+    page = report(given, tmp_path / "run", plan, records)
+    assert "Test accuracy inf of the final weights; validation nan" in page.text
 
 
 @pytest.mark.full

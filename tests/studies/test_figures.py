@@ -298,6 +298,22 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
     assert exhibit(exhibits_of(busy), "Strong scaling").findings == (), "its times cannot be compared"
 
 
+def test_the_ideal_begins_at_the_fewest_devices_of_all_series() -> None:
+    points = [("al", 2), ("al", 4), ("bp", 1), ("bp", 2), ("bp", 4)]  # al did not fit on one stage
+    trials = [
+        trial(
+            n,
+            {"variant": name, "pipeline.stages": stages},
+            step_time_s=1 / stages,
+            ran={"partition": [4 // stages] * stages},
+        )
+        for n, (name, stages) in enumerate(points)
+    ]
+    rows = figure(exhibits_of(results(trials)), "speed_up").rows
+    assert [(row["devices"], row["speed_up"]) for row in kind(rows, "ideal")] == [(1, 1.0), (4, 4.0)]
+    assert {row["series"] for row in kind(rows, "measured")} == {"al, relative to 2 stages", "bp"}
+
+
 def test_a_ratio_is_of_points_that_differ_in_their_way_only() -> None:
     trials = []
     for repeat, size, variant, stages in itertools.product((2, 4), (32, 64), ("al", "bp", "bp_gpipe"), (1, 2)):
@@ -332,6 +348,14 @@ def test_weak_scaling_keeps_the_step_time_in_the_ideal() -> None:
     assert published == {1: pytest.approx(1.0), 2: pytest.approx(8.67 / 16.07)}  # the later of the two curves
 
 
+@pytest.mark.parametrize("search", [None, SEARCH])
+def test_only_a_search_can_be_too_small(search: dict[str, Any] | None) -> None:
+    drawn = {"optimizer.lr": 0.1} if search else {}
+    sizes = [trial(n, {"data.batch_size": 8 * 2**n}, steps=10 + n, values=drawn) for n in range(3)]
+    found = exhibit(exhibits_of(results(sizes, target=ERROR, search=search)), "Steps to the target")
+    assert any("the search is too small" in each for each in found.findings) == (search is not None)
+
+
 def test_two_axes_of_numbers_are_maps() -> None:
     trials = [
         trial(
@@ -357,6 +381,11 @@ def test_two_axes_of_numbers_are_maps() -> None:
         (2.0, "2.00 s"),
         (None, "not reached"),
     ]
+    other = trial(8, trials[0].point, seed=1, step_time_s=1.0, ran={"partition": [4]})
+    cell = figure(
+        exhibits_of(results([*trials, other], target=ERROR)), "seconds_to_target-data.batch_size-pipeline.stages"
+    )
+    assert [cell.rows[0][key] for key in ("value", "text", "seeds")] == [1.0, "1.00 s (1 of 2)", 1]
 
 
 def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from typing import Any
 
 import pytest
@@ -81,6 +82,25 @@ def test_without_a_target_the_best_validation_accuracy_chooses() -> None:
     records = [trial(number, ONE, index=number, values={"a": number}, validation=0.1 * number) for number in (3, 1, 2)]
     (row,) = rows_of(records, target=False)
     assert row.settings == {"a": 3}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "mean_squared_error"])
+def test_settings_whose_metric_is_not_a_number_are_not_the_best(metric: str) -> None:
+    ran = {"metric": metric}
+    records = [
+        trial(n, ONE, index=n, values={"a": n}, validation=score, ran=ran) for n, score in enumerate((math.nan, 0.5))
+    ]
+    (row,) = rows_of(records, target=False)
+    assert row.settings == {"a": 1}
+
+
+def test_values_near_one_stay_apart() -> None:
+    decays = (0.9, 0.999, 0.9995, 0.9999, 0.99995)
+    records = [trial(n, {"optimizer.ema_decay": decay}, values={"a": decay}) for n, decay in enumerate(decays)]
+    table = table_of(rows_of(records, target=False), target=False)
+    texts = [f"{decay}" for decay in decays]
+    assert [row[table.head.index("a")] for row in table.rows] == texts
+    assert all(f"${text}$ & ${text}$" in table.latex for text in texts)
 
 
 def test_early_exits_count_where_they_lose_at_most_a_point() -> None:

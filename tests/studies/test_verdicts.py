@@ -199,6 +199,11 @@ def test_a_large_figure_is_written_out() -> None:
     assert compared_text(compared) == "1,024 (64 to 4,096)"
 
 
+def test_the_rounding_error_of_a_mean_is_shown_as_zero() -> None:
+    compared = Compared(point="", value=-2.2e-17, low=-0.0141, high=0.0141, p_holds=0.5, p_fails=0.5)
+    assert compared_text(compared) == "0 (-0.0141 to 0.0141)"
+
+
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
     claim = {"claim": "few", "figure": "steps_to_target", "of": {"data.batch_size": 8}, "below": 1e6}
     trials = searched("sgd", 16, np.random.default_rng(0))
@@ -499,9 +504,24 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
     of = results(trials, verdicts=[claim], sessions=3, measures="times")
     (found,) = answers_of(of)
-    assert found.doubts == ["2 sessions of 3 began at several times"]
+    assert found.doubts == ["2 sessions of 3 began at several or unknown times"]
     findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
     assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Sessions 2, 3"]
+
+
+def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
+    """The study had one session first, whose points ran one after the other. Its trials keep no start."""
+    cells = [(session, name) for session in range(3) for name in ("al", "bp")]
+    trials = [
+        trial(n, {"variant": name}, session=session, step_time_s=1.0 + n / 10, began="now" if session else None)
+        for n, (session, name) in enumerate(cells)
+    ]
+    claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, measures="times"))
+    assert found.doubts == ["1 session of 3 began at several or unknown times"]
+    earlier = [each.model_copy(update={"began": None}) for each in trials]
+    (found,) = answers_of(results(earlier, verdicts=[claim], sessions=3, measures="times"))
+    assert found.doubts == [], "an earlier alray kept none at all"
 
 
 def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:

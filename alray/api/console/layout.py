@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from alray.core.finite import finite
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED
 
@@ -191,9 +192,9 @@ def safe(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON with letters as they are, in which whatever would act on a terminal is escaped. Raises ValueError
-    for a number that JSON cannot hold."""
-    written = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    """A value as JSON with letters as they are, in which whatever would act on a terminal is escaped. Numbers that are
+    not finite become null."""
+    written = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
     if written.isascii() and "\x7f" not in written:
         return written
     return "".join(f"\\u{ord(each):04x}" if each != "\n" and _acts(each) else each for each in written)

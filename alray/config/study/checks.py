@@ -309,7 +309,8 @@ def claims_of_shares(study: Study, spec: Spec) -> Iterator[Finding]:
         spec: that of any point: all have one metric.
     """
     for number, verdict in enumerate(study.verdicts):
-        if verdict.over or not (verdict.figure == "bubble" or (verdict.figure in SCORES and spec.task.measures.share)):
+        is_share = verdict.figure in ("bubble", "exit_time") or (verdict.figure in SCORES and spec.task.measures.share)
+        if verdict.over or not is_share:
             continue
         for key in ("above", "below", "published"):
             value = getattr(verdict, key)

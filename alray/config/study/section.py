@@ -132,7 +132,8 @@ class Target(Section):
             point: axis -> value.
         """
         given = self.variants.get(point.get(VARIANT, ""), self.below if self.above is None else self.above) or 0.0
-        return 1.0 - given if self.metric == "validation_error" else given
+        # Rounded, since 1 - 0.18 is more than 0.82, which 820 of 1,000 right predictions are.
+        return round(1.0 - given, 12) if self.metric == "validation_error" else given
 
     def stop_at(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The values of `run.stop_at` that end a trial of a point at the target."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from alray.config.study.points import Point, Setting, merged
 from alray.config.study.section import VARIANT, Search, Study
+from alray.core.counting import setting_text
 from alray.core.randomness.seeds import derive_seed
 
 
@@ -39,7 +40,8 @@ class Trial:
     def label(self) -> str:
         """The settings that distinguish this trial, in one line."""
         drawn = [
-            f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.values.items()
+            f"{key}={setting_text(value, 4) if isinstance(value, float) else value}"
+            for key, value in self.values.items()
         ]
         session = [f"session={self.session + 1}"] if self.session else []
         return ", ".join(filter(None, [self.point.label, *drawn, f"seed={self.seed}", *session]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from alray.config.study.points import in_words, value_text
@@ -11,6 +12,7 @@ from alray.config.study.section import BATCH_SIZE, SCORES
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.same_weights import merged
+from alray.report.spread import shown
 from alray.report.text import number, score, seconds, share
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
@@ -58,9 +60,9 @@ def _over(results: Results, axis: str, name: str, title: str) -> tuple[Figure, t
             spread = row.figures[name]
             if spread is not None:
                 value = row.point[axis] if numeric else value_text(row.point[axis])
-                shown = {"series": label, "kind": MEASURED, "value": value, name: spread.mean}
+                mean = {"series": label, "kind": MEASURED, "value": value, name: spread.mean}
                 bar = error_bar(interval_of_point(results, row, name))
-                rows.append({**shown, "seeds": min(spread.runs, row.seeds), **bar, **trouble(results, row, name)})
+                rows.append({**mean, "seeds": min(spread.runs, row.seeds), **bar, **trouble(results, row, name)})
     if not rows:
         return None
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
@@ -103,13 +105,10 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
                 title = f"{title} {results.metric.title}"
             if name == "efficiency" and not {across, up} & set(DEVICE_AXES):
                 continue
-            cells = [_cell(row, across, up, name) for row in rows]
+            cells = [_cell(row, across, up, name, form) for row in rows]
             known = [cell["value"] for cell in cells if cell["value"] is not None]
             if not known:
                 continue
-            for cell in cells:
-                absent = _NOT_REACHED if name == "seconds_to_target" else form(None)
-                cell["text"] = absent if cell["value"] is None else form(cell["value"])
             x = Scale("across", in_words(across), names=[value_text(value) for value in sorted(results.values(across))])
             rising = sorted(results.values(up), reverse=True)
             y = Scale("up", in_words(up), names=[value_text(value) for value in rising])
@@ -119,7 +118,12 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
             yield Figure(file, f"{title}: {label}", what, cells, drawing)
 
 
-def _cell(row: PointRow, across: str, up: str, name: str) -> dict[str, Any]:
-    spread = row.efficiency if name == "efficiency" else row.figures[name]
-    common = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
-    return {**common, "value": spread.mean if spread is not None else None, "seeds": row.seeds}
+def _cell(row: PointRow, across: str, up: str, name: str, form: Callable[[float | None], str]) -> dict[str, Any]:
+    """A cell with the mean of the seeds that have the figure. Its text says how many they are if others lack it."""
+    found = row.efficiency if name == "efficiency" else row.figures[name]
+    cell = {"across": value_text(row.point[across]), "up": value_text(row.point[up])}
+    if found is None:
+        absent = _NOT_REACHED if name == "seconds_to_target" else form(None)
+        return {**cell, "value": None, "seeds": row.seeds, "text": absent}
+    text = shown(replace(found, deviation=None), form)
+    return {**cell, "value": found.mean, "seeds": min(found.runs, row.seeds), "text": text}

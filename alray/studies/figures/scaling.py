@@ -86,9 +86,14 @@ def _times(results: Results, found: Scaling) -> list[dict[str, Any]]:
 
 
 def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict[str, Any]]:
-    """The speed-up or the efficiency: measured, predicted, ideal and published."""
+    """The speed-up or the efficiency: measured, predicted, ideal and published. A series that counts from more devices
+    than the others says so by its name."""
     rows = []
+    every = [point for points in found.series.values() for point in points]
+    fewest, most = min(map(_devices, every)), max(map(_devices, every))
     for label, points in found.series.items():
+        first = min(map(_devices, (point.base or point for point in points)))
+        counted = label if first == fewest else f"{label}, relative to {first} {found.devices}"
         for point in points:
             gain: Spread = getattr(point, name)
             fields = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds}
@@ -96,15 +101,14 @@ def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficien
                 factor = point.work / (point.more if name == "efficiency" else 1.0)
                 fields |= error_bar(interval_of_ratio(results, "step_time_s", point.base.row, point.row, factor))
             fields |= trouble(results, point.row, "step_time_s")
-            rows.append(_row(label, MEASURED, point.devices, **{name: gain.mean}, **fields))
+            rows.append(_row(counted, MEASURED, point.devices, **{name: gain.mean}, **fields))
             if point.predicted is not None:
-                rows.append(_row(label, PREDICTED, point.devices, **{name: getattr(point.predicted, name)}))
-    every = [point for points in found.series.values() for point in points]
-    for point in (min(every, key=_devices), max(every, key=_devices)):
-        rows.append(_row(IDEAL, IDEAL, point.devices, **{name: point.more if name == "speed_up" else 1.0}))
+                rows.append(_row(counted, PREDICTED, point.devices, **{name: getattr(point.predicted, name)}))
+    for devices in (fewest, most):
+        rows.append(_row(IDEAL, IDEAL, devices, **{name: devices / fewest if name == "speed_up" else 1.0}))
     for one in _published(results, found):
         for devices, seconds in one.seconds.items():
-            if devices <= max(map(_devices, every)):
+            if devices <= most:
                 speed_up = one.seconds[1] / seconds * (devices if one.weak else 1)
                 value = speed_up if name == "speed_up" else speed_up / devices
                 rows.append(_row(one.label, PUBLISHED, devices, **{name: value}))

@@ -39,7 +39,9 @@ def sessions(results: Results) -> Exhibit | None:
     began = []
     if several:
         sessions = f"Session {several[0]}" if len(several) == 1 else f"Sessions {', '.join(several)}"
-        began.append(f"{sessions} began at several times, so points are not compared under the same conditions.")
+        began.append(
+            f"{sessions} began at several or unknown times, so points are not compared under the same conditions."
+        )
     return Exhibit("Sessions", (), (*_spreads(logs), *began), tables=tables)
 
 

@@ -66,7 +66,9 @@ def steps_to_target(results: Results) -> Exhibit | None:
     )
     critical = {label: of_series(results, each) for label, each in along.items()}
     conclusions = tuple(_conclusion(label, each, along[label], critical[label]) for label, each in found.items())
-    conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each)) + notes
+    if results.study.search is not None:
+        conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each))
+    conclusions += notes
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
