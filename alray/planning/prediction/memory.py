@@ -59,8 +59,8 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
 
 
 def run_bytes(setting: StepSetting) -> StageCost:
-    """The totals of `memory_of` in settings without virtual stages, for many runs of components at once, in bytes that
-    are not rounded up."""
+    """The totals of `memory_of` in settings without virtual stages, for many runs of components at once; without what a
+    stage sends they are not rounded up."""
     components = setting.costs.components
     versions = SCHEDULES[setting.schedule].gradient_delay
     peaks_of = run_peaks(setting.costs, setting.micro_batches)
@@ -79,10 +79,13 @@ def run_bytes(setting: StepSetting) -> StageCost:
         if not sends:
             peaks = replace(peaks, output=np.zeros(()))
         total: Matrix = reduce(np.maximum, (price(moment, [peaks]).total for moment in _moments(setting, stage)))
+        below, above = _edge_copies(setting, stage)
+        messages = below * edge[first] + above * sends * edge[ends]
+        if sends:  # as `memory_of` does
+            total, messages = np.ceil(total), np.ceil(messages)
         memory = setting.memory(stage)
         total = total + (2.0 if memory.snapshot else 1.0) * kept(first, ends) + averages(first, ends)
-        below, above = _edge_copies(setting, stage)
-        total = total + _copy_bytes(setting, stage) + below * edge[first] + above * sends * edge[ends]
+        total = total + _copy_bytes(setting, stage) + messages
         return total + memory.batches * setting.costs.batch_bytes if stage == 0 else total
 
     return of

@@ -213,7 +213,7 @@ def test_the_memory_of_runs_agrees_with_the_stages(
     for cut in every_cut(6, 3):
         for stage, own in enumerate(stage_ranges(cut)):
             exact = memory_of(setting, cut, stage).total_bytes
-            assert exact - 2 < nbytes(stage, own.start, own.stop) <= exact + 1e-6  # shares are rounded up
+            assert nbytes(stage, own.start, own.stop) == exact
 
 
 @pytest.mark.parametrize(
