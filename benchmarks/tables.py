@@ -76,8 +76,8 @@ def searches(result: dict[str, Any]) -> list[str]:
         lines += [
             "",
             f"With a limit of the memory of each stage, the search with `{entry['schedule']}` of "
-            f"{entry['components']:,} components on {entry['stages']} stages took **{entry['seconds']:.0f}** processor "
-            f"seconds and {entry['megabytes']:.0f} MB.",
+            f"{entry['components']:,} components on {entry['stages']} stages took **{entry['seconds']:.1f}** processor "
+            f"seconds and {entry['megabytes']:.0f} MB{entry.get('where', '')}.",
         ]
     lines += [
         "",

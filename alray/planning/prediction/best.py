@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb
 
 import numpy as np
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.memory import memory_matrix, memory_of
+from alray.planning.prediction.memory import memory_of, run_bytes, stage_ranges
 from alray.planning.prediction.partition import (
     Cut,
     Matrix,
+    Places,
+    StageCost,
     check_size,
-    interval_sums,
     longest_run,
     partition_auto,
-    partition_intervals,
     partition_uniform,
+    run_sums,
     short_runs,
     with_cheapest_largest,
 )
@@ -75,24 +76,48 @@ def _with_fastest_slowest_stage(setting: StepSetting, fitting: Cut | None) -> tu
     Args:
         fitting: a cut within the memory limits; None: there are no limits.
     """
-    fits = (memory_matrix(setting, stage) <= limit for stage, limit in enumerate(setting.memory_limits))
-    return partition_intervals(
-        _stage_costs(setting), setting.stages, fits=fits if setting.memory_limits else (), known=fitting
-    )
+    size, stages = len(setting.costs.components), setting.stages
+    seconds, shares = _run_seconds(setting), _run_shares(setting)
+    known = enumerate(stage_ranges(fitting or partition_uniform(size, stages)))
+    slowest_s = max(float(seconds(stage, own.start, own.stop)) for stage, own in known)
+
+    def of_stage(stage: int) -> Matrix:
+        longest = longest_run(partial(seconds, stage, sends=False), slowest_s, size, size + 1 - stages)
+        if not setting.memory_limits:
+            return short_runs(partial(seconds, stage), size, longest)
+        longest = longest_run(partial(shares, stage, sends=False), 1.0 + SAME, size, longest)  # sums are rounded
+        full = short_runs(partial(shares, stage), size, longest) > 1.0
+        return np.where(full, np.inf, short_runs(partial(seconds, stage), size, longest))
+
+    return with_cheapest_largest([of_stage(stage) for stage in range(stages)], stages)
 
 
-def _stage_costs(setting: StepSetting) -> list[Matrix]:
-    """The time of each run of components as a stage, with half of each message at its ends; one matrix per speed."""
+def _run_seconds(setting: StepSetting) -> StageCost:
+    """The time of runs of components as a stage, with half of each message at their ends."""
     costs = setting.costs
-    computing = interval_sums([component.train_s for component in costs.components])
+    computing = run_sums([component.train_s for component in costs.components])
+    reducing = run_sums([component.reduce_s * (setting.replicas > 1) for component in costs.components])
     # The sender spends half of a message's time, the receiver the other half.
     half = np.array([0.0, *(costs.up_s(component) / 2 for component in costs.components)])
     half[-1] = 0.0
-    other = half[:, None] + half[None, :]
-    if setting.replicas > 1:
-        other += interval_sums([component.reduce_s for component in costs.components])
-    other[0] += costs.data_s
-    return [computing / speed + other for speed in setting.stage_speed or (1.0,)]
+
+    def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
+        speed = setting.stage_speed[stage] if setting.stage_speed else 1.0
+        messages = half[first] + sends * half[ends]
+        other: Matrix = messages + reducing(first, ends) + (first == 0) * costs.data_s
+        return computing(first, ends) / speed + other
+
+    return of
+
+
+def _run_shares(setting: StepSetting) -> StageCost:
+    """The memory of runs of components as a stage, as a share of its limit."""
+    nbytes = run_bytes(setting)
+
+    def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
+        return nbytes(stage, first, ends, sends=sends) / setting.memory_limits[stage]
+
+    return of
 
 
 @lru_cache(maxsize=8)
@@ -117,17 +142,16 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
 
 
 def _least_full(setting: StepSetting) -> Cut:
-    """The cut whose fullest stage is least full, without virtual stages. It keeps no matrix of all runs: with many
-    components and stages these would take gigabytes."""
+    """The cut whose fullest stage is least full, without virtual stages."""
     size, parts = len(setting.costs.components), setting.num_parts
     most = fullest_stage(setting, partition_uniform(size, parts))[0] * (1.0 + SAME)  # sums are rounded
+    shares = _run_shares(setting)
 
-    def filled(stage: int) -> Matrix:
-        return memory_matrix(setting, stage) / setting.memory_limits[stage]
+    def of_stage(stage: int) -> Matrix:
+        longest = longest_run(partial(shares, stage, sends=False), most, size, size + 1 - parts)
+        return short_runs(partial(shares, stage), size, longest)
 
-    longest = min(size + 1 - parts, max(longest_run(filled(stage), most) for stage in range(parts)))
-    runs = [short_runs(filled(stage), longest) for stage in range(parts)]
-    return with_cheapest_largest(runs.__getitem__, size, parts)[0]
+    return with_cheapest_largest([of_stage(stage) for stage in range(parts)], parts)[0]
 
 
 def _fitting(setting: StepSetting) -> Cut:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from math import ceil
 
 import numpy as np
 
 from alray.planning.prediction.costs import ComponentCosts
-from alray.planning.prediction.partition import Matrix, interval_sums
+from alray.planning.prediction.partition import Matrix, Places, StageCost, run_sums
 from alray.planning.prediction.peaks import (
     MemoryMoment,
     local_moments,
@@ -36,8 +37,9 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     if setting.stages == 1:  # a micro-batch goes through all virtual stages and back before the next one
         runs = [range(len(components))]
     held = [components[index] for own in runs for index in own]
-    peaks = run_peaks(setting.costs, setting.micro_batches)
-    priced = [price(moment, [peaks.at(own) for own in runs]) for moment in _moments(setting, stage)]
+    peaks_of = run_peaks(setting.costs, setting.micro_batches)
+    peaks = [peaks_of(own.start, own.stop) for own in runs]
+    priced = [price(moment, peaks) for moment in _moments(setting, stage)]
     most = max(priced, key=lambda each: float(each.total))
     versions = SCHEDULES[setting.schedule].gradient_delay
     parameters = sum(component.parameter_bytes + versions * component.gradient_bytes for component in held)
@@ -56,32 +58,37 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     )
 
 
-def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
-    """[n + 1, n + 1]; [i, j] with i < j: predicted peak in bytes if `stage` holds components i to j - 1.
-
-    These are the totals of `memory_of` in settings without virtual stages, for all runs of components at once.
-    """
+def run_bytes(setting: StepSetting) -> StageCost:
+    """The totals of `memory_of` in settings without virtual stages, for many runs of components at once; without what a
+    stage sends they are not rounded up."""
     components = setting.costs.components
     versions = SCHEDULES[setting.schedule].gradient_delay
-    peaks = run_peaks(setting.costs, setting.micro_batches)
-    # One matrix after another: of many components each takes megabytes.
-    total: Matrix = reduce(np.maximum, (price(moment, [peaks]).total for moment in _moments(setting, stage)))
-    memory = setting.memory(stage)
-    total = total + (2.0 if memory.snapshot else 1.0) * interval_sums(
+    peaks_of = run_peaks(setting.costs, setting.micro_batches)
+    kept = run_sums(
         [
             float(each.parameter_bytes + versions * each.gradient_bytes + _state_bytes(each, setting))
             for each in components
         ]
     )
-    total = total + interval_sums([float(_average_bytes(each, setting)) for each in components])
-    below, above = _edge_copies(setting, stage)
+    averages = run_sums([float(_average_bytes(each, setting)) for each in components])
     edge = np.array([0.0, *(float(component.output_bytes) for component in components)])
     edge[-1] = 0.0
-    total = total + _copy_bytes(setting, stage)
-    total = total + below * edge[:, None] + above * edge[None, :]
-    if stage == 0:
-        total = total + memory.batches * setting.costs.batch_bytes
-    return total
+
+    def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
+        peaks = peaks_of(first, ends)
+        if not sends:
+            peaks = replace(peaks, output=np.zeros(()))
+        total: Matrix = reduce(np.maximum, (price(moment, [peaks]).total for moment in _moments(setting, stage)))
+        below, above = _edge_copies(setting, stage)
+        messages = below * edge[first] + above * sends * edge[ends]
+        if sends:  # as `memory_of` does
+            total, messages = np.ceil(total), np.ceil(messages)
+        memory = setting.memory(stage)
+        total = total + (2.0 if memory.snapshot else 1.0) * kept(first, ends) + averages(first, ends)
+        total = total + _copy_bytes(setting, stage) + messages
+        return total + memory.batches * setting.costs.batch_bytes if stage == 0 else total
+
+    return of
 
 
 def _state_bytes(component: ComponentCosts, setting: StepSetting) -> int:

@@ -8,8 +8,9 @@ then to the earliest cut (the first in dictionary order).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,20 @@ from alray.core.errors import PlanError
 from alray.planning.schedules.partition_rules import Fault, partition_faults, stage_faults
 
 Matrix = NDArray[np.float64]
+Places = NDArray[np.int64] | int
+RunCost = Callable[[Places, Places], Matrix]
+"""Gives the cost of runs of components, from the first component of each and the one behind it. These are two arrays
+that broadcast, or two numbers."""
 
 Cut = tuple[int, ...]
 
-_Value = TypeVar("_Value", np.float64, np.bool_)
+
+class StageCost(Protocol):
+    """Gives the cost of runs of components as a stage, as a `RunCost` does. With `sends=False` it leaves out what the
+    stage above gets, and a longer run costs no less."""
+
+    def __call__(self, stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix: ...
+
 
 _BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact and equal costs are equal
 
@@ -79,46 +90,58 @@ def requested_partition(
 def interval_sums(costs: Sequence[float]) -> Matrix:
     """A matrix whose [i, j] is the cost of components i to j - 1 together. Raises PlanError for costs below 0 or not
     finite."""
+    every = np.arange(len(costs) + 1)
+    return run_sums(costs)(every[:, None], every[None, :])
+
+
+def run_sums(costs: Sequence[float]) -> RunCost:
+    """The cost of all components of runs together. Raises PlanError as `interval_sums`."""
     if any(not math.isfinite(cost) or cost < 0 for cost in costs):
         raise PlanError(f"the cost of a component is not a finite number of 0 or more: {list(costs)}")
     unit = _power_of_two(max(costs), _BITS)
     before = np.concatenate([[0.0], np.cumsum(np.rint(np.array(costs, dtype=float) / unit))])
-    sums: Matrix = (before[None, :] - before[:, None]) * unit
-    return sums
+
+    def of(first: Places, ends: Places) -> Matrix:
+        sums: Matrix = (before[ends] - before[first]) * unit
+        return sums
+
+    return of
 
 
-def partition_intervals(
-    cost: Matrix | Sequence[Matrix], stages: int, *, fits: Iterable[NDArray[np.bool_]] = (), known: Cut | None = None
-) -> tuple[Cut, float]:
+def partition_intervals(cost: Matrix | Sequence[Matrix], stages: int) -> tuple[Cut, float]:
     """The best partition for any cost of a contiguous run of components, and the cost of its most expensive stage.
 
     Args:
         cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
             differ, one such matrix per stage.
-        fits: for each stage, a matrix of the same shape; false where the stage cannot hold that run. (): any run.
-        known: a cut that fits, of which the search is faster and takes less memory; None with `fits`: none is known.
-
-    Raises:
-        PlanError: where no partition fits.
     """
     costs = [cost] if isinstance(cost, np.ndarray) else cost
     size = len(costs[0]) - 1
     check_size(size, stages)
-    if known is None and fits == ():
-        known = partition_uniform(size, stages)
-    longest = size + 1 - stages if known is None else _longest_run(costs, known)
-    open_costs = [short_runs(one, longest) for one in costs]
-    fitting = [short_runs(one, longest) for one in fits]
+    most, first = 0.0, 0
+    for stage, count in enumerate(partition_uniform(size, stages)):
+        most = max(most, float(costs[stage % len(costs)][first, first + count]))
+        first += count
+    lengths = np.arange(size + 1)[None, :] - np.arange(size + 1)[:, None]
+    longest = max(int(lengths[(one <= most) & (lengths > 0)].max(initial=1)) for one in costs)
+
+    def runs_of(one: Matrix) -> Matrix:
+        return short_runs(lambda first, ends: one[first, ends], size, min(longest, size + 1 - stages))
+
+    return with_cheapest_largest([runs_of(one) for one in costs], stages)
+
+
+def with_cheapest_largest(runs: Sequence[Matrix], stages: int) -> tuple[Cut, float]:
+    """As `partition_intervals`, for the costs of runs in the order of `run_ends`; inf where a stage cannot hold one.
+
+    Raises:
+        PlanError: where no partition fits.
+    """
+    size = len(runs[0])
 
     def of_stage(stage: int) -> Matrix:
-        own = open_costs[stage % len(costs)]
-        return np.where(fitting[stage], own, np.inf) if fitting else own
+        return runs[stage % len(runs)]
 
-    return with_cheapest_largest(of_stage, size, stages)
-
-
-def with_cheapest_largest(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float]:
-    """As `partition_intervals`, for costs as `slowest_behind` takes them."""
     slowest = float(slowest_behind(of_stage, size, stages)[0])
     if not math.isfinite(slowest):
         raise PlanError(
@@ -139,15 +162,25 @@ def with_cheapest_largest(of_stage: Callable[[int], Matrix], size: int, stages: 
     return cut[0], slowest
 
 
-def short_runs(cost: NDArray[_Value], longest: int) -> NDArray[_Value]:
-    """Of a matrix over all runs, those of up to `longest` components, in the order of `run_ends`. Behind the last
-    component it has inf, or true."""
-    size = len(cost) - 1
+def short_runs(cost: RunCost, size: int, longest: int) -> Matrix:
+    """The costs of all runs of up to `longest` of `size` components, in the order of `run_ends`; inf where a run would
+    end behind the last component."""
     ends = run_ends(size, longest)
-    beyond = ends > size
-    runs: NDArray[_Value] = np.take_along_axis(cost[:size], np.where(beyond, 0, ends), axis=1)
-    runs[beyond] = np.inf
-    return runs
+    return np.where(ends > size, np.inf, cost(np.arange(size)[:, None], np.minimum(ends, size)))
+
+
+def longest_run(cost: RunCost, most: float, size: int, longest: int) -> int:
+    """The most components, up to `longest`, of a run of `size` components that costs no more than `most`.
+
+    Args:
+        cost: must not fall where a run gets longer.
+    """
+
+    def all_cost_more(length: int) -> bool:
+        first = np.arange(size + 1 - length)
+        return bool((cost(first, first + length) > most).all())
+
+    return 1 + bisect_left(range(2, longest + 1), True, key=all_cost_more)
 
 
 def run_ends(size: int, longest: int) -> NDArray[np.int64]:
@@ -163,11 +196,11 @@ def slowest_behind(of_stage: Callable[[int], Matrix], size: int, stages: int, fi
     Args:
         of_stage: gives the cost of each run as a stage, in the order of `run_ends`; inf where it cannot be one.
     """
-    ends = np.minimum(run_ends(size, of_stage(first).shape[1]), size)
     slowest = np.full(size + 1, np.inf)
     slowest[-1] = 0.0
     for stage in reversed(range(first, stages)):
-        slowest = np.append(np.maximum(of_stage(stage), slowest[ends]).min(axis=1), np.inf)
+        own = of_stage(stage)
+        slowest = np.append(np.maximum(own, _at_ends(slowest, own)).min(axis=1), np.inf)
     return slowest
 
 
@@ -178,12 +211,12 @@ def smallest_sum(of_stage: Callable[[int], Matrix], size: int, stages: int) -> t
     Args:
         of_stage: as for `slowest_behind`.
     """
-    ends = np.minimum(run_ends(size, of_stage(0).shape[1]), size)
     after = np.full(size + 1, np.inf)
     after[-1] = 0.0
     lengths = []
     for stage in reversed(range(stages)):
-        total = of_stage(stage) + after[ends]
+        own = of_stage(stage)
+        total = own + _at_ends(after, own)
         lengths.append(1 + np.argmin(total, axis=1))  # argmin takes the first: the earliest cut
         after = np.append(total.min(axis=1), np.inf)
     if not math.isfinite(after[0]):
@@ -194,19 +227,10 @@ def smallest_sum(of_stage: Callable[[int], Matrix], size: int, stages: int) -> t
     return tuple(cut), float(after[0])
 
 
-def _longest_run(costs: Sequence[Matrix], cut: Cut) -> int:
-    """The most components of a stage that costs no more than the most expensive one of a cut."""
-    most, first = 0.0, 0
-    for stage, count in enumerate(cut):
-        most = max(most, float(costs[stage % len(costs)][first, first + count]))
-        first += count
-    return min(len(costs[0]) - len(cut), max(longest_run(one, most) for one in costs))
-
-
-def longest_run(cost: Matrix, most: float) -> int:
-    """The most components of a run that costs no more than `most`."""
-    lengths = np.arange(len(cost))[None, :] - np.arange(len(cost))[:, None]
-    return int(lengths[(cost <= most) & (lengths > 0)].max(initial=1))
+def _at_ends(values: NDArray[np.float64], runs: Matrix) -> Matrix:
+    """Of values [size + 1], the one behind each of these runs; inf behind the last component."""
+    longest = runs.shape[1]
+    return np.lib.stride_tricks.sliding_window_view(np.append(values[1:], np.full(longest - 1, np.inf)), longest)
 
 
 def check_partition(partition: Sequence[int], num_components: int, stages: int) -> Cut:

@@ -5,13 +5,12 @@ backward, what the forward left. During a computation its components run one aft
 tensors, while the stage still holds what the components before it left and what those after it need. So the peak of a
 run of components is the largest of one value per component, and the peak of a stage is the largest over the moments.
 
-Prices are arrays over all runs of components, [i, j] for the components i to j - 1, or single values for one run; the
-arithmetic is the same.
+Prices are arrays over many runs of components, or single values for one run; the arithmetic is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ge
@@ -21,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.partition import Places
 from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
 _MINI_BATCHES = 2  # each later one overlaps with the one before as the second does with the first
+_NONE = np.zeros(())
 Doing = Literal["forward", "backward", "adding", "update", "local_backward", "local_update"]
 """The computation: `backward` begins without gradients, `adding` adds to those of earlier micro-batches. The backward
 of local losses goes upwards through the components, and their update still holds what was passed on."""
@@ -61,10 +62,6 @@ class RunPeaks:
     update: Values  # besides the gradients
     output: Values  # what the last component passed on
 
-    def at(self, own: range) -> RunPeaks:
-        """The values of one run."""
-        return RunPeaks(*(np.asarray(values[own.start, own.stop]) for values in vars(self).values()))
-
 
 @dataclass(frozen=True)
 class Priced:
@@ -82,11 +79,10 @@ def price(moment: MemoryMoment, runs: Sequence[RunPeaks]) -> Priced:
         runs: the components of each of its virtual stages.
     """
     own = runs[moment.own]
-    zero = np.zeros_like(own.activations)
-    gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=zero)
-    activations = sum((count * run.activations for run, count in zip(runs, moment.held, strict=True)), start=zero)
+    gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=_NONE)
+    activations = sum((count * run.activations for run, count in zip(runs, moment.held, strict=True)), start=_NONE)
     if moment.doing in ("update", "local_update"):
-        activations = activations + (own.output if moment.doing == "local_update" else zero)
+        activations = activations + (own.output if moment.doing == "local_update" else _NONE)
         return Priced(gradients + own.update + activations, gradients, activations)
     if moment.doing == "forward":
         return Priced(gradients + activations + own.forward, gradients, activations + own.activations)
@@ -175,8 +171,9 @@ def _micro_batch(action: Action) -> tuple[int, int, int]:
 
 
 @lru_cache(maxsize=16)
-def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
-    """Prices [n + 1, n + 1] of all runs of components, for one of `micro_batches` equal parts of a mini-batch.
+def run_peaks(costs: Costs, micro_batches: int) -> Callable[[Places, Places], RunPeaks]:
+    """Gives the prices of runs of components, for one of `micro_batches` equal parts of a mini-batch, from the first
+    component of each run and the one behind it: two arrays that broadcast, or two numbers.
 
     What does not depend on the number of samples is not divided: the new gradient of a weight, or the copy of a weight
     in lower precision, which the graph of each micro-batch keeps.
@@ -192,33 +189,38 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
 
     activations = part(each("activation_bytes"), each("activation_fixed_bytes"))
     gradients = each("gradient_bytes")
-    output = each("output_bytes") / micro_batches
+    output = np.concatenate([[0.0], each("output_bytes") / micro_batches])
     # Given costs have no peaks: then there are no temporary tensors.
     forward, backward, adding = (
         np.maximum(part(each(f"{name}_peak_bytes"), each(f"{name}_fixed_bytes")), activations)
         for name in ("forward", "backward", "adding")
     )
-    left, made = _before(activations), _before(gradients)
-    first, last = left[:, None], made[None, :]  # of the components before i, and before j
-    held: Values = left[None, :] - left[:, None]
-    all_gradients: Values = made[None, :] - made[:, None]
+    left, made = _before(activations), _before(gradients)  # of the components before each
     # A forward goes upwards and holds what the components below left. A backward goes downwards: what the components
     # above left is freed, and their gradients are there. A backward of local losses goes upwards again, and each
     # component holds the output of the one below as its input.
     mine = backward - gradients - left[1:]
-    over_output = mine + np.concatenate([[0.0], output[:-1]])
-    begins = np.concatenate([mine, [-np.inf]])[:, None]
-    local = np.maximum(begins, _largest(over_output, beyond_first=True)) + left[None, :]
-    return RunPeaks(
-        activations=held,
-        gradients=all_gradients,
-        forward=_largest(left[:-1] + forward) - first,
-        backward=_largest(left[:-1] + backward - made[1:]) - first + last,
-        adding=_largest(left[:-1] + adding) - first,
-        local_backward=local + all_gradients,
-        update=_largest(each("update_peak_bytes")),
-        output=np.broadcast_to(np.concatenate([[0.0], output]), held.shape),
+    largest = _largest(
+        left[:-1] + forward, left[:-1] + backward - made[1:], left[:-1] + adding, each("update_peak_bytes")
     )
+    over_output = _largest(mine + output[:-1])
+
+    def of(first: Places, ends: Places) -> RunPeaks:
+        of_forward, of_backward, of_adding, update = largest(first, ends)
+        held, all_gradients = left[ends] - left[first], made[ends] - made[first]
+        local = np.maximum(mine[first], over_output(first + 1, ends)[0]) + left[ends]
+        return RunPeaks(
+            activations=held,
+            gradients=all_gradients,
+            forward=of_forward - left[first],
+            backward=of_backward - left[first] + made[ends],
+            adding=of_adding - left[first],
+            local_backward=local + all_gradients,
+            update=update,
+            output=output[ends],
+        )
+
+    return of
 
 
 def _before(values: Values) -> Values:
@@ -226,11 +228,19 @@ def _before(values: Values) -> Values:
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
-def _largest(values: Values, *, beyond_first: bool = False) -> Values:
-    """[n + 1, n + 1]: [i, j] is the largest of values i to j - 1 (i + 1 to j - 1), where there are any, else -inf."""
-    size = len(values)
-    table = np.full((size + 1, size + 1), -np.inf)
-    for start in range(size):
-        begin = start + beyond_first
-        table[start, begin + 1 :] = np.maximum.accumulate(values[begin:])
-    return table
+def _largest(*rows: Values) -> Callable[[Places, Places], Values]:
+    """Gives the largest of values i to j - 1 of each row, from i and j; -inf where there are none."""
+    widths = [0, *(1 << level for level in range(len(rows[0]).bit_length()))]
+    # [rows, widths, n + 1]: the largest of so many values from each index on.
+    table = np.full((len(rows), len(widths), len(rows[0]) + 1), -np.inf)
+    table[:, 1, :-1] = rows
+    for level, width in enumerate(widths[1:-1], start=2):
+        table[:, level] = table[:, level - 1]
+        np.maximum(table[:, level, :-width], table[:, level - 1, width:], out=table[:, level, :-width])
+
+    def of(first: Places, ends: Places) -> Values:
+        level = np.frexp(ends - first)[1]  # the widest that is in the run: from its first value on, and up to its last
+        found: Values = np.maximum(table[:, level, first], table[:, level, ends - np.array(widths)[level]])
+        return found
+
+    return of

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from alray.core.errors import PlanError
-from alray.planning.schedules.actions import Action
+from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.table import SCHEDULES
 
 _MINI_BATCHES = 2
@@ -60,28 +60,33 @@ def slots_in_use(sender: Sequence[Action], receiver: Sequence[Action], *, down: 
     on_edge = {_sent(action) for action in sender if action.kind == "S" and action.down == down} & wanted
     of_receiver = {_sent(action) for action in receiver if action.kind == "S"}
     freed = _slots_freed(receiver, on_edge, down=down)
+    # The sender stops at what it receives of the receiver alone. All else that it does fills no slot.
+    of_both = [each for each in sender if _is_on(each, "S", on_edge) or _is_on(each, "R", of_receiver)]
     arrived_at_sender: set[_Message] = set()
     arrived_at_receiver: set[_Message] = set()
-    ahead, position, in_use, most = 0, 0, 0, 0  # the next action of the sender, that of the receiver, and slots
-    while True:
-        while ahead < len(sender) and not _waits(sender[ahead], of_receiver, arrived_at_sender):
-            if sender[ahead].kind == "S" and _sent(sender[ahead]) in on_edge:
-                arrived_at_receiver.add(_sent(sender[ahead]))
+    ahead, in_use, most = 0, 0, 0  # the next action of the sender, and slots
+
+    def send_all() -> None:
+        nonlocal ahead, in_use, most
+        while ahead < len(of_both) and (of_both[ahead].kind == "S" or _received(of_both[ahead]) in arrived_at_sender):
+            if of_both[ahead].kind == "S":
+                arrived_at_receiver.add(_sent(of_both[ahead]))
                 in_use += 1
             ahead += 1
         most = max(most, in_use)
-        if position == len(receiver):
-            return most
-        action = receiver[position]
-        if _waits(action, on_edge, arrived_at_receiver):
+
+    send_all()
+    for position, action in enumerate(receiver):
+        if _is_on(action, "R", on_edge) and _received(action) not in arrived_at_receiver:
             raise PlanError(
-                f"`{action}` waits for a message that is sent after `{sender[ahead]}`, which waits for this stage",
+                f"`{action}` waits for a message that is sent after `{of_both[ahead]}`, which waits for this stage",
                 hint="no two stages may wait for each other",
             )
+        in_use -= freed.get(position, 0)
         if action.kind == "S":
             arrived_at_sender.add(_sent(action))
-        in_use -= freed.get(position, 0)
-        position += 1
+            send_all()
+    return most
 
 
 def _handed_over(actions: Sequence[Action], *, down: bool) -> int:
@@ -105,27 +110,18 @@ def _received(action: Action) -> _Message:
     return action.batch, action.stage, action.number, action.down
 
 
-def _waits(action: Action, of_other: set[_Message], arrived: set[_Message]) -> bool:
-    """Whether an action must wait for the other one of the two stages.
-
-    It must if it receives a message of that stage which has not arrived. A message of a third stage counts as arrived.
-
-    Args:
-        of_other: all messages that the other stage sends.
-        arrived: those of them that it has sent.
-    """
-    return action.kind == "R" and _received(action) in of_other and _received(action) not in arrived
+def _is_on(action: Action, kind: ActionKind, messages: set[_Message]) -> bool:
+    """Whether an action sends, or receives, one of these messages."""
+    return action.kind == kind and (_sent if kind == "S" else _received)(action) in messages
 
 
 def _slots_freed(receiver: Sequence[Action], on_edge: set[_Message], *, down: bool) -> dict[int, int]:
     """How many slots of the edge each action of the receiver frees, by the index of the action in the list."""
-    last_uses: dict[_Message, int] = {}
-    for index, action in enumerate(receiver):
-        message = (action.batch, action.stage, action.number, down)
-        if down:
-            uses = action.down and action.kind == "R"  # a gradient is copied out when it is received
-        else:
-            uses = action.kind in "RFBIGS"  # all that reads an output, up to the last part of its backward
-        if uses and message in on_edge:
-            last_uses[message] = index
-    return dict(Counter(last_uses.values()))
+    last_uses = {
+        (action.batch, action.stage, action.number, down): index
+        for index, action in enumerate(receiver)
+        # A gradient is copied out when it is received. An output stays for all that reads it, up to the last part of
+        # its backward.
+        if (action.down and action.kind == "R" if down else action.kind in "RFBIGS")
+    }
+    return dict(Counter(index for message, index in last_uses.items() if message in on_edge))

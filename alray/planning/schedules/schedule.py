@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 from alray.core.counting import counted
@@ -191,14 +191,9 @@ class Schedule:
 
     def run_of(
         self, stage: int, stages: int, mini_batches: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> list[Action]:
+    ) -> tuple[Action, ...]:
         """The actions of mini-batches 0 to `mini_batches` - 1 on one stage, with a flush at the end."""
-        return [
-            action
-            for batch in range(mini_batches + self.gradient_delay)
-            for action in self.actions(stage, stages, batch, micro_batches, virtual_stages)
-            if 0 <= action.batch < mini_batches
-        ]
+        return _run_of(self, stage, stages, mini_batches, micro_batches, virtual_stages)
 
     def computations(
         self, stage: int, stages: int, micro_batches: int = 1, virtual_stages: int = 1
@@ -301,6 +296,18 @@ def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
     parts = schedule.default_micro_batches(stages), schedule.default_virtual_stages
     asked = range(stages) if schedule.only_layout is not None else {0, stages - 1}
     return frozenset(action.kind for stage in asked for action in schedule.actions(stage, stages, 0, *parts))
+
+
+@lru_cache(maxsize=4)  # the edges of a stage are looked at one after another, and its memory with them
+def _run_of(
+    schedule: Schedule, stage: int, stages: int, mini_batches: int, micro_batches: int, virtual_stages: int
+) -> tuple[Action, ...]:
+    return tuple(
+        action
+        for batch in range(mini_batches + schedule.gradient_delay)
+        for action in schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
+        if 0 <= action.batch < mini_batches
+    )
 
 
 @cache

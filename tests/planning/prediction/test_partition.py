@@ -18,6 +18,9 @@ from alray.planning.prediction.partition import (
     partition_intervals,
     partition_uniform,
     requested_partition,
+    run_sums,
+    short_runs,
+    with_cheapest_largest,
 )
 
 chains = st.lists(st.integers(0, 20), min_size=1, max_size=9).flatmap(
@@ -81,12 +84,13 @@ def test_memory_limits_are_kept(chain: tuple[list[int], int], data: st.DataObjec
         for counts in every_partition(len(costs), stages)
         if all(held <= limit for held, limit in zip(stage_costs(memory, counts), limits, strict=True))
     ]
-    fits = [interval_sums(memory) <= limit for limit in limits]
+    sums, held = (short_runs(run_sums(each), len(costs), len(costs)) for each in (costs, memory))
+    runs = [np.where(held <= limit, sums, np.inf) for limit in limits]
     if not fitting:
         with pytest.raises(PlanError, match=f"no cut of {len(costs)} components into {stages} stages fits"):
-            partition_intervals(interval_sums(costs), stages, fits=fits)
+            with_cheapest_largest(runs, stages)
         return
-    found, slowest = partition_intervals(interval_sums(costs), stages, fits=fits)
+    found, slowest = with_cheapest_largest(runs, stages)
     assert found in fitting
     assert max(stage_costs(costs, found)) == slowest == min(max(stage_costs(costs, counts)) for counts in fitting)
 

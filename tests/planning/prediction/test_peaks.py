@@ -55,8 +55,9 @@ def runs() -> list[range]:
 
 
 def most(moments: tuple[MemoryMoment, ...], costs: Costs, parts: int, *own: range) -> float:
-    peaks = run_peaks(costs, parts)
-    return max(float(price(moment, [peaks.at(one) for one in own]).total) for moment in moments)
+    peaks_of = run_peaks(costs, parts)
+    peaks = [peaks_of(one.start, one.stop) for one in own]
+    return max(float(price(moment, peaks).total) for moment in moments)
 
 
 def of_part(whole: int, fixed: int, parts: int) -> float:
