@@ -208,12 +208,12 @@ def _of(found: Crossover, at: Cell, up: str) -> dict[str, Any]:
     if at.best is None:
         return place
     faster = "" if at.ratio is None else f"\n{at.ratio:.2f}x"
-    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(at.other.way)}"
+    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(found, at.other.way)}"
     return place | {
         "series": kind_of(at.best.way),
-        "text": f"{kind_of(at.best.way)}\n{layout_of(at.best.way)}{faster}",
+        "text": f"{kind_of(at.best.way)}\n{layout_of(found, at.best.way)}{faster}",
         "clear": "no" if at.is_close else "yes",
-        "layout": layout_of(at.best.way),
+        "layout": layout_of(found, at.best.way),
         "step": seconds(at.best.step_s),
         "time": seconds(found.seconds(at.best)),
         "memory": size(at.best.memory_bytes),

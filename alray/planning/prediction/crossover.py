@@ -177,7 +177,7 @@ class Factors:
         step_s: on one device.
         alpha: its step on one device over that of backpropagation; None without backpropagation.
         source: of the costs that this was computed from.
-        rho: its mini-batches to the target over those of `reference_of`; 1 where they are not known.
+        rho: its mini-batches to the target over those of `reference_of`, of the same size; 1 where they are not known.
         rho_source: where they come from.
     """
 
@@ -253,6 +253,11 @@ class Crossover:
         """Whether all ways have local losses, or none has."""
         return len({each.local_losses for each in self.contenders}) == 1
 
+    @cached_property
+    def one_size(self) -> bool:
+        """Whether all ways have mini-batches of one size."""
+        return len({each.batch_size for each in self.contenders}) == 1
+
     def at(self, devices: int, link: str, memory: int | None = None, *, micro_batches: int | None = None) -> list[Row]:
         """The ways that so many devices can train in, the fastest first.
 
@@ -296,12 +301,12 @@ class Crossover:
         return Steps(reference.number, f"assumed: as many as {self._reference} ({reference.source})")
 
     def _factors(self) -> Iterator[Factors]:
-        reference = self._steps_of(self._reference, None, self.batch_size)
         of_reference = {each.batch_size: each.alone_s for each in self.contenders if each.method == REFERENCE}
         for each in self.contenders:
             alone_s = of_reference.get(each.batch_size)
             schedules = schedules_for(local_losses=each.local_losses)
             for schedule in (None, *(own.name for own in schedules if own.gradient_delay)):
+                reference = self._steps_of(self._reference, None, each.batch_size)
                 steps = self._steps_of(each.method, schedule, each.batch_size)
                 rho, rho_source = 1.0, f"assumed: as many as {self._reference}"
                 if steps is not None and reference is not None:

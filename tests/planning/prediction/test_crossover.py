@@ -17,7 +17,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs, Link
 from alray.planning.prediction.crossover import Axes, Contender, Crossover, Row, Steps, Way, map_crossover
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
-from alray.report.crossover import cell, changes, findings, kind_of, winners_table
+from alray.report.crossover import as_json, cell, changes, findings, kind_of, winners_table
 from alray.report.crossover_page import CrossoverReport
 
 AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
@@ -137,6 +137,25 @@ def test_steps_to_the_target_decide(crossed: Callable[..., Crossover]) -> None:
         )
         assert at.best is not None and at.best.way.local_losses is family
         assert at.is_close and at.advantage == pytest.approx(1000 * even.advantage / steps)
+
+
+def test_mini_batches_of_each_size_have_their_own_rho_and_are_told() -> None:
+    both = [
+        replace(contender(method, local_losses=method != "backpropagation"), batch_size=size)
+        for method in ("associated_learning", "backpropagation")
+        for size in (64, 256)
+    ]
+    numbers = {("backpropagation", 64): 1000, ("associated_learning", 64): 1500}
+    numbers |= {("backpropagation", 256): 200, ("associated_learning", 256): 300}
+    steps = {(method, None, size): Steps(number, "given") for (method, size), number in numbers.items()}
+    axes = Axes((1, 2), (4,), ("host",))
+    found = map_crossover(Crossover("tiny", {}, axes, tuple(both), steps, 64), doing=lambda what: None)
+    rho = {(each.batch_size, each.rho) for each in found.factors if each.method == "associated_learning"}
+    assert rho == {(64, 1.5), (256, 1.5)}
+    assert {each["batch_size"] for each in as_json(found)["fastest"]} == {256}
+    (best, *_) = csv.DictReader(winners_table(found).csv.splitlines())
+    assert best["mini-batch"] == "256"
+    assert sum("mini-batches of 256: alpha x rho" in each for each in findings(found)) == 1
 
 
 def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossover]) -> None:
