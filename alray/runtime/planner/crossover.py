@@ -255,7 +255,7 @@ class _Opener:
         values = {**values, "data.batch_size": batch_size}
         loaded = self.loaded(values)
         with loaded.locations.locating():
-            planner = open_planner(loaded, self.options, self.teller, without_data=True)
+            planner = open_planner(loaded, self.options, self.teller, without_data=True, any_layout=True)
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:

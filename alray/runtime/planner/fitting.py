@@ -184,7 +184,7 @@ def fit_spec(
         )
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
-        planner = open_planner(loaded, options, teller, without_data=True)
+        planner = open_planner(loaded, options, teller, without_data=True, any_layout=True)
         teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
         search = _LayoutSearch(
