@@ -372,7 +372,7 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
     layouts = {(each, count // each) for count in axes.devices for each in range(1, count + 1) if count % each == 0}
     for stages, alike in groupby(sorted(layouts), key=itemgetter(0)):
         numbers = [replicas for _, replicas in alike]
-        for schedule in schedules_on(stages, local_losses=contender.local_losses):
+        for schedule in schedules_on(stages, local_losses=contender.local_losses, in_parts=True):
             for micro_batches in axes.micro_batches if schedule.cuts_mini_batches else (1,):
                 for replicas in numbers:
                     yield Way(

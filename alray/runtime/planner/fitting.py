@@ -363,13 +363,13 @@ class _LayoutSearch:
 
     def _schedules(self, stages: int) -> Sequence[Schedule]:
         spec = self.planner.workload.spec
-        schedules = schedules_on(stages, local_losses=spec.method.local_losses)
+        schedules = schedules_on(stages, local_losses=spec.method.local_losses, in_parts=True)
         if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's choice
             return [each for each in schedules if not each.gradient_delay]
         own = SCHEDULES[spec.schedule]
         if own.only_layout is not None:
             return [own] if own.only_layout.stages == stages else []
-        return [each for each in schedules if each is own] or schedules[:1]
+        return [own]
 
     def _near(self, schedule: Schedule, stages: int) -> list[tuple[StepSetting, Fit]]:
         """Each number of micro-batches, without a search. More than `MOST_PER_STAGE` for each stage are tried only
@@ -394,7 +394,7 @@ class _LayoutSearch:
             yield None
         else:
             possible = schedule.possible_micro_batches(stages, self.costs.batch_size)
-            yield from possible if possible else (None,)
+            yield from [number for number in possible if number > 1] or (None,)
 
     def _setting(self, schedule: str, stages: int, micro_batches: int | None) -> StepSetting:
         layout = {
