@@ -80,8 +80,8 @@ def over_links(found: Crossover) -> Exhibit:
     other family (local losses, or backpropagation), or where all are of one family, of another kind. A pale place is
     closer than a prediction can tell, or would be at one end of what is known of the times of computations. Times are
     those to the target, so they count how many mini-batches each method takes; where that is not known, they are those
-    of one mini-batch. Each stage of each replica has its own device. Source: simulations of all ways, of which those
-    near the fastest have their best cut."""
+    of one mini-batch. Each stage of each replica has its own device, and a way is on a number of devices of the map or
+    on a divisor of one. Source: simulations of all ways, of which those near the fastest have their best cut."""
     places = [(at.link, at) for at in cells(found)]
     return Exhibit(
         "Devices and links",

@@ -369,7 +369,8 @@ def alone_bytes(contender: Contender, link: str) -> int:
 
 def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
     """Ways that differ in their replicas alone follow each other: they are simulated by one program."""
-    layouts = {(each, count // each) for count in axes.devices for each in range(1, count + 1) if count % each == 0}
+    sizes = {size for count in axes.devices for size in _divisors(count)}
+    layouts = {(stages, size // stages) for size in sizes for stages in _divisors(size)}
     for stages, alike in groupby(sorted(layouts), key=itemgetter(0)):
         numbers = [replicas for _, replicas in alike]
         for schedule in schedules_on(stages, local_losses=contender.local_losses, in_parts=True):
@@ -384,6 +385,10 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
                         schedule.default_virtual_stages if stages > 1 else 1,
                         contender.batch_size,
                     )
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 class _Search:

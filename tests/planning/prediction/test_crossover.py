@@ -247,6 +247,12 @@ def test_the_committed_tables_have_the_words_of_today(crossed: Callable[..., Cro
         assert of_file == head and kept <= made
 
 
+def test_ways_on_fewer_devices_than_are_asked_for() -> None:
+    only = (contender("associated_learning", local_losses=True),)
+    found = map_crossover(Crossover("tiny", {}, Axes((6,), (8,), ("slow",)), only, {}, 64), doing=lambda what: None)
+    assert {row.way.devices for row in found.at(6, "slow")} == {1, 2, 3, 6}
+
+
 def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
     whole = next(row for row in crossed().at(1, "host") if row.way.schedule == "single")
     limit = whole.memory_bytes // 2
