@@ -151,7 +151,7 @@ def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
     for parts in _both_ways(axes.micro_batches, cut[0].micro_batches) if cut else ():
         yield from islice((f"with {each} micro-batches" for each in parts if turns(micro_batches=each)), 1)
     limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
-    yield from islice((f"with {size(each)} a device" for each in limits if turns(memory=each)), 1)
+    yield from islice((f"with {size(axes.device_bytes(each))} a device" for each in limits if turns(memory=each)), 1)
 
 
 def _both_ways(values: Sequence[Value], own: Value) -> tuple[Sequence[Value], Sequence[Value]]:

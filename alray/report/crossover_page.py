@@ -124,7 +124,7 @@ def over_memory(found: Crossover) -> Exhibit | None:
         return None
     link = axes.links[0]
     places = [
-        ("no limit" if limit is None else size(limit), cell(found, devices, link, limit))
+        ("no limit" if limit is None else size(axes.device_bytes(limit)), cell(found, devices, link, limit))
         for limit in sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
         for devices in axes.devices
     ]

@@ -278,6 +278,15 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
     assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
 
 
+def test_memory_that_is_asked_for_is_that_of_the_device(alray: Callable[..., Any], spec: Path) -> None:
+    """Of which libraries take as much as of the devices of the machines."""
+    few = ("--on", "2xA100", "--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--memory", "80GB,40GB")
+    found = alray("crossover", spec, COUNTED, *few, "--json")
+    assert found.json["memory_bytes"] == [79 * 10**9, 39 * 10**9]
+    page = Path("crossover.html").read_text(encoding="utf-8")
+    assert '"80.0 GB"' in page and '"79.0 GB"' not in page
+
+
 def test_the_card_of_the_nodes_may_be_given_by_the_option_alone(alray: Callable[..., Any], spec: Path) -> None:
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\nmachines: {{nodes: 2x1xA100}}\n", encoding="utf-8")
     few = ("--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--link", "1 GB/s", "--link", "9 GB/s")
