@@ -319,6 +319,9 @@ def test_a_block_that_does_not_take_so_few_samples_runs_in_other_layouts(alray: 
     machines = ("--on", "2xA100")
     fitted = alray("fit", spec, *machines, "--json").json
     assert {(row["schedule"], row["micro_batches"]) for row in fitted["rows"]} >= {("single", 1), ("1f1b", 2)}
+    assert any(
+        each.startswith("1f1b on 2 stages cannot run in 4 or more micro-batches: ") for each in fitted["refused"]
+    )
     crossed = alray(
         "crossover", spec, *machines, "--methods", "associated_learning", "--micro-batches", "2,4", "--json"
     )

@@ -53,7 +53,7 @@ class Fitting:
     Attributes:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
             time.
-        refused: why a schedule on a number of stages cannot run at all.
+        refused: why a schedule on a number of stages cannot run at all, or not in so many micro-batches.
         given: the overrides that were searched with, for a run: without machines and files of costs.
         fixed: the keys of which they give a value that was not searched.
         set_aside: the keys of the spec whose values the search replaced.
@@ -280,6 +280,11 @@ def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[
     ]
 
 
+def _reason(error: AlrayError) -> str:
+    first = error.problems[0]
+    return f"{first.message}; {first.hint}" if first.hint else first.message
+
+
 @dataclass(frozen=True)
 class _LayoutSearch:
     source: SpecSource
@@ -296,20 +301,21 @@ class _LayoutSearch:
         The best cut is searched for those that could be the fastest one that fits.
         """
         found: list[tuple[StepSetting, Fit]] = []
-        refused = []
+        refused: list[str] = []
         faults: list[AlrayError] = []
         every = self._stages()
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
+                where = f"{schedule.name} on {counted(stages, 'stage')}"
                 try:
-                    found += self._near(schedule, stages)
+                    near, too_many = self._near(schedule, stages)
                 except AlrayError as error:
                     faults.append(error)
-                    first = error.problems[0]
-                    hint = f"; {first.hint}" if first.hint else ""
-                    where = f"{schedule.name} on {counted(stages, 'stage')}"
-                    refused.append(f"{where} cannot run: {first.message}{hint}")
+                    refused.append(f"{where} cannot run: {_reason(error)}")
+                else:
+                    found += near
+                    refused += [f"{where} cannot run in {reason}" for reason in too_many]
         if not found and faults and {each.problems[0].key for each in faults} <= _FREE.keys() - self.free:
             raise faults[0]  # what is given is wrong on any layout
         rows: dict[tuple[str, int], Fit] = {}
@@ -371,10 +377,10 @@ class _LayoutSearch:
             return [own] if own.only_layout.stages == stages else []
         return [own]
 
-    def _near(self, schedule: Schedule, stages: int) -> list[tuple[StepSetting, Fit]]:
-        """Each number of micro-batches, without a search. More than `MOST_PER_STAGE` for each stage are tried only
-        while nothing fits. Where some have too few samples, those after them have fewer. Raises AlrayError where the
-        spec cannot run like this."""
+    def _near(self, schedule: Schedule, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[str]]:
+        """Each number of micro-batches, without a search; and from which number on they cannot run, and why. More than
+        `MOST_PER_STAGE` for each stage are tried only while nothing fits. Where some have too few samples, those after
+        them have fewer. Raises AlrayError where the spec cannot run like this."""
         found: list[tuple[StepSetting, Fit]] = []
         for number in self._micro_batches(schedule, stages):
             if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in found):
@@ -382,11 +388,11 @@ class _LayoutSearch:
             try:
                 setting = self._setting(schedule.name, stages, number)
                 found.append((setting, fit_of(setting, search=False)))
-            except AlrayError:
+            except AlrayError as error:
                 if not found:
                     raise
-                break
-        return found
+                return found, [f"{number} or more micro-batches: {_reason(error)}"]
+        return found, []
 
     def _micro_batches(self, schedule: Schedule, stages: int) -> Iterator[int | None]:
         """The numbers to try, smallest first; None: as the spec decides."""
