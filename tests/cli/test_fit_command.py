@@ -372,25 +372,3 @@ def test_from_python(spec: Path) -> None:
     assert found.best is not None and found.best == found.rows[0]
     plan = interface.plan(spec, found.overrides(found.best), progress=False)
     assert (plan.stages, plan.partition) == (found.best.stages, found.best.partition)
-
-
-TEXT = """\
-name: text
-data: {source: text_csv, train: train.csv, batch_size: 2, text: {max_tokens: 40}}
-model: {components: [{block: embedding, dim: 4}, {block: lstm, hidden: 5}]}
-method: backpropagation
-pipeline: {stages: 2, schedule: 1f1b, micro_batches: 2}
-run: {steps: 2}
-"""
-
-
-@pytest.mark.full
-def test_measured_texts_are_as_wide_as_in_the_pipeline(alray: Callable[..., Any], spec: Path) -> None:
-    """Though the spec is opened on one device, which does not pad them."""
-    spec.write_text(TEXT, encoding="utf-8")
-    rows = [f"{number % 2 + 1},word end{number}\n" for number in range(20)]
-    Path("train.csv").write_text("".join(rows), encoding="utf-8")
-    given = ("pipeline.stages=2", "pipeline.schedule=1f1b", "pipeline.micro_batches=2")
-    (fitted,) = alray("fit", spec, *given, "--devices", "2x1GB", "--probe", "--json").json["rows"]
-    planned = alray("plan", spec, "--probe", "--json").json["stage_plans"]
-    assert fitted["memory_bytes"] == [stage["memory"]["total_bytes"] for stage in planned]
