@@ -65,7 +65,7 @@ def probe_spec(
     here = [*overrides, "machines=null", "pipeline.costs=null"]
     loaded = load_with_inputs(source, here, allow_elsewhere=options.allow_code, objects=options.objects)
     with loaded.locations.locating():
-        planner = open_planner(loaded, options, observer)
+        planner = open_planner(loaded, options, observer, any_layout=True)
         observer.doing("measuring the components")
         return planner.workload, planner.costs_for_others(observer.note)
 
@@ -88,7 +88,7 @@ def compare_spec(
         source, overrides, allow_elsewhere=options.allow_code, without_data=True, objects=options.objects
     )
     with loaded.locations.locating():
-        planner = open_planner(loaded, options, observer, without_data=True)
+        planner = open_planner(loaded, options, observer, without_data=True, any_layout=True)
         costs = planner.costs(probe=probe, any_layout=True)
         planned = planner.plan(costs, note=observer.note)
         spec = planner.workload.spec

@@ -148,7 +148,8 @@ many devices, over which links, with how many micro-batches and how much memory:
 `python -m benchmarks.crossover` made this page.
 
 A way to train is a method in a schedule, on S stages in R replicas. Each one is simulated as `alray plan` does it, with
-a device for each stage of each replica; those near the fastest have the best cut. In a map, each place shows the
+a device for each stage of each replica, on the numbers of devices of the maps and their divisors; those near the
+fastest have the best cut. In a map, each place shows the
 fastest way on at most so many devices: method and schedule, stages and replicas, M micro-batches, and how many times as
 long the best way of the other family takes (local losses, or backpropagation). A pale place, `~` in the CSV files, is
 closer than 5 %, which no prediction tells apart. Other places can be wrong too: in the nine runs on this page the map's

@@ -142,5 +142,6 @@ def crossover_text(made: CrossoverReport, page: Page) -> str:
 
     heading = page.heading(f"{made.found.name}: the fastest way to train")
     table = winners_table(made.found)
+    places = page.table(table.only(range(len(table.head) - 1)))
     notes = [*findings(made.found), *refused(made.found)]
-    return "\n\n".join([heading, page.table(table.only(range(9))), "\n".join(map(page.sentence, notes))]) + "\n"
+    return "\n\n".join([heading, places, "\n".join(map(page.sentence, notes))]) + "\n"

@@ -67,6 +67,8 @@ def fit(
 
 def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     """A row for each schedule on each number of stages, what fits first; then how to run the best one."""
+    from alray.planning.schedules.table import SCHEDULES
+
     replicas = f", {counted(found.replicas, 'replica')}" if found.replicas > 1 else ""
     sizes = [f"{found.devices.count(each)} x {size(each)}" for each in dict.fromkeys(found.devices)]
     where = ", ".join(sizes) if found.machines is None else f"{found.machines} ({', '.join(sizes)})"
@@ -82,7 +84,9 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     needs = "the data need" if found.machines else "libraries and the data need"
     notes.append(f"left: of what each stage may hold, besides its tensors; {needs} some of it")
     if found.best is None:
-        notes.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
+        again = any(row.stages > 1 and SCHEDULES[row.schedule].is_pipeline for row in found.rows)
+        also = ", or pipeline.activation_checkpointing, which is not searched" if again else ""
+        notes.append(f"nothing fits: use larger or more devices, or smaller components or mini-batches{also}")
     else:
         command = shlex.join(["alray", "run", spec, *found.overrides(found.best)])
         notes.append(f"run it with  {unbroken(command)}")

@@ -102,14 +102,17 @@ def kind_of(way: Way) -> str:
     return f"{method_name(way.method)} {way.schedule}"
 
 
-def layout_of(way: Way) -> str:
-    """Stages, replicas and micro-batches, each only if there are several: `4 stages x 2, M 8`."""
+def layout_of(found: Crossover, way: Way) -> str:
+    """Stages, replicas and micro-batches, each only if there are several: `4 stages x 2, M 8`. The size of the
+    mini-batch too, where several are compared."""
     parts = [counted(way.stages, "stage")] if way.stages > 1 else []
     if way.replicas > 1:
         parts.append(f"{way.replicas} replicas")
     text = " x ".join(parts) or "1 device"
     if SCHEDULES[way.schedule].cuts_mini_batches:
         text += f", M {way.micro_batches}"
+    if not found.one_size:
+        text += f", {number(way.batch_size)} samples"
     return text + (", checkpointing" if way.recomputes else "")
 
 
@@ -148,7 +151,7 @@ def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
     for parts in _both_ways(axes.micro_batches, cut[0].micro_batches) if cut else ():
         yield from islice((f"with {each} micro-batches" for each in parts if turns(micro_batches=each)), 1)
     limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
-    yield from islice((f"with {size(each)} a device" for each in limits if turns(memory=each)), 1)
+    yield from islice((f"with {size(axes.device_bytes(each))} a device" for each in limits if turns(memory=each)), 1)
 
 
 def _both_ways(values: Sequence[Value], own: Value) -> tuple[Sequence[Value], Sequence[Value]]:
@@ -180,7 +183,7 @@ def findings(found: Crossover) -> list[str]:
         for each in found.factors
         if each.schedule is not None and each.batch_size == found.batch_size
     ]
-    told += [_product(each) for each in found.factors if each.method != REFERENCE and each.alpha]
+    told += [_product(found, each) for each in found.factors if each.method != REFERENCE and each.alpha]
     return told
 
 
@@ -192,37 +195,41 @@ def refused(found: Crossover) -> tuple[str, ...]:
     )
 
 
-def _product(factors: Factors) -> str:
+def _product(found: Crossover, factors: Factors) -> str:
     assert factors.alpha is not None
+    name = method_name(factors.method)
+    what = name if found.one_size else f"{name}, mini-batches of {number(factors.batch_size)}"
     return (
-        f"{method_name(factors.method)}: alpha x rho = {factors.alpha:.2f} x {factors.rho:.2f} = "
+        f"{what}: alpha x rho = {factors.alpha:.2f} x {factors.rho:.2f} = "
         f"{factors.alpha * factors.rho:.2f}; alpha is {SOURCES[factors.source]}, rho is {factors.rho_source}."
     )
 
 
 def winners_table(found: Crossover) -> Table:
-    """The fastest way at each place, and what would change it."""
+    """The fastest way at each place, and what would change it. With the size of the mini-batch where several are
+    compared."""
     timed = any(found.steps_of(row.way) is not None for row in found.rows[:1])
+    size_too = () if found.one_size else ("mini-batch",)
+    of_best = ("fastest", "stages", "replicas", "M", *size_too, "time to target" if timed else "step")
     rows = []
     for at in cells(found):
         best, other = at.best, at.other
+        own = ["–"] * len(of_best)
+        if best is not None:
+            sizes = [] if found.one_size else [number(best.way.batch_size)]
+            own = [kind_of(best.way), *_layout(best.way), *sizes, seconds(found.seconds(best))]
         rows.append(
             (
                 at.link,
                 str(at.devices),
-                *(
-                    ("–",) * 5
-                    if best is None
-                    else (kind_of(best.way), *_layout(best.way), seconds(found.seconds(best)))
-                ),
+                *own,
                 "–" if other is None else kind_of(other.way),
                 "–" if at.ratio is None else f"{at.ratio:.2f}{' ~' if at.is_close else ''}",
                 changes(found, at),
             )
         )
-    time = "time to target" if timed else "step"
-    head = ("link", "devices", "fastest", "stages", "replicas", "M", time, "best of others", "times as long")
-    return Table((*head, "the others win if"), tuple(rows))
+    head = ("link", "devices", *of_best, "best of others", "times as long", "the others win if")
+    return Table(head, tuple(rows))
 
 
 def _layout(way: Way) -> tuple[str, str, str]:
@@ -240,7 +247,7 @@ def measured_table(found: Crossover) -> Table:
             (
                 each.source,
                 kind_of(each.way),
-                layout_of(each.way),
+                layout_of(found, each.way),
                 seconds(each.step_s),
                 "–" if row is None else seconds(row.step_s),
                 "–" if row is None else f"{row.step_s / each.step_s:.2f}",
@@ -270,35 +277,50 @@ def factors_table(found: Crossover) -> Table:
 
 def ways(found: Crossover) -> list[dict[str, Any]]:
     """Every way over every link, the fastest first."""
-    rows = []
-    for row in sorted(found.rows, key=lambda row: (found.axes.links.index(row.link), found.seconds(row))):
-        way, steps = row.way, found.steps_of(row.way)
-        rows.append(
-            {
-                "method": way.method,
-                "schedule": way.schedule,
-                "link": row.link,
-                "devices": way.devices,
-                "stages": way.stages,
-                "replicas": way.replicas,
-                "micro_batches": way.micro_batches,
-                "virtual_stages": way.virtual_stages,
-                "batch_size": way.batch_size,
-                "checkpointing": "yes" if way.recomputes else "no",
-                "memory_limit_bytes": row.memory_limit,
-                "partition": " ".join(map(str, row.partition)),
-                "step_s": row.step_s,
-                "least_step_s": row.least_s,
-                "low_step_s": row.range_s and row.range_s[0],
-                "high_step_s": row.range_s and row.range_s[1],
-                "memory_bytes": row.memory_bytes,
-                "sent_bytes": row.sent_bytes,
-                "steps": steps and steps.number,
-                "steps_source": steps and steps.source,
-                "target_s": steps and found.seconds(row),
-            }
-        )
-    return rows
+    order = sorted(found.rows, key=lambda row: (found.axes.links.index(row.link), found.seconds(row)))
+    return [_columns(found, row) for row in order]
+
+
+def _columns(found: Crossover, row: Row) -> dict[str, Any]:
+    way, steps = row.way, found.steps_of(row.way)
+    return {
+        "method": way.method,
+        "schedule": way.schedule,
+        "link": row.link,
+        "devices": way.devices,
+        "stages": way.stages,
+        "replicas": way.replicas,
+        "micro_batches": way.micro_batches,
+        "virtual_stages": way.virtual_stages,
+        "batch_size": way.batch_size,
+        "checkpointing": "yes" if way.recomputes else "no",
+        "memory_limit_bytes": row.memory_limit,
+        "partition": " ".join(map(str, row.partition)),
+        "step_s": row.step_s,
+        "least_step_s": row.least_s,
+        "low_step_s": row.range_s and row.range_s[0],
+        "high_step_s": row.range_s and row.range_s[1],
+        "memory_bytes": row.memory_bytes,
+        "sent_bytes": row.sent_bytes,
+        "steps": steps and steps.number,
+        "steps_source": steps and steps.source,
+        "target_s": steps and found.seconds(row),
+    }
+
+
+_OF_PLACE = (
+    "method",
+    "schedule",
+    "stages",
+    "replicas",
+    "micro_batches",
+    "virtual_stages",
+    "batch_size",
+    "checkpointing",
+    "partition",
+    "step_s",
+)
+"""The columns of a way that its place has too. Their values are null where nothing fits."""
 
 
 def as_json(found: Crossover) -> dict[str, Any]:
@@ -316,12 +338,7 @@ def as_json(found: Crossover) -> dict[str, Any]:
             {
                 "link": at.link,
                 "devices": at.devices,
-                "method": at.best and at.best.way.method,
-                "schedule": at.best and at.best.way.schedule,
-                "stages": at.best and at.best.way.stages,
-                "replicas": at.best and at.best.way.replicas,
-                "micro_batches": at.best and at.best.way.micro_batches,
-                "step_s": at.best and at.best.step_s,
+                **{name: at.best and _columns(found, at.best)[name] for name in _OF_PLACE},
                 "step_range_s": at.best and at.best.range_s,
                 "advantage_of_local_losses": at.advantage,
                 "other_method": at.other and at.other.way.method,

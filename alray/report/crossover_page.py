@@ -80,8 +80,8 @@ def over_links(found: Crossover) -> Exhibit:
     other family (local losses, or backpropagation), or where all are of one family, of another kind. A pale place is
     closer than a prediction can tell, or would be at one end of what is known of the times of computations. Times are
     those to the target, so they count how many mini-batches each method takes; where that is not known, they are those
-    of one mini-batch. Each stage of each replica has its own device. Source: simulations of all ways, of which those
-    near the fastest have their best cut."""
+    of one mini-batch. Each stage of each replica has its own device, and a way is on a number of devices of the map or
+    on a divisor of one. Source: simulations of all ways, of which those near the fastest have their best cut."""
     places = [(at.link, at) for at in cells(found)]
     return Exhibit(
         "Devices and links",
@@ -124,7 +124,7 @@ def over_memory(found: Crossover) -> Exhibit | None:
         return None
     link = axes.links[0]
     places = [
-        ("no limit" if limit is None else size(limit), cell(found, devices, link, limit))
+        ("no limit" if limit is None else size(axes.device_bytes(limit)), cell(found, devices, link, limit))
         for limit in sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
         for devices in axes.devices
     ]
@@ -208,12 +208,12 @@ def _of(found: Crossover, at: Cell, up: str) -> dict[str, Any]:
     if at.best is None:
         return place
     faster = "" if at.ratio is None else f"\n{at.ratio:.2f}x"
-    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(at.other.way)}"
+    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(found, at.other.way)}"
     return place | {
         "series": kind_of(at.best.way),
-        "text": f"{kind_of(at.best.way)}\n{layout_of(at.best.way)}{faster}",
+        "text": f"{kind_of(at.best.way)}\n{layout_of(found, at.best.way)}{faster}",
         "clear": "no" if at.is_close else "yes",
-        "layout": layout_of(at.best.way),
+        "layout": layout_of(found, at.best.way),
         "step": seconds(at.best.step_s),
         "time": seconds(found.seconds(at.best)),
         "memory": size(at.best.memory_bytes),

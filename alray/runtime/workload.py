@@ -105,6 +105,7 @@ class Workload:
         form: DataForm | None = None,
         of_run: Location | None = None,
         if_same_data: bool = False,
+        any_layout: bool = False,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
@@ -120,11 +121,12 @@ class Workload:
             of_run: a run that this one goes on with, or does again: its samples and targets are standardised as there.
                 None: by the training split.
             if_same_data: only where these are surely the data of that run, which its `environment.json` tells.
+            any_layout: as for `open_training_data`.
         """
         if form is None:
             before = None if of_run is None else form_in(of_run)
             by_whole_set = of_run is not None and before is None  # a run of alray 0.3.0 or before
-            data = open_training_data(spec, code, for_plan=for_plan, by_whole_set=by_whole_set)
+            data = open_training_data(spec, code, for_plan=for_plan, by_whole_set=by_whole_set, any_layout=any_layout)
             if before is not None and before.suits(data) and not (if_same_data and _may_be_others(data, of_run)):
                 before.standardise(data)
         else:
@@ -275,7 +277,12 @@ def _may_be_others(data: Dataset, of_run: Location | None) -> bool:
 
 
 def open_training_data(
-    spec: Spec, load: Callable[[str], Any], *, for_plan: bool = False, by_whole_set: bool = False
+    spec: Spec,
+    load: Callable[[str], Any],
+    *,
+    for_plan: bool = False,
+    by_whole_set: bool = False,
+    any_layout: bool = False,
 ) -> Dataset:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
     stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
@@ -285,8 +292,11 @@ def open_training_data(
 
     Args:
         for_plan, by_whole_set: as for `open_data`.
+        any_layout: costs are counted or measured with these data for plans of any layout, so texts are padded where one
+            of them is such a pipeline.
     """
-    fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
+    piped = SCHEDULES[spec.schedule].is_pipeline or (any_layout and not spec.method.local_losses)
+    fixed_length = piped or spec.run.compile
     data = open_data(
         spec.data,
         seed=spec.seed,

@@ -40,8 +40,7 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
     measured: list[MeasuredStep] = []
     steps: dict[tuple[str, str | None, int | None], _Reached] = {}
     of_settings: dict[str, list[tuple[Spec, float | None]]] = {}  # runs that differ in their seed alone
-    for named in folders:
-        folder = location_of(named)
+    for folder, named in {location_of(each): each for each in folders}.items():
         if isinstance(folder, Path) and (folder / TRIALS).is_file():
             study = StudyFolder.open(folder)
             rows = [row for row in rows_of(study.records(), target=True) if row.reached]
@@ -63,16 +62,17 @@ def known_ways(folders: Sequence[str | Location], network: Spec) -> Known:
                 raise _of_another(named)
             trained.append((str(named), spec))
             of_run, reached = _measured(folder, spec), _reached(folder, spec)
-            if not of_run and reached is None:
+            missed = reached is None and _missed(folder, spec)
+            if not of_run and reached is None and not missed:
                 raise _tells_nothing(
                     named,
                     "this run has no step time and reached no target",
-                    "give a run that ended, with more mini-batches",
+                    "give a run that ended, with more mini-batches, and whose stages did not take turns (--inline)",
                 )
             measured += of_run
             if reached is not None:
                 with_steps.append((str(named), spec))
-            if reached is not None or _missed(folder, spec):
+            if reached is not None or missed:
                 of_settings.setdefault(_but_the_seed(spec), []).append((spec, reached))
     for runs in of_settings.values():
         if known := [each for _, each in runs if each is not None]:
@@ -186,9 +186,9 @@ def _but_the_seed(spec: Spec) -> str:
 
 
 def _missed(folder: Location, spec: Spec) -> bool:
-    """Whether a run that did not reach its target came to an end without it. One that was interrupted says nothing."""
+    """Whether a run that did not reach its target came to its end without it. One that ended before says nothing."""
     summary = read_run(folder).summary
-    return _target(spec) is not None and summary is not None and summary.status != "interrupted"
+    return _target(spec) is not None and summary is not None and summary.status == "finished"
 
 
 def _reached(folder: Location, spec: Spec) -> float | None:
@@ -203,9 +203,9 @@ def _reached(folder: Location, spec: Spec) -> float | None:
 
 def _measured(folder: Location, spec: Spec) -> list[MeasuredStep]:
     run = read_run(folder)
-    if run.summary is None or run.summary.step_time_s is None:
-        return []
     plan = run.plan
+    if run.summary is None or run.summary.step_time_s is None or plan.in_turns:  # the map has a device for each stage
+        return []
     way = Way(
         plan.method,
         plan.schedule_name,

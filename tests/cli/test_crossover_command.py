@@ -83,19 +83,30 @@ def test_ways_that_were_measured_alike_have_no_range(
     assert all(each["low_step_s"] is None for each in said["ways"])
 
 
+@pytest.fixture
+def on_ray(ended: Path, tmp_path: Path) -> Path:
+    """The run of `ended`, as if its stages had not taken turns."""
+    folder = Path(shutil.copytree(ended, tmp_path / "on_ray"))
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    (folder / "plan.json").write_text(json.dumps({**plan, "in_turns": False}), encoding="utf-8")
+    return folder
+
+
 @pytest.mark.full
-def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
-    said = alray("crossover", spec, COUNTED, *FEW, "--from", ended, "--json")
+def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ended: Path, on_ray: Path) -> None:
+    in_turns = alray("crossover", spec, COUNTED, *FEW, "--from", ended)
+    assert in_turns.code == 2 and "this run has no step time and reached no target" in in_turns.errors
+    said = alray("crossover", spec, COUNTED, *FEW, "--from", on_ray, "--json")
     (measured,) = said.json["measured"]
     assert measured["way"]["stages"] == 2 and measured["step_s"] > 0
-    other = alray("crossover", spec, COUNTED, *FEW, "model.components.0.channels=[3]", "--from", ended)
+    other = alray("crossover", spec, COUNTED, *FEW, "model.components.0.channels=[3]", "--from", on_ray)
     assert other.code == 2 and "this trained another network" in other.errors
 
 
-def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path) -> None:
+def test_runs_count_together_if_they_had_one_target(tmp_path: Path, on_ray: Path) -> None:
     """A bound of 0 is one. A run without any says nothing of a target."""
 
-    def copy(name: str, key: str, value: object, of: Path = ended) -> Path:
+    def copy(name: str, key: str, value: object, of: Path = on_ray) -> Path:
         folder = Path(shutil.copytree(of, tmp_path / name))
         text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
         section, _, own = key.partition(".")
@@ -103,10 +114,10 @@ def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path)
         (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
         return folder
 
-    network = load_own_spec(ended).spec
+    network = load_own_spec(on_ray).spec
     reached = copy("reached", "run.stop_at", {"above": 0.0})
     late = copy("late", "run.stop_at", {"above": 0.9})
-    found = known_ways([ended, reached], network)
+    found = known_ways([on_ray, reached], network)
     assert [each.number for each in found.steps.values()] == [9] and len(found.measured) == 2
     other = copy("other", "data.train_fraction", 0.5)
     larger = copy("larger", "data.batch_size", 20)
@@ -127,7 +138,7 @@ def test_runs_count_together_if_they_had_one_target(tmp_path: Path, ended: Path)
         assert caught.value.problems[0].file == str(folder)
 
 
-def test_runs_that_differ_in_their_seed_are_one_setting(tmp_path: Path, ended: Path) -> None:
+def test_runs_that_differ_in_their_seed_are_one_setting(tmp_path: Path, ended: Path, on_ray: Path) -> None:
     """Of three seeds one reached the target: two of two with another rate come before it."""
 
     def run(rate: float, seed: int, accuracy: float, steps: int) -> Path:
@@ -152,6 +163,11 @@ def test_runs_that_differ_in_their_seed_are_one_setting(tmp_path: Path, ended: P
 
     assert of(fast) == [(3, "mean of 1 of 3 seeds")]
     assert of(fast + sure) == [(7, "mean of 2 seeds")]
+    assert of([*fast[:2], fast[1]]) == [(3, "mean of 1 of 2 seeds")], "a folder given twice is one run"
+    summary = json.loads((fast[1] / "summary.json").read_text(encoding="utf-8"))
+    shutil.copy(on_ray / "plan.json", fast[1])
+    (fast[1] / "summary.json").write_text(json.dumps({**summary, "status": "failed"}), encoding="utf-8")
+    assert of(fast) == [(3, "mean of 1 of 2 seeds")], "a run that failed says nothing"
 
 
 def test_runs_of_methods_that_are_not_compared_are_left_out(
@@ -260,6 +276,15 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
     assert [each["devices"] for each in found["fastest"]] == [1, 2, 3]
     said = alray("crossover", spec, COUNTED, *on, "--devices", "2,8")
     assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
+
+
+def test_memory_that_is_asked_for_is_that_of_the_device(alray: Callable[..., Any], spec: Path) -> None:
+    """Of which libraries take as much as of the devices of the machines."""
+    few = ("--on", "2xA100", "--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--memory", "80GB,40GB")
+    found = alray("crossover", spec, COUNTED, *few, "--json")
+    assert found.json["memory_bytes"] == [79 * 10**9, 39 * 10**9]
+    page = Path("crossover.html").read_text(encoding="utf-8")
+    assert '"80.0 GB"' in page and '"79.0 GB"' not in page
 
 
 def test_the_card_of_the_nodes_may_be_given_by_the_option_alone(alray: Callable[..., Any], spec: Path) -> None:

@@ -162,6 +162,15 @@ def test_fewer_documents_than_a_batch(text_files: Path) -> None:
         texts(text_files, batch_size=64)
 
 
+def test_costs_for_any_layout_are_those_of_padded_texts(text_files: Path, load_small: Callable[..., Any]) -> None:
+    """A pipeline of backpropagation pads them all, and local losses never do."""
+    text = f"data={{source: text_csv, train: {text_files / 'train.csv'}, text: {{max_tokens: 9}}, batch_size: 2}}"
+    for method, padded in (("backpropagation", True), ("decoupled_greedy", False)):
+        loaded = load_small(text, "model.components=[{block: embedding, dim: 3}]", f"method={method}").spec
+        data = open_training_data(loaded, no_code, any_layout=True)
+        assert ({batch.samples.shape[1] for batch in EvaluationBatches(data, "train")} == {9}) == padded
+
+
 def test_compiled_networks_get_texts_of_one_width(text_files: Path, load_small: Callable[..., Any]) -> None:
     """Each width would be compiled by itself."""
     text = f"data={{source: text_csv, train: {text_files / 'train.csv'}, text: {{max_tokens: 9}}, batch_size: 2}}"

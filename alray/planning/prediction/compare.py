@@ -57,10 +57,16 @@ class Alternative:
         )
 
 
-def schedules_on(stages: int, *, local_losses: bool) -> tuple[Schedule, ...]:
-    """The schedules to compare. On one stage there is nothing to overlap, so only the default one is left."""
+def schedules_on(stages: int, *, local_losses: bool, in_parts: bool = False) -> tuple[Schedule, ...]:
+    """The schedules to compare. On one stage there is nothing to overlap, so only the default one is left.
+
+    Args:
+        in_parts: on one stage also a pipeline's, if the method has any: in micro-batches a mini-batch needs less
+            memory.
+    """
     if stages == 1:
-        return (default_schedule(local_losses=local_losses, stages=1),)
+        own = default_schedule(local_losses=local_losses, stages=1)
+        return (own, default_schedule(local_losses=False, stages=2)) if in_parts and not local_losses else (own,)
     return tuple(schedule for schedule in schedules_for(local_losses=local_losses) if not schedule.one_stage)
 
 

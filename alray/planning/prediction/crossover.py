@@ -86,16 +86,23 @@ class Axes:
     """What a crossover goes over.
 
     Attributes:
-        devices: numbers of devices that there are; a way may use fewer.
+        devices: numbers of devices that there are. A way uses one of them, or a divisor of one.
         micro_batches: for the schedules that cut mini-batches.
         links: the names of the links between devices.
-        memory: bytes of each device; None: no limit. Where settings have limits, these count in place of the first.
+        memory: bytes that a stage may hold of each device; None: no limit. Where settings have limits, these count in
+            place of the first.
+        whole: the bytes that a device has, by those that a stage may hold; what is missing is the same.
     """
 
     devices: tuple[int, ...]
     micro_batches: tuple[int, ...]
     links: tuple[str, ...]
     memory: tuple[int | None, ...] = (None,)
+    whole: Mapping[int, int] = field(default_factory=dict, hash=False)
+
+    def device_bytes(self, limit: int) -> int:
+        """What a device has, of which a stage may hold so many bytes."""
+        return self.whole.get(limit, limit)
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,7 @@ class Factors:
         step_s: on one device.
         alpha: its step on one device over that of backpropagation; None without backpropagation.
         source: of the costs that this was computed from.
-        rho: its mini-batches to the target over those of `reference_of`; 1 where they are not known.
+        rho: its mini-batches to the target over those of `reference_of`, of the same size; 1 where they are not known.
         rho_source: where they come from.
     """
 
@@ -253,6 +260,11 @@ class Crossover:
         """Whether all ways have local losses, or none has."""
         return len({each.local_losses for each in self.contenders}) == 1
 
+    @cached_property
+    def one_size(self) -> bool:
+        """Whether all ways have mini-batches of one size."""
+        return len({each.batch_size for each in self.contenders}) == 1
+
     def at(self, devices: int, link: str, memory: int | None = None, *, micro_batches: int | None = None) -> list[Row]:
         """The ways that so many devices can train in, the fastest first.
 
@@ -296,12 +308,12 @@ class Crossover:
         return Steps(reference.number, f"assumed: as many as {self._reference} ({reference.source})")
 
     def _factors(self) -> Iterator[Factors]:
-        reference = self._steps_of(self._reference, None, self.batch_size)
         of_reference = {each.batch_size: each.alone_s for each in self.contenders if each.method == REFERENCE}
         for each in self.contenders:
             alone_s = of_reference.get(each.batch_size)
             schedules = schedules_for(local_losses=each.local_losses)
             for schedule in (None, *(own.name for own in schedules if own.gradient_delay)):
+                reference = self._steps_of(self._reference, None, each.batch_size)
                 steps = self._steps_of(each.method, schedule, each.batch_size)
                 rho, rho_source = 1.0, f"assumed: as many as {self._reference}"
                 if steps is not None and reference is not None:
@@ -364,10 +376,11 @@ def alone_bytes(contender: Contender, link: str) -> int:
 
 def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
     """Ways that differ in their replicas alone follow each other: they are simulated by one program."""
-    layouts = {(each, count // each) for count in axes.devices for each in range(1, count + 1) if count % each == 0}
+    sizes = {size for count in axes.devices for size in _divisors(count)}
+    layouts = {(stages, size // stages) for size in sizes for stages in _divisors(size)}
     for stages, alike in groupby(sorted(layouts), key=itemgetter(0)):
         numbers = [replicas for _, replicas in alike]
-        for schedule in schedules_on(stages, local_losses=contender.local_losses):
+        for schedule in schedules_on(stages, local_losses=contender.local_losses, in_parts=True):
             for micro_batches in axes.micro_batches if schedule.cuts_mini_batches else (1,):
                 for replicas in numbers:
                     yield Way(
@@ -379,6 +392,10 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
                         schedule.default_virtual_stages if stages > 1 else 1,
                         contender.batch_size,
                     )
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 class _Search:

@@ -34,7 +34,7 @@ from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import parse_devices, values_given, with_stages_alike
-from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import left_for_tensors, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -168,8 +168,11 @@ def crossover_spec(
     contenders = tuple(each.contender() for each in opened)
     numbers = opener.devices(spec)
     limit = opened[0].memory_limit(max(numbers))
-    memory = asked.memory or (_parts_of(alone_bytes(contenders[0], links[0])) if limit is None else ())
-    axes = Axes(numbers, asked.micro_batches, links, (limit, *memory))
+    whole = opened[0].device_memory(max(numbers), asked.memory)
+    memory = tuple(least for least, each in whole.items() if each in asked.memory)
+    if limit is None and not memory:
+        memory = _parts_of(alone_bytes(contenders[0], links[0]))
+    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((limit, *memory))), whole)
     machines = None if spec.machines is None else spec.machines.described()
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
@@ -255,7 +258,7 @@ class _Opener:
         values = {**values, "data.batch_size": batch_size}
         loaded = self.loaded(values)
         with loaded.locations.locating():
-            planner = open_planner(loaded, self.options, self.teller, without_data=True)
+            planner = open_planner(loaded, self.options, self.teller, without_data=True, any_layout=True)
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:
@@ -313,6 +316,13 @@ class _Opened:
             return None if asked is None else int(asked)
         limits = stage_memory_limits(self._spec, devices, 1, self._planner.workload.device)
         return min(limits, default=None)
+
+    def device_memory(self, devices: int, asked: Collection[int]) -> dict[int, int]:
+        """The memory of the first devices of the machines, and of those that are asked for, by what a stage may hold of
+        it."""
+        machines = self._spec.machines
+        theirs = () if machines is None else machines.described().memory_limits(devices, 1)
+        return {left_for_tensors(each, self._spec): each for each in (*theirs, *asked)}
 
     def contender(self) -> Contender:
         spec = self._spec

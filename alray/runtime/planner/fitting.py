@@ -53,7 +53,7 @@ class Fitting:
     Attributes:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
             time.
-        refused: why a schedule on a number of stages cannot run at all.
+        refused: why a schedule on a number of stages cannot run at all, or not in so many micro-batches.
         given: the overrides that were searched with, for a run: without machines and files of costs.
         fixed: the keys of which they give a value that was not searched.
         set_aside: the keys of the spec whose values the search replaced.
@@ -184,7 +184,7 @@ def fit_spec(
         )
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
-        planner = open_planner(loaded, options, teller, without_data=True)
+        planner = open_planner(loaded, options, teller, without_data=True, any_layout=True)
         teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
         search = _LayoutSearch(
@@ -280,6 +280,11 @@ def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[
     ]
 
 
+def _reason(error: AlrayError) -> str:
+    first = error.problems[0]
+    return f"{first.message}; {first.hint}" if first.hint else first.message
+
+
 @dataclass(frozen=True)
 class _LayoutSearch:
     source: SpecSource
@@ -296,20 +301,21 @@ class _LayoutSearch:
         The best cut is searched for those that could be the fastest one that fits.
         """
         found: list[tuple[StepSetting, Fit]] = []
-        refused = []
+        refused: list[str] = []
         faults: list[AlrayError] = []
         every = self._stages()
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
+                where = f"{schedule.name} on {counted(stages, 'stage')}"
                 try:
-                    found += self._near(schedule, stages)
+                    near, too_many = self._near(schedule, stages)
                 except AlrayError as error:
                     faults.append(error)
-                    first = error.problems[0]
-                    hint = f"; {first.hint}" if first.hint else ""
-                    where = f"{schedule.name} on {counted(stages, 'stage')}"
-                    refused.append(f"{where} cannot run: {first.message}{hint}")
+                    refused.append(f"{where} cannot run: {_reason(error)}")
+                else:
+                    found += near
+                    refused += [f"{where} cannot run in {reason}" for reason in too_many]
         if not found and faults and {each.problems[0].key for each in faults} <= _FREE.keys() - self.free:
             raise faults[0]  # what is given is wrong on any layout
         rows: dict[tuple[str, int], Fit] = {}
@@ -363,18 +369,18 @@ class _LayoutSearch:
 
     def _schedules(self, stages: int) -> Sequence[Schedule]:
         spec = self.planner.workload.spec
-        schedules = schedules_on(stages, local_losses=spec.method.local_losses)
+        schedules = schedules_on(stages, local_losses=spec.method.local_losses, in_parts=True)
         if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's choice
             return [each for each in schedules if not each.gradient_delay]
         own = SCHEDULES[spec.schedule]
         if own.only_layout is not None:
             return [own] if own.only_layout.stages == stages else []
-        return [each for each in schedules if each is own] or schedules[:1]
+        return [own]
 
-    def _near(self, schedule: Schedule, stages: int) -> list[tuple[StepSetting, Fit]]:
-        """Each number of micro-batches, without a search. More than `MOST_PER_STAGE` for each stage are tried only
-        while nothing fits. Where some have too few samples, those after them have fewer. Raises AlrayError where the
-        spec cannot run like this."""
+    def _near(self, schedule: Schedule, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[str]]:
+        """Each number of micro-batches, without a search; and from which number on they cannot run, and why. More than
+        `MOST_PER_STAGE` for each stage are tried only while nothing fits. Where some have too few samples, those after
+        them have fewer. Raises AlrayError where the spec cannot run like this."""
         found: list[tuple[StepSetting, Fit]] = []
         for number in self._micro_batches(schedule, stages):
             if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in found):
@@ -382,11 +388,11 @@ class _LayoutSearch:
             try:
                 setting = self._setting(schedule.name, stages, number)
                 found.append((setting, fit_of(setting, search=False)))
-            except AlrayError:
+            except AlrayError as error:
                 if not found:
                     raise
-                break
-        return found
+                return found, [f"{number} or more micro-batches: {_reason(error)}"]
+        return found, []
 
     def _micro_batches(self, schedule: Schedule, stages: int) -> Iterator[int | None]:
         """The numbers to try, smallest first; None: as the spec decides."""
@@ -394,7 +400,7 @@ class _LayoutSearch:
             yield None
         else:
             possible = schedule.possible_micro_batches(stages, self.costs.batch_size)
-            yield from possible if possible else (None,)
+            yield from [number for number in possible if number > 1] or (None,)
 
     def _setting(self, schedule: str, stages: int, micro_batches: int | None) -> StepSetting:
         layout = {

@@ -54,8 +54,7 @@ def stage_memory_limits(
     given = () if resources.memory_bytes is None else (resources.memory_bytes,) * stages
     if spec.machines is not None:
         whole = spec.machines.described().memory_limits(stages, replicas)
-        besides = 0 if resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
-        planned = tuple(max(1, each - besides) for each in whole)
+        planned = tuple(left_for_tensors(each, spec) for each in whole)
         return tuple(map(min, given, planned)) if given and planned else given or planned
     if given:
         return given
@@ -78,6 +77,12 @@ def stage_memory_limits(
     ]
     known = [each for each in limits if each is not None]
     return tuple(known) if len(known) == len(limits) else ()
+
+
+def left_for_tensors(device_bytes: int, spec: Spec) -> int:
+    """What a stage alone on a device may hold of its memory."""
+    besides = 0 if spec.resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
+    return max(1, device_bytes - besides)
 
 
 def _gpu_shares(

@@ -30,13 +30,14 @@ def open_planner(
     teller: Teller,
     *,
     without_data: bool = False,
+    any_layout: bool = False,
     before_data: Callable[[], None] = lambda: None,
 ) -> Planner:
     """The planner of a spec, with its data opened.
 
     Args:
         before_data: is called once torch is loaded, before the data are opened, which may take long.
-        without_data: as for `Planner.open`.
+        without_data, any_layout: as for `Planner.open`.
     """
     for line in loaded.notes:
         teller.note(line)
@@ -52,6 +53,8 @@ def open_planner(
         options.objects.root or loaded.folder, allow_elsewhere=options.allow_code, objects=options.objects
     )
     with progress.shown(teller.doing):
-        planner = Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)
+        planner = Planner.open(
+            loaded.spec, code, options, note=teller.note, without_data=without_data, any_layout=any_layout
+        )
     planner.workload.require_own_validation()
     return planner

@@ -17,7 +17,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs, Link
 from alray.planning.prediction.crossover import Axes, Contender, Crossover, Row, Steps, Way, map_crossover
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
-from alray.report.crossover import cell, changes, findings, kind_of, winners_table
+from alray.report.crossover import as_json, cell, changes, findings, kind_of, winners_table
 from alray.report.crossover_page import CrossoverReport
 
 AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
@@ -139,6 +139,25 @@ def test_steps_to_the_target_decide(crossed: Callable[..., Crossover]) -> None:
         assert at.is_close and at.advantage == pytest.approx(1000 * even.advantage / steps)
 
 
+def test_mini_batches_of_each_size_have_their_own_rho_and_are_told() -> None:
+    both = [
+        replace(contender(method, local_losses=method != "backpropagation"), batch_size=size)
+        for method in ("associated_learning", "backpropagation")
+        for size in (64, 256)
+    ]
+    numbers = {("backpropagation", 64): 1000, ("associated_learning", 64): 1500}
+    numbers |= {("backpropagation", 256): 200, ("associated_learning", 256): 300}
+    steps = {(method, None, size): Steps(number, "given") for (method, size), number in numbers.items()}
+    axes = Axes((1, 2), (4,), ("host",))
+    found = map_crossover(Crossover("tiny", {}, axes, tuple(both), steps, 64), doing=lambda what: None)
+    rho = {(each.batch_size, each.rho) for each in found.factors if each.method == "associated_learning"}
+    assert rho == {(64, 1.5), (256, 1.5)}
+    assert {each["batch_size"] for each in as_json(found)["fastest"]} == {256}
+    (best, *_) = csv.DictReader(winners_table(found).csv.splitlines())
+    assert best["mini-batch"] == "256"
+    assert sum("mini-batches of 256: alpha x rho" in each for each in findings(found)) == 1
+
+
 def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossover]) -> None:
     found = replace(crossed(), steps={("backpropagation", None, None): Steps(1000, "given")})
     sources = {row.way.schedule: found.steps_of(row.way) for row in found.rows}
@@ -228,11 +247,17 @@ def test_the_committed_tables_have_the_words_of_today(crossed: Callable[..., Cro
         assert of_file == head and kept <= made
 
 
+def test_ways_on_fewer_devices_than_are_asked_for() -> None:
+    only = (contender("associated_learning", local_losses=True),)
+    found = map_crossover(Crossover("tiny", {}, Axes((6,), (8,), ("slow",)), only, {}, 64), doing=lambda what: None)
+    assert {row.way.devices for row in found.at(6, "slow")} == {1, 2, 3, 6}
+
+
 def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
     whole = next(row for row in crossed().at(1, "host") if row.way.schedule == "single")
     limit = whole.memory_bytes // 2
     found = crossed(axes=replace(SMALL, memory=(None, limit)))
-    assert found.at(1, "host", limit) == []
+    assert {(row.way.schedule, row.way.micro_batches) for row in found.at(1, "host", limit)} == {("1f1b", 4)}
     rows = found.at(2, "host", limit)
     assert rows and all(row.memory_bytes <= limit for row in rows)
     assert any(row.way.recomputes for row in found.rows)
@@ -250,7 +275,7 @@ def test_a_way_that_fits_stays_where_its_fastest_cut_does_not_fit() -> None:
     costs = replace(usual.alone, components=components, edge_latency_s=1e-4, edge_s_per_byte=1e-9)
 
     def setting(way: Way, link: str) -> StepSetting:
-        if way.schedule != "1f1b":
+        if way.schedule != "1f1b" or way.stages == 1:
             raise RequestError("this is about one schedule")
         return replace(usual.setting(way, link), costs=costs)
 
