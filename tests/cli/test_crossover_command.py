@@ -262,6 +262,13 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
     assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
 
 
+def test_where_no_way_can_run_the_reason_is_told(alray: Callable[..., Any], spec: Path) -> None:
+    on = ("run.precision=bf16", "--on", "1xA100,1xV100", "--link", "25GB/s", "--micro-batches", "2", "--devices", "2")
+    said = alray("crossover", spec, COUNTED, *on)
+    assert said.code == 2 and "V100 has no published speed in bf16" in said.errors
+    assert not Path("crossover.html").exists()
+
+
 def test_the_card_of_the_nodes_may_be_given_by_the_option_alone(alray: Callable[..., Any], spec: Path) -> None:
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\nmachines: {{nodes: 2x1xA100}}\n", encoding="utf-8")
     few = ("--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--link", "1 GB/s", "--link", "9 GB/s")

@@ -283,6 +283,14 @@ run: {steps: 2}
 ONE_SAMPLE = "a part of a mini-batch has one sample, in which component 0 (block `vgg`) has one value of each channel"
 
 
+def test_devices_that_no_stage_takes_refuse_no_layout(alray: Callable[..., Any], spec: Path) -> None:
+    on = ("run.precision=bf16", "--on", "1xA100,1xV100", "--link", "25GB/s", "--json")
+    fitted = alray("fit", spec, COUNTED, *on)
+    assert fitted.code == 0 and {row["stages"] for row in fitted.json["rows"]} == {1}, fitted.errors
+    both = alray("fit", spec, COUNTED, *on, "pipeline.stages=2")
+    assert both.code == 2 and [each["key"] for each in both.json["errors"]] == ["run.precision"]
+
+
 def test_micro_batches_with_too_few_samples_are_not_offered(alray: Callable[..., Any], spec: Path) -> None:
     spec.write_text(ONE_PIXEL, encoding="utf-8")
     fitted = alray("fit", spec, "--devices", "2x1GB", "--json").json

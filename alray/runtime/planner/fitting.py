@@ -310,7 +310,9 @@ class _LayoutSearch:
                     hint = f"; {first.hint}" if first.hint else ""
                     where = f"{schedule.name} on {counted(stages, 'stage')}"
                     refused.append(f"{where} cannot run: {first.message}{hint}")
-        if not found and faults and {each.problems[0].key for each in faults} <= _FREE.keys() - self.free:
+        given, first_faults = _FREE.keys() - self.free, [each.problems[0] for each in faults]
+        alike = len({each.message for each in first_faults}) == 1
+        if not found and faults and (alike or {each.key for each in first_faults} <= given):
             raise faults[0]  # what is given is wrong on any layout
         rows: dict[tuple[str, int], Fit] = {}
         for fit in sorted(with_best_cuts(found, self._searching), key=lambda each: each.rank):

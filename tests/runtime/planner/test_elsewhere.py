@@ -70,6 +70,13 @@ def test_slower_devices_get_fewer_components(planned: Callable[..., Plan]) -> No
         planned("machines={nodes: 2x24GB, link: 1 GB/s}", *wide)
 
 
+def test_devices_that_no_stage_takes_refuse_nothing(planned: Callable[..., Plan]) -> None:
+    bf16 = ("machines={nodes: '2xA100,2xV100', link: 25 GB/s}", "run.precision=bf16", "pipeline.costs=null")
+    assert planned(*bf16, "pipeline.stages=2").stage_speed == ()
+    with pytest.raises(PlanError, match="V100 has no published speed in bf16"):
+        planned(*bf16, "pipeline.stages=3")
+
+
 GPT = """\
 name: layers
 data: {source: text, folder: none, tokens: bytes, batch_size: 1, assume: {classes: 256, samples: 100}}
