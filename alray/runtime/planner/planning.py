@@ -458,7 +458,9 @@ class Planner:
                 here=self.workload.device,
             )
         ring, down = setting.is_ring, setting.scheduled.is_pipeline
-        found = self._machines.stage_devices(stages, replicas, self._speeds(stages, replicas), ring=ring, down=down)
+        found = self._machines.stage_devices(
+            stages, replicas, self._speeds(stages, replicas), shares=self._shares(replicas), ring=ring, down=down
+        )
         return replace(
             setting,
             costs=self.averaged(costs, replicas, found.replica_link),
