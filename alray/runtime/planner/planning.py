@@ -181,7 +181,8 @@ class Planner:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
-            return on_their_devices(given_costs(counted, given), self._machines)
+            timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
+            return on_their_devices(timed, self._machines)
         if self._machines is not None:
             return self._costs_elsewhere(probe=probe)
         if not probe:
