@@ -160,6 +160,7 @@ class Costs:
     spread_origin: str = ""  # words on where the spread comes from
     precision: str = ""  # `run.precision` that they are of; "": not known
     optimizer: str = ""  # kind of the optimizer; "": not known
+    accumulate: int = 0  # mini-batches that share an update; 0: not known
     chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property

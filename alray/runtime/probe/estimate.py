@@ -227,6 +227,7 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         copy_bytes=_copy_bytes(network),
         precision=network.spec.run.precision,
         optimizer=network.spec.optimizer.kind,
+        accumulate=network.spec.optimizer.accumulate,
         **known,
     )
 

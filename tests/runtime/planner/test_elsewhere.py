@@ -190,7 +190,10 @@ def test_costs_of_a_file_are_those_that_were_measured(
         planned(f"pipeline.costs={file}", "run.precision=bf16")
     with pytest.raises(PlanError, match="another optimizer: sgd there and adam here"):
         planned(f"pipeline.costs={file}", "optimizer.kind=adam")
-    earlier = {name: value for name, value in measured.as_json().items() if name not in ("precision", "optimizer")}
+    with pytest.raises(PlanError, match=r"another optimizer\.accumulate: 1 there and 2 here"):
+        planned(f"pipeline.costs={file}", "optimizer.accumulate=2")
+    of_spec = ("precision", "optimizer", "accumulate")
+    earlier = {name: value for name, value in measured.as_json().items() if name not in of_spec}
     earlier["components"][3]["output_shape"] = [5]
     write_json(tmp_path / "earlier.json", earlier)
     with pytest.raises(PlanError, match="component 3 has 5 numbers a sample as output there and 3 here"):
