@@ -250,6 +250,29 @@ def test_the_command_asks_for_what_each_stage_of_the_file_does(
     assert ("change it before you run" in found.errors) == (not alike)
 
 
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ((), {'resources.per_stage={"CPU": 1, "GPU": 1}'}),
+        (
+            ("resources.device=cpu", "resources.per_stage={CPU: 2, memory: 1e9}"),
+            {"resources.device=auto", 'resources.per_stage={"CPU": 2, "memory": 1000000000, "GPU": 1}'},
+        ),
+        (("resources.per_stage={CPU: 1, GPU: 0.5}",), {'resources.per_stage={"CPU": 1, "GPU": 1}'}),
+        (("resources.per_stage={CPU: 1, GPU: 2}",), {"resources.per_stage={CPU: 1, GPU: 2}"}),
+    ],
+)
+def test_the_command_asks_for_the_accelerators_that_were_planned(
+    alray: Callable[..., Any], spec: Path, given: tuple[str, ...], asked: set[str]
+) -> None:
+    found = alray("fit", spec, COUNTED, *given, "pipeline.stages=2", "--on", "2xA100", "--json")
+    assert found.code == 0, found.errors
+    for row in found.json["rows"]:
+        assert {text for text in row["overrides"] if text.startswith("resources.")} == asked
+    planned = alray("plan", spec, COUNTED, *given, "--on", "2xA100", "--json")
+    assert ("a whole accelerator for each stage" in planned.errors) == (set(given) != asked)
+
+
 def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:
     given = ("pipeline.schedule=auto", "pipeline.micro_batches=auto", "pipeline.partition=auto", "pipeline.stages=2")
     found = alray("fit", spec, COUNTED, *BP, *given, "--devices", "2x1GB", "--json")
