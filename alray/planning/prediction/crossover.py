@@ -18,6 +18,7 @@ from alray.planning.prediction.best import best_cut, check_parts, fullest_stage,
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.durations import copied_bytes
 from alray.planning.prediction.make import edge_plans, step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut, partition_auto
@@ -506,7 +507,7 @@ def _row(
 ) -> Row:
     step_s = predict_step(setting, cut).step_time_s
     needed = [memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages)]
-    between = sum(edge.bytes_per_step for edge in edge_plans(setting, cut))
+    between = sum(edge.bytes_per_step for edge in edge_plans(setting, cut)) + copied_bytes(setting)
     # In every all-reduce alray has, n ranks send 2 (n - 1) times the bytes of the gradients together.
     averages = 2 * (way.replicas - 1) * sum(component.gradient_bytes for component in setting.costs.components)
     return Row(

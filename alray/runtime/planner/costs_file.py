@@ -44,6 +44,7 @@ _BOUNDS = {
     "split_backward": (0.0, 1e3),
     "contention": (1.0, 1e3),
     "accumulate": (0, 1e9),
+    "copy_every": (1, _MOST_SIZE),
     "beside": (0, 1e6),
     "batch_size": (1, 1e12),
     "threads": (1, 1e6),
@@ -140,6 +141,7 @@ def in_proportion(costs: Costs, network: Costs) -> Costs:
         batch_size=network.batch_size,
         batch_bytes=network.batch_bytes,
         copy_bytes=network.copy_bytes,
+        copy_every=network.copy_every,
     )
 
 
