@@ -147,8 +147,8 @@ def _fitting(setting: StepSetting) -> Cut:
         need, limit = memory_of(setting, cut, stage).total_bytes, setting.memory_limits[stage]
         raise PlanError(
             f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
-            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need} bytes "
-            f"and has {limit}",
+            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need:,} bytes "
+            f"and has {limit:,}",
             hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
             "is more memory than it seems",
             key="pipeline.partition",
