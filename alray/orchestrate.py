@@ -25,6 +25,7 @@ from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.runtime.options import Finished, Options
 from alray.runtime.planner.opening import open_planner
+from alray.runtime.planner.stage_devices import device_notes
 from alray.runtime.runner.engines import Engine, begin_engine
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def plan_spec(
     )
     with loaded.locations.locating():
         planner = open_planner(loaded, options, observer, without_data=True)
+        for line in device_notes(loaded.spec):
+            observer.note(line)
         return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
 
 
@@ -91,6 +94,8 @@ def compare_spec(
         planner = open_planner(loaded, options, observer, without_data=True, any_layout=True)
         costs = planner.costs(probe=probe, any_layout=True)
         planned = planner.plan(costs, note=observer.note)
+        for line in device_notes(loaded.spec):
+            observer.note(line)
         spec = planner.workload.spec
         most = min(len(costs.components), MOST_COMPARED)
         if spec.machines is not None:

@@ -46,7 +46,9 @@ def with_machines(
         with _named(f"--{key}"):
             link_of(text)
     machines: dict[str, str | None] = {**links}
-    if on is not None:
+    if on is None:
+        _require_machines(spec, overrides, links)
+    else:
         with _named("--on"):
             groups = parse_nodes(on, _described(spec, overrides))
         given = {text.partition("=")[0].strip() for text in overrides}
@@ -61,6 +63,17 @@ def with_machines(
     texts = [*overrides, *(override_text(f"machines.{key}", text) for key, text in machines.items())]
     _require_used(spec, texts, links)
     return texts if costs is None else [*texts, override_text("pipeline.costs", str(Path(costs).absolute()))]
+
+
+def _require_machines(spec: SpecSource, overrides: Sequence[str], links: Collection[str]) -> None:
+    """Raise RequestError for the first of these links if there are no machines that it could be of."""
+    if links and machines_of(spec, overrides) is None:
+        key = next(iter(links))
+        raise RequestError(
+            "no machines are named that it could be a link of",
+            key=f"--{key}",
+            hint="add --on, such as --on 8xA100, or machines to the spec",
+        )
 
 
 def _require_used(spec: SpecSource, overrides: Sequence[str], links: Collection[str]) -> None:

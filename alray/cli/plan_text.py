@@ -133,15 +133,18 @@ def _basis(plan: Plan, page: Page) -> str:
 
 def _times(plan: Plan) -> Table:
     data = plan.costs.data_s > 0  # an estimate does not know it
-    return Table(
-        ("stage", "components", *(("data",) if data else ()), "F", "B", "U", "sum"),
-        tuple((str(stage.stage), _components(stage), *_parts(stage, data=data)) for stage in plan.stage_plans),
-    )
-
-
-def _parts(stage: StagePlan, *, data: bool) -> tuple[str, ...]:
-    parts = (*((stage.data_s,) if data else ()), stage.forward_s, stage.backward_s, stage.update_s)
-    return tuple(seconds(part) for part in (*parts, sum(parts)))
+    shown = {
+        **({"data": "data_s"} if data else {}),
+        "F": "forward_s",
+        "B": "backward_s",
+        "U": "update_s",
+        **({"averages": "averages_s"} if plan.replicas > 1 else {}),
+    }
+    rows = []
+    for stage in plan.stage_plans:
+        parts = [getattr(stage, name) for name in shown.values()]
+        rows.append((str(stage.stage), _components(stage), *map(seconds, (*parts, sum(parts)))))
+    return Table(("stage", "components", *shown, "sum"), tuple(rows))
 
 
 def _memory(plan: Plan) -> Table:

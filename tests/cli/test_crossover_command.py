@@ -287,6 +287,13 @@ def test_memory_that_is_asked_for_is_that_of_the_device(alray: Callable[..., Any
     assert '"80.0 GB"' in page and '"79.0 GB"' not in page
 
 
+def test_where_no_way_can_run_the_reason_is_told(alray: Callable[..., Any], spec: Path) -> None:
+    on = ("run.precision=bf16", "--on", "1xA100,1xV100", "--link", "25GB/s", "--micro-batches", "2", "--devices", "2")
+    said = alray("crossover", spec, COUNTED, *on)
+    assert said.code == 2 and "V100 has no published speed in bf16" in said.errors
+    assert not Path("crossover.html").exists()
+
+
 def test_the_card_of_the_nodes_may_be_given_by_the_option_alone(alray: Callable[..., Any], spec: Path) -> None:
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\nmachines: {{nodes: 2x1xA100}}\n", encoding="utf-8")
     few = ("--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--link", "1 GB/s", "--link", "9 GB/s")

@@ -253,6 +253,29 @@ def test_the_command_asks_for_what_each_stage_of_the_file_does(
     assert ("change it before you run" in found.errors) == (not alike)
 
 
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ((), {'resources.per_stage={"CPU": 1, "GPU": 1}'}),
+        (
+            ("resources.device=cpu", "resources.per_stage={CPU: 2, memory: 1e9}"),
+            {"resources.device=auto", 'resources.per_stage={"CPU": 2, "memory": 1000000000, "GPU": 1}'},
+        ),
+        (("resources.per_stage={CPU: 1, GPU: 0.5}",), {'resources.per_stage={"CPU": 1, "GPU": 1}'}),
+        (("resources.per_stage={CPU: 1, GPU: 2}",), {"resources.per_stage={CPU: 1, GPU: 2}"}),
+    ],
+)
+def test_the_command_asks_for_the_accelerators_that_were_planned(
+    alray: Callable[..., Any], spec: Path, given: tuple[str, ...], asked: set[str]
+) -> None:
+    found = alray("fit", spec, COUNTED, *given, "pipeline.stages=2", "--on", "2xA100", "--json")
+    assert found.code == 0, found.errors
+    for row in found.json["rows"]:
+        assert {text for text in row["overrides"] if text.startswith("resources.")} == asked
+    planned = alray("plan", spec, COUNTED, *given, "--on", "2xA100", "--json")
+    assert ("a whole accelerator for each stage" in planned.errors) == (set(given) != asked)
+
+
 def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:
     given = ("pipeline.schedule=auto", "pipeline.micro_batches=auto", "pipeline.partition=auto", "pipeline.stages=2")
     found = alray("fit", spec, COUNTED, *BP, *given, "--devices", "2x1GB", "--json")
@@ -284,6 +307,14 @@ pipeline: {micro_batch_norm: accept}
 run: {steps: 2}
 """
 ONE_SAMPLE = "a part of a mini-batch has one sample, in which component 0 (block `vgg`) has one value of each channel"
+
+
+def test_devices_that_no_stage_takes_refuse_no_layout(alray: Callable[..., Any], spec: Path) -> None:
+    on = ("run.precision=bf16", "--on", "1xA100,1xV100", "--link", "25GB/s", "--json")
+    fitted = alray("fit", spec, COUNTED, *on)
+    assert fitted.code == 0 and {row["stages"] for row in fitted.json["rows"]} == {1}, fitted.errors
+    both = alray("fit", spec, COUNTED, *on, "pipeline.stages=2")
+    assert both.code == 2 and [each["key"] for each in both.json["errors"]] == ["run.precision"]
 
 
 def test_micro_batches_with_too_few_samples_are_not_offered(alray: Callable[..., Any], spec: Path) -> None:

@@ -179,6 +179,12 @@ def test_an_option_that_changes_no_link_is_refused(
         assert over.code == 2 and f"{option}: it changes nothing" in over.errors
 
 
+@pytest.mark.parametrize("option", ["--link", "--within"])
+def test_a_link_of_no_machines_is_refused(alray: Callable[..., Any], spec: Path, option: str) -> None:
+    said = alray("plan", spec, option, "25GB/s")
+    assert said.code == 2 and f"{option}: no machines are named" in said.errors and "--on 8xA100" in said.errors
+
+
 def test_schedules_and_stages_are_compared(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,8 @@ def _read(file: Path) -> str:
 
 
 class Cost(Section):
-    """The costs of one component for one mini-batch, given instead of measured."""
+    """The costs of one component for one mini-batch, given instead of measured. A replica takes its share of the
+    forward and backward pass."""
 
     forward_s: PositiveFloat
     """Seconds of the forward pass."""

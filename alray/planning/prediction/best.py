@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from math import comb
 
 import numpy as np
 
 from alray.core.errors import PlanError
+from alray.planning.prediction.durations import copies_s
 from alray.planning.prediction.memory import memory_of, run_bytes, stage_ranges
 from alray.planning.prediction.partition import (
     Cut,
@@ -42,6 +44,12 @@ def best_cut(setting: StepSetting) -> BestCut:
     Raises PlanError where there are more stages than components, or where no cut fits. The error then names the stage
     that is over its limit in the cut that comes nearest to fitting.
     """
+    found, copied_s = _searched(setting), copies_s(setting)
+    return replace(found, step_s=max(found.step_s, copied_s), least_s=max(found.least_s, copied_s))
+
+
+def _searched(setting: StepSetting) -> BestCut:
+    """The same, where copies of the last component take no time on a link."""
     check_parts(setting)
     start = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
@@ -163,8 +171,8 @@ def _fitting(setting: StepSetting) -> Cut:
         need, limit = memory_of(setting, cut, stage).total_bytes, setting.memory_limits[stage]
         raise PlanError(
             f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
-            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need} bytes "
-            f"and has {limit}",
+            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need:,} bytes "
+            f"and has {limit:,}",
             hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
             "is more memory than it seems",
             key="pipeline.partition",

@@ -154,12 +154,14 @@ class Costs:
     jitter_s: float = 0.0  # variance of a computation's time over its time, while all other processors compute too
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
     copy_bytes: int = 0  # of a copy that the last stage sends to every other one (`Method.copied`)
+    copy_every: int = 1  # mini-batches from one of these copies to the next
     other_processors: float = 0.0  # that other programs kept busy during the measurement
     origin: str = ""  # words on where the times come from, if they are not of this machine
     spread: tuple[float, float] = (1.0, 1.0)  # the least and the most that the true times may be, over these
     spread_origin: str = ""  # words on where the spread comes from
     precision: str = ""  # `run.precision` that they are of; "": not known
     optimizer: str = ""  # kind of the optimizer; "": not known
+    accumulate: int = 0  # mini-batches that share an update; 0: not known
     chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property

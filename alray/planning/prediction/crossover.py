@@ -18,6 +18,7 @@ from alray.planning.prediction.best import best_cut, check_parts, fullest_stage,
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.durations import copied_bytes
 from alray.planning.prediction.make import edge_plans, step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut, partition_auto
@@ -355,12 +356,15 @@ def map_crossover(asked: Crossover, doing: Callable[[str], None]) -> Crossover:
     Args:
         asked: without rows.
         doing: is called with what is predicted now.
+
+    Raises RequestError or UserCodeError where no way can run.
     """
     search = _Search(asked.axes)
     for contender in asked.contenders:
         doing(f"predicting {contender.method}")
         for way in _ways(contender, asked.axes):
             search.predict(contender, way)
+    search.require_rows()
     found = replace(asked, rows=search.rows, refused=search.refused)
     doing("searching the best cuts of the fastest")
     return replace(found, rows=search.with_best_cuts(found))
@@ -405,7 +409,7 @@ class _Search:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
         self._found: dict[Row, tuple[StepSetting, tuple[int, ...], float]] = {}
-        self._reasons: dict[tuple[str, str], str] = {}
+        self._faults: dict[tuple[str, str], RequestError | UserCodeError] = {}
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -414,7 +418,12 @@ class _Search:
     @property
     def refused(self) -> dict[tuple[str, str], str]:
         run = {(row.way.method, row.way.schedule) for row in self._found}
-        return {each: reason for each, reason in self._reasons.items() if each not in run}
+        return {each: _reason(fault) for each, fault in self._faults.items() if each not in run}
+
+    def require_rows(self) -> None:
+        """Raise what is wrong with the first way, if none can run."""
+        if not self._found and self._faults:
+            raise next(iter(self._faults.values()))
 
     def predict(self, contender: Contender, way: Way) -> None:
         """Add the rows of a way, if it can run."""
@@ -423,9 +432,7 @@ class _Search:
             for setting in settings.values():
                 check_parts(setting)
         except (RequestError, UserCodeError) as error:  # a block may not take so few samples
-            first = error.problems[0]
-            reason = f"{first.message}; {first.hint}" if first.hint else first.message
-            self._reasons.setdefault((way.method, way.schedule), reason)
+            self._faults.setdefault((way.method, way.schedule), error)
             return
         for link, placed in settings.items():
             setting, theirs = replace(placed, memory_limits=()), self._axes.memory[0]
@@ -500,6 +507,11 @@ class _Search:
         return [fastest, *(replace(row, memory_limit=limit) for limit in fits[0] if limit not in fits[1])]
 
 
+def _reason(error: RequestError | UserCodeError) -> str:
+    first = error.problems[0]
+    return f"{first.message}; {first.hint}" if first.hint else first.message
+
+
 def _row(
     way: Way,
     link: str,
@@ -512,7 +524,7 @@ def _row(
 ) -> Row:
     step_s = predict_step(setting, cut).step_time_s
     needed = [memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages)]
-    between = sum(edge.bytes_per_step for edge in edge_plans(setting, cut))
+    between = sum(edge.bytes_per_step for edge in edge_plans(setting, cut)) + copied_bytes(setting)
     # In every all-reduce alray has, n ranks send 2 (n - 1) times the bytes of the gradients together.
     averages = 2 * (way.replicas - 1) * sum(component.gradient_bytes for component in setting.costs.components)
     return Row(

@@ -122,6 +122,18 @@ def computing_s(setting: StepSetting, durations: Durations) -> list[float]:
     return setting.scheduled.computing_s(durations, setting.stages, setting.micro_batches)
 
 
+def copied_bytes(setting: StepSetting) -> float:
+    """Bytes of the copies that the last stage sends to every other one (`Costs.copy_bytes`), for one mini-batch."""
+    return setting.costs.copy_bytes * (setting.stages - 1) / setting.costs.copy_every
+
+
+def copies_s(setting: StepSetting) -> float:
+    """Seconds for which these copies take the link below the last stage, which no step is shorter than; 0 where they
+    take none."""
+    link = setting.links[setting.stages - 2] if setting.links and setting.stages > 1 else None
+    return 0.0 if link is None else link.down_s_per_byte * copied_bytes(setting)
+
+
 def evaluation_durations(setting: StepSetting, partition: Sequence[int]) -> Durations:
     """`stage_durations` with the messages of an evaluation: outputs go up, answers of all routes above come down."""
     costs = setting.costs

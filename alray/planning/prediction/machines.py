@@ -14,7 +14,7 @@ from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.core.quantities import BITS_PER_S, BYTES, SECONDS, value_of
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.stage_devices import MessageWays, StageDevices, WayParts
+from alray.planning.prediction.stage_devices import MessageWays, StageDevices, WayParts, slowest_of
 
 MOST_DEVICES = 4096
 """Devices of all nodes together. More would take long to list, and a typing error is more likely."""
@@ -208,6 +208,7 @@ class Machines:
         replicas: int = 1,
         speeds: Mapping[str, float] | None = None,
         *,
+        shares: Sequence[int] = (),
         ring: bool = False,
         down: bool = True,
     ) -> StageDevices:
@@ -216,7 +217,9 @@ class Machines:
         Raises PlanError where there are too few devices.
 
         Args:
-            speeds: of each kind of device, relative to the one that the costs are of; None: all alike.
+            speeds: of each kind of device that the stages take, relative to the one that the costs are of; None: all
+                alike.
+            shares: as for `slowest_of`.
             ring: whether the last stage also sends to the first one.
             down: whether gradients go down.
         """
@@ -227,7 +230,7 @@ class Machines:
         known = {ends: parts for ends in ways.ends if (parts := self._way(groups, *ends))}
         links, replica_link = ways.links(known)
         each = [1.0 if speeds is None else speeds[group.device.name] for _, group in taken]
-        slowest = tuple(min(each[stage::stages]) for stage in range(stages))
+        slowest = tuple(slowest_of(each, stages, shares))
         processors = None
         if not taken[0][1].device.accelerator and len(set(nodes)) == 1:
             processors = taken[0][1].devices

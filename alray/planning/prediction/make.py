@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage
-from alray.planning.prediction.durations import evaluation_durations, stage_durations
+from alray.planning.prediction.durations import action_durations, evaluation_durations
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.prediction.predict import StepPrediction, predict_evaluation, predict_step
 from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.actions import ActionKind
+from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.table import SCHEDULES
 
 LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
@@ -48,6 +50,7 @@ def make_plan(
     parameters = [component.parameters for component in setting.costs.components]
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
+    durations = action_durations(setting, counts)
     evaluating = _of_whole_mini_batches(setting, shares)
     return Plan(
         method=method,
@@ -58,7 +61,7 @@ def make_plan(
         in_flight=setting.in_flight,
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
-        stage_plans=tuple(_stage_plan(setting, counts, stage) for stage in range(setting.stages)),
+        stage_plans=tuple(_stage_plan(setting, counts, durations, stage) for stage in range(setting.stages)),
         edges=edge_plans(setting, counts),
         costs=setting.costs,
         cores=setting.cores,
@@ -131,24 +134,31 @@ def _deadline_s(evaluating: StepSetting, counts: tuple[int, ...], prediction: St
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
 
 
-def _stage_plan(setting: StepSetting, counts: tuple[int, ...], stage: int) -> StagePlan:
+def _stage_plan(setting: StepSetting, counts: tuple[int, ...], durations: Durations, stage: int) -> StagePlan:
+    """
+    Args:
+        durations: of each action of the cut.
+    """
     held = setting.held(stage)
     ranges = stage_ranges(counts)
     runs = [ranges[virtual] for virtual in held]
-    durations = stage_durations(setting.costs, counts, setting.stage_speed, setting.place)
-    data_s = setting.costs.data_s if stage == 0 else 0.0
-    forward_s = list(durations.forward_s)
-    forward_s[0] -= setting.costs.data_s
     computed = setting.scheduled.counts(setting.stages, setting.micro_batches, setting.virtual_stages)
-    again = [computed.get(("C", virtual), 0) / setting.micro_batches for virtual in range(len(forward_s))]
+    seconds = durations.computing.computations
+
+    def total(*kinds: ActionKind) -> float:
+        of_kinds = ((kind, virtual) for kind in kinds if seconds[kind] for virtual in held)
+        return sum(computed.get((kind, virtual), 0) * seconds[kind][virtual] for kind, virtual in of_kinds)
+
+    data_s = setting.costs.data_s if stage == 0 else 0.0
     return StagePlan(
         stage=stage,
         first=runs[0].start,
         last=runs[0].stop - 1,
         data_s=data_s,
-        forward_s=sum((1 + again[virtual]) * forward_s[virtual] for virtual in held),
-        backward_s=sum(durations.backward_s[virtual] + durations.labels_s[virtual] for virtual in held),
-        update_s=sum(durations.update_s[virtual] for virtual in held),
+        forward_s=max(0.0, total("F", "C") - data_s),
+        backward_s=total("L", "B", "I", "G"),
+        update_s=total("U"),
+        averages_s=sum(durations.averages_s[virtual] for virtual in held) if durations.averages_s else 0.0,
         memory=memory_of(setting, counts, stage),
         chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
     )

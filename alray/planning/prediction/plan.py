@@ -44,9 +44,10 @@ class StagePlan:
     """One stage: its components `first` to `last` (counted from 0, both included) and their cost.
 
     A stage with several virtual stages holds one run of components for each. `chunks` then has the first and last
-    component of every run; `first` and `last` are those of the lowest run. Seconds are those of a whole mini-batch,
-    over all runs; `forward_s` includes forwards that are computed again, `backward_s` label chain and losses. `data_s`,
-    on stage 0, is reading the mini-batch.
+    component of every run; `first` and `last` are those of the lowest run. Seconds are those of a mini-batch, over all
+    runs and micro-batches, each of which takes a fixed time too; `forward_s` includes forwards that are computed again,
+    `backward_s` label chain and losses. `data_s`, on stage 0, is reading the mini-batch. `averages_s` is averaging over
+    the replicas.
     """
 
     stage: int
@@ -58,6 +59,7 @@ class StagePlan:
     memory: Memory
     chunks: tuple[tuple[int, int], ...] = ()
     data_s: float = 0.0
+    averages_s: float = 0.0
 
     @property
     def runs(self) -> tuple[range, ...]:

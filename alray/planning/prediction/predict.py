@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alray.planning.prediction.durations import action_durations, computing_s, evaluation_durations
+from alray.planning.prediction.durations import action_durations, computing_s, copies_s, evaluation_durations
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.setting import StepSetting
@@ -103,7 +103,8 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
 
     With `setting.cores` all stages and replicas share that many processors. Computations that run at the same time then
     slow each other down by `Costs.contention`, and the step takes at least as long as the processors need for all work.
-    The bound leaves contention out. Where stages take turns in one process, the step is the sum of all their work.
+    The bound leaves contention out. Nor is a step shorter than its copies take the link (`copies_s`). Where stages take
+    turns in one process, the step is the sum of all their work.
 
     Where computations are uneven (`Costs.jitter_s`), stages and replicas wait for whichever takes longer this time. The
     step is then the median of simulated ones, and with R replicas the median of the longest of R.
@@ -127,6 +128,8 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
         simulation = simulation_of(program_of(setting), setting.in_flight, links=len(durations.up_link_s) > 0)
         steps = simulation.uneven_steps(durations, costs.jitter_s)
         step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))
+    copied_s = copies_s(setting)
+    step_time_s, even_step_s = max(step_time_s, copied_s), max(even_step_s, copied_s)
     shared = False
     if cores is not None:
         threads = costs.threads * setting.replicas * costs.processor_share

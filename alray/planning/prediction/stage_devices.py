@@ -15,12 +15,28 @@ WayParts = Mapping[tuple[int, Hashable], Link]
 0 where those who send through parts of this name share one, or 1 where those who receive do."""
 
 
+def slowest_of(speeds: Sequence[float], stages: int, shares: Sequence[int] = ()) -> list[float]:
+    """The speed of each stage: that of the replica that takes longest, because the others wait for it.
+
+    Args:
+        speeds: of the devices, replica by replica.
+        shares: samples of each replica. The costs are those of the largest share, so a device with half as many
+            samples counts as twice as fast. (): all alike.
+    """
+    of_share = [max(shares) / share for share in shares] or [1.0] * (len(speeds) // stages)
+    return [
+        min(speed * part for speed, part in zip(speeds[stage::stages], of_share, strict=True))
+        for stage in range(stages)
+    ]
+
+
 @dataclass(frozen=True)
 class StageDevices:
     """The devices that there are for the stages of a plan."""
 
     stage_speed: tuple[float, ...] = ()
-    """Speed of each stage's device, relative to the device that the costs were measured on; (): all 1."""
+    """Speed of each stage's device, relative to the device that the costs were measured on (`slowest_of`); (): all
+    1."""
     memory_bytes: tuple[int | None, ...] = ()
     """The memory of each stage's accelerator where it was measured; None, or (): that of one here. Where all stages run
     on processors, the part of its machine's memory that each has."""

@@ -43,6 +43,8 @@ _BOUNDS = {
     **dict.fromkeys(("processor_share", "input_gradient_share"), (0.0, 1.0)),
     "split_backward": (0.0, 1e3),
     "contention": (1.0, 1e3),
+    "accumulate": (0, 1e9),
+    "copy_every": (1, _MOST_SIZE),
     "beside": (0, 1e6),
     "batch_size": (1, 1e12),
     "threads": (1, 1e6),
@@ -68,7 +70,7 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
     """The costs of a file, for the network of a spec.
 
     Raises PlanError where it has another number of components, an impossible figure, or is of another network,
-    precision or optimizer; CheckpointError where it cannot be read.
+    precision, optimizer or number of mini-batches that share an update; CheckpointError where it cannot be read.
 
     Args:
         network: the counted costs of that network: its sizes, and the samples of a mini-batch.
@@ -139,6 +141,7 @@ def in_proportion(costs: Costs, network: Costs) -> Costs:
         batch_size=network.batch_size,
         batch_bytes=network.batch_bytes,
         copy_bytes=network.copy_bytes,
+        copy_every=network.copy_every,
     )
 
 
@@ -152,10 +155,10 @@ def _differences(costs: Costs, network: Costs) -> Iterator[str]:
         ):
             if there != here:
                 yield f"network: component {index} has {_numbers(there)} {what} there and {_numbers(here)} here"
-    for name in ("precision", "optimizer"):
+    for name, key in (("precision", "precision"), ("optimizer", "optimizer"), ("accumulate", "optimizer.accumulate")):
         there, here = getattr(costs, name), getattr(network, name)
         if there and there != here:  # files of earlier versions do not say it
-            yield f"{name}: {there} there and {here} here"
+            yield f"{key}: {there} there and {here} here"
 
 
 def _sample_bytes(component: ComponentCosts, costs: Costs) -> int:

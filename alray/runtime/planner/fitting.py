@@ -28,7 +28,7 @@ from alray.runtime.options import Options
 from alray.runtime.planner.memory_limits import stage_memories
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import stage_links, stage_speeds
+from alray.runtime.planner.stage_devices import overrides_for_devices, stage_links, stage_speeds
 
 if TYPE_CHECKING:
     from alray.config.loading.composition import Composed
@@ -54,7 +54,8 @@ class Fitting:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
             time.
         refused: why a schedule on a number of stages cannot run at all, or not in so many micro-batches.
-        given: the overrides that were searched with, for a run: without machines and files of costs.
+        given: the overrides that were searched with, for a run: without machines and files of costs, and with an
+            accelerator for each stage where the machines have one.
         fixed: the keys of which they give a value that was not searched.
         set_aside: the keys of the spec whose values the search replaced.
         assumed: as of a plan.
@@ -161,9 +162,11 @@ def fit_spec(
         )
     free = _FREE.keys() - given.keys()
     asked = tuple(overrides)
+    unlike = False
     if "pipeline.stages" in free:
         overrides = with_stages_alike(composed.copy(), overrides)
-        if _UNLIKE in set(overrides) - set(asked):
+        unlike = _UNLIKE in set(overrides) - set(asked)
+        if unlike:
             teller.note("resources.per_stage of the file is a list for one number of stages: change it before you run")
     listed = is_listed(given.get("pipeline.schedule"))
     meanwhile = {}  # what may be wrong on the one stage on which the spec is opened, and right where it is searched
@@ -193,6 +196,7 @@ def fit_spec(
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
+    devices_asked = [] if unlike else overrides_for_devices(spec)
     elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
     return Fitting(
         name=spec.name,
@@ -202,10 +206,13 @@ def fit_spec(
         costs=search.costs,
         rows=rows,
         refused=refused,
-        given=tuple(
-            each
-            for each in _with(overrides, {}, free)
-            if not each.startswith(elsewhere) and (each != _UNLIKE or each in asked)
+        given=(
+            *(
+                each
+                for each in _with(overrides, {}, free | {each.partition("=")[0] for each in devices_asked})
+                if not each.startswith(elsewhere) and (each != _UNLIKE or each in asked)
+            ),
+            *devices_asked,
         ),
         fixed=frozenset(_FREE) - free,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
@@ -316,7 +323,9 @@ class _LayoutSearch:
                 else:
                     found += near
                     refused += [f"{where} cannot run in {reason}" for reason in too_many]
-        if not found and faults and {each.problems[0].key for each in faults} <= _FREE.keys() - self.free:
+        given, first_faults = _FREE.keys() - self.free, [each.problems[0] for each in faults]
+        alike = len({each.message for each in first_faults}) == 1
+        if not found and faults and (alike or {each.key for each in first_faults} <= given):
             raise faults[0]  # what is given is wrong on any layout
         rows: dict[tuple[str, int], Fit] = {}
         for fit in sorted(with_best_cuts(found, self._searching), key=lambda each: each.rank):

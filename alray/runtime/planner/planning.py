@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from statistics import median
 
@@ -184,7 +184,8 @@ class Planner:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
-            return on_their_devices(given_costs(counted, given), self._machines)
+            timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
+            return on_their_devices(timed, self._machines)
         if self._machines is not None:
             return self._costs_elsewhere(probe=probe)
         if not probe:
@@ -412,24 +413,31 @@ class Planner:
         section = self.workload.spec.machines
         return None if section is None else section.described()
 
-    @cached_property
-    def _kinds_speeds(self) -> dict[str, float] | None:
-        """The speed of each kind of device of the machines, relative to the first one; None if there is one.
+    def _speeds(self, stages: int, replicas: int) -> dict[str, float] | None:
+        """The speed of each kind of device that the stages take, relative to the first one; None if there is one.
 
-        Raises PlanError where nothing is published of one.
+        Raises PlanError where nothing is published of one, and where there are too few devices.
         """
         machines = self._machines
-        if machines is None or len(machines.kinds) == 1:
+        assert machines is not None, "the plan is for machines elsewhere"
+        kinds = tuple(dict.fromkeys(group.device for _, group in machines.taken(stages, replicas)))
+        if len(kinds) == 1:
             return None
-        for kind in machines.kinds:
+        for kind in kinds:
             if not kind.peaks:
                 raise PlanError(
                     f"how fast `{kind.name}` is beside the other devices is not known",
                     key="machines.nodes",
                     hint="describe it in machines.devices, with its float32 and the bandwidth of its memory",
                 )
-        seconds = {kind.name: train_seconds(self._costs_on(kind, machines.efficiency)) for kind in machines.kinds}
-        return {name: seconds[machines.kinds[0].name] / each for name, each in seconds.items()}
+        return {kind.name: self._train_s(kinds[0]) / self._train_s(kind) for kind in kinds}
+
+    @cached_property
+    def _train_s(self) -> Callable[[Device], float]:
+        """Seconds of all components on a kind of device of the machines, which many layouts ask for."""
+        machines = self._machines
+        assert machines is not None, "the plan is for machines elsewhere"
+        return cache(lambda kind: train_seconds(self._costs_on(kind, machines.efficiency)))
 
     def placed(self, setting: StepSetting) -> StepSetting:
         """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
@@ -454,7 +462,9 @@ class Planner:
                 here=self.workload.device,
             )
         ring, down = setting.is_ring, setting.scheduled.is_pipeline
-        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=ring, down=down)
+        found = self._machines.stage_devices(
+            stages, replicas, self._speeds(stages, replicas), shares=self._shares(replicas), ring=ring, down=down
+        )
         return replace(
             setting,
             costs=self.averaged(costs, replicas, found.replica_link),

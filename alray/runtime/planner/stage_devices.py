@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from alray.config.loading.overrides import override_text
+from alray.config.sections.resources import accelerator_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
@@ -67,6 +69,34 @@ def with_their_resources(spec: Spec) -> Spec:
     named = "cuda" if spec.resources.device in ("auto", "cpu") else spec.resources.device
     resources = spec.resources.model_copy(update={"device": named if on_gpu else "cpu", "per_stage": wanted})
     return spec.model_copy(update={"resources": resources})
+
+
+def overrides_for_devices(spec: Spec) -> list[str]:
+    """The overrides with which each stage of a run asks for a whole accelerator, as the machines of the spec have one
+    for each; none where it does, and where the machines have none.
+
+    Args:
+        spec: as it was written, not that of `with_their_resources`.
+    """
+    resources = spec.resources
+    if spec.machines is None or not spec.machines.described().kinds[0].accelerator:
+        return []
+    bundles = resources.bundles(spec.pipeline.stages)
+    names = [accelerator_of(each) or "GPU" for each in bundles]
+    whole = [{**each, name: max(1.0, each.get(name, 0.0))} for each, name in zip(bundles, names, strict=True)]
+    numbers = [{name: int(each) if each == int(each) else each for name, each in bundle.items()} for bundle in whole]
+    asked = numbers[0] if isinstance(resources.per_stage, dict) else numbers
+    return [
+        *(["resources.device=auto"] if resources.device == "cpu" else []),
+        *([override_text("resources.per_stage", asked)] if whole != bundles else []),
+    ]
+
+
+def device_notes(spec: Spec) -> list[str]:
+    """A line for the user where a run asks for other devices than its plan counts with (`overrides_for_devices`)."""
+    if not (missing := overrides_for_devices(spec)):
+        return []
+    return [f"the plan counts a whole accelerator for each stage: for a run add {' '.join(missing)}"]
 
 
 class FindsDevices(Protocol):

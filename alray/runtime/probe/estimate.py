@@ -225,8 +225,10 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         components=tuple(components),
         batch_bytes=sum(tensor.nbytes for tensor in read),
         copy_bytes=_copy_bytes(network),
+        copy_every=network.method.copy_every or 1,
         precision=network.spec.run.precision,
         optimizer=network.spec.optimizer.kind,
+        accumulate=network.spec.optimizer.accumulate,
         **known,
     )
 
@@ -285,19 +287,32 @@ def _floats(edge: Mapping[str, Shape]) -> int:
     return sum(shape.sample_bytes for name, shape in edge.items() if name != "mask")
 
 
-def given_costs(estimated: Costs, given: Sequence[Cost]) -> Costs:
-    """Counted sizes, with the training times of the spec, which gives L and B together: `label_s` is 0."""
-    components = tuple(
-        replace(
+def given_costs(counted: Costs, given: Sequence[Cost], *, batch_size: int) -> Costs:
+    """Counted sizes, with the training times of the spec, which gives L and B together: `label_s` is 0.
+
+    Inference is as much slower, or faster, than counted as the forward is.
+
+    Args:
+        counted: for the samples of a replica, which takes its share of the forward and the backward.
+        given: for a mini-batch of `batch_size` samples, a component each.
+    """
+    share = counted.batch_size / batch_size
+
+    def timed(component: ComponentCosts, entry: Cost) -> ComponentCosts:
+        forward_s = share * entry.forward_s
+        slower = forward_s / component.forward_s if component.forward_s else 1.0
+        return replace(
             component,
-            forward_s=entry.forward_s,
-            backward_s=entry.backward_s,
+            forward_s=forward_s,
+            backward_s=share * entry.backward_s,
             update_s=entry.update_s,
+            infer_s=slower * component.infer_s,
+            route_s=slower * component.route_s,
             label_s=0.0,
         )
-        for component, entry in zip(estimated.components, given, strict=True)
-    )
-    return replace(estimated, source="given", components=components)
+
+    components = tuple(timed(*each) for each in zip(counted.components, given, strict=True))
+    return replace(counted, source="given", components=components)
 
 
 def _count(network: Network, index: int, batch_size: int) -> _Counted:

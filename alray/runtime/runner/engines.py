@@ -22,7 +22,7 @@ from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
-from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.prediction.stage_devices import StageDevices, slowest_of
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.cluster.connect import address_to_attach_to, connect, require_reachable
 from alray.runtime.cluster.nodes import Bundle, living_nodes
@@ -375,10 +375,10 @@ class RayEngine(ClusterEngine):
         here_s, measured_on = train_seconds(costs), at_hand(resources.resolved_device).type
         devices = placement.measured(speed_test(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each.train_s for each in devices]
-        # The replicas of a stage wait for the slowest of them, and the smallest has to hold it.
-        slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
+        slowest = slowest_of(speeds, plan.stages, plan.shares)
         here_bytes = None if measured_on == "cpu" else least_memory_bytes()
         sizes = [here_bytes if each is None else each.memory_bytes for each in devices]
+        # The smallest device of its replicas has to hold a stage.
         smallest = tuple(min(filter(None, sizes[stage :: plan.stages]), default=None) for stage in range(plan.stages))
         return replace(found, stage_speed=rounded_speeds(slowest), memory_bytes=parts or smallest)
 

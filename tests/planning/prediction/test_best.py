@@ -262,7 +262,7 @@ def test_where_nothing_fits_the_stage_and_its_need_are_told(
     need = memory_of(setting, cut, 0).total_bytes
     message = str(caught.value)
     assert message.startswith("pipeline.partition: ") and str(list(cut)) in message
-    assert f"stage 0 needs {need} bytes and has 100" in message
+    assert f"stage 0 needs {need:,} bytes and has 100" in message
 
 
 @pytest.mark.parametrize(

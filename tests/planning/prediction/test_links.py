@@ -10,6 +10,7 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Link
 from alray.planning.prediction.durations import action_durations
+from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.machines import DEVICES, link_of, machines_of
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predict_step
@@ -118,6 +119,19 @@ def test_a_step_takes_as_long_as_the_link(make_costs) -> None:
     assert predict_step(far, (1, 3)).step_time_s == pytest.approx(0.11)  # 1,000 bytes, and 110 ms of computing
     assert (best_cut(near).cut, best_cut(far).cut) == ((2, 2), (1, 3))
     assert step_of(far, (1, 3)) == pytest.approx(0.11)
+
+
+def test_copies_of_the_last_stage_take_its_link(make_costs) -> None:
+    link = Link(latency_s=0.0, up_s_per_byte=1e-6, down_s_per_byte=1e-4, buffer_bytes=1e6)
+    costs = replace(make_costs(), copy_bytes=2_000, copy_every=2)
+    for setting, step_s in (
+        (StepSetting("streamed", costs, 3, in_flight=4, links=(link, link, None)), 0.2),
+        (StepSetting("streamed", replace(costs, copy_every=50), 3, in_flight=4, links=(link, link, None)), 0.06),
+        (StepSetting("streamed", costs, 3, in_flight=4), 0.06),
+    ):
+        found, prediction = best_cut(setting), predict_step(setting, (1, 1, 2))
+        assert prediction.step_time_s == pytest.approx(step_s, abs=0.016) and found.gain_of(found.step_s) == 0.0
+        assert ("link between stages 1 and 2" in limited_by(setting, (1, 1, 2), prediction)) == (step_s == 0.2)
 
 
 @pytest.mark.parametrize("schedule", ["streamed", "1f1b"])

@@ -11,6 +11,7 @@ import pytest
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.machines import DEVICES, Device, Machines, device_of, link_of, machines_of, parse_nodes
+from alray.planning.prediction.stage_devices import slowest_of
 
 
 def machines(on: str, **links: str) -> Machines:
@@ -54,6 +55,11 @@ def test_offices_have_a_line_and_the_smallest_replica_decides() -> None:
     assert both.stage_devices(4, 1, {"A100": 1.0, "V100": 0.5}).stage_speed == (1, 1, 0.5, 0.5)
     with pytest.raises(PlanError, match="5 stages need 5 devices"):
         both.stage_devices(5)
+
+
+def test_a_device_with_fewer_samples_may_be_slower() -> None:
+    assert slowest_of([1.0, 1.0, 0.5, 0.25], 2, [12, 4]) == [1.0, 0.75]
+    assert slowest_of([1.0, 0.5], 1) == [0.5] and slowest_of([0.5, 1.0], 2, [7]) == [0.5, 1.0]
 
 
 def test_those_who_send_through_a_part_of_the_way_share_it() -> None:

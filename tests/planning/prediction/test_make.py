@@ -272,6 +272,16 @@ def test_reading_data_is_no_forward(make_costs: Make) -> None:
     assert first.forward_s == pytest.approx(alone.forward_s)
 
 
+def test_averages_are_no_update(make_costs: Make) -> None:
+    costs = make_costs()
+    costs = replace(costs, components=tuple(replace(each, reduce_s=0.002) for each in costs.components))
+    for changes in ({}, {"schedule": "1f1b", "method": "backpropagation", "micro_batches": 4}):
+        alone, _ = plan_of(costs, partition=[2, 2], **changes).stage_plans
+        shared, _ = plan_of(costs, partition=[2, 2], replicas=2, shares=(4, 4), **changes).stage_plans
+        assert (alone.averages_s, shared.averages_s) == (0.0, pytest.approx(0.004))
+        assert shared.update_s == pytest.approx(alone.update_s) and shared.forward_s == alone.forward_s
+
+
 def test_cyclic_placement(make_costs: Make) -> None:
     """Components in turns on two stages: stage 1 begins after F of one component, and has 35 + 50 ms to do."""
     plan = plan_of(make_costs(), schedule="overlapped", partition="cyclic", virtual_stages=2)

@@ -40,8 +40,10 @@ def test_gpipe_by_hand(make_costs: Make) -> None:
 def test_each_computation_has_its_overhead(make_costs: Make) -> None:
     without = plan_of(make_costs(), partition=[2, 2]).predicted_step_time_s
     # On the longest way: 5 forwards and 5 backwards of 1 ms more.
-    overhead = plan_of(make_costs(action_overhead_s=1e-3), partition=[2, 2]).predicted_step_time_s
-    assert overhead == pytest.approx(without + 10e-3)
+    overhead = plan_of(make_costs(action_overhead_s=1e-3), partition=[2, 2])
+    assert overhead.predicted_step_time_s == pytest.approx(without + 10e-3)
+    assert [own.forward_s for own in overhead.stage_plans] == pytest.approx([0.024, 0.034])
+    assert [own.backward_s for own in overhead.stage_plans] == pytest.approx([0.044, 0.034])
     for alone in ({"schedule": "single", "micro_batches": 1}, {"schedule": "gpipe"}):
         plan = plan_of(make_costs(action_overhead_s=1e-3), stages=1, **alone)
         assert plan.predicted_step_time_s == pytest.approx(0.145)

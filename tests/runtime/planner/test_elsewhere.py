@@ -70,6 +70,24 @@ def test_slower_devices_get_fewer_components(planned: Callable[..., Plan]) -> No
         planned("machines={nodes: 2x24GB, link: 1 GB/s}", *wide)
 
 
+def test_devices_that_no_stage_takes_refuse_nothing(planned: Callable[..., Plan]) -> None:
+    bf16 = ("machines={nodes: '2xA100,2xV100', link: 25 GB/s}", "run.precision=bf16", "pipeline.costs=null")
+    assert planned(*bf16, "pipeline.stages=2").stage_speed == ()
+    with pytest.raises(PlanError, match="V100 has no published speed in bf16"):
+        planned(*bf16, "pipeline.stages=3")
+
+
+def test_the_slower_of_two_devices_may_take_fewer_samples(planned: Callable[..., Plan]) -> None:
+    wide = ("model.components.0.width=2000", "data.samples=8192", "pipeline.costs=null", "pipeline.stages=1")
+    unlike = ("machines={nodes: '1xA100,1xT4', link: 25 GB/s}", "replicas.count=2", "replicas.shares=[3072,1024]")
+    shared = planned("data.batch_size=4096", *unlike, *wide)
+    alone_s = [
+        planned(f"machines={{nodes: 1x{name}}}", f"data.batch_size={samples}", *wide).predicted_step_time_s
+        for name, samples in (("A100", 3072), ("T4", 1024))
+    ]
+    assert shared.predicted_step_time_s == pytest.approx(max(alone_s), rel=0.2)
+
+
 GPT = """\
 name: layers
 data: {source: text, folder: none, tokens: bytes, batch_size: 1, assume: {classes: 256, samples: 100}}
@@ -172,7 +190,10 @@ def test_costs_of_a_file_are_those_that_were_measured(
         planned(f"pipeline.costs={file}", "run.precision=bf16")
     with pytest.raises(PlanError, match="another optimizer: sgd there and adam here"):
         planned(f"pipeline.costs={file}", "optimizer.kind=adam")
-    earlier = {name: value for name, value in measured.as_json().items() if name not in ("precision", "optimizer")}
+    with pytest.raises(PlanError, match=r"another optimizer\.accumulate: 1 there and 2 here"):
+        planned(f"pipeline.costs={file}", "optimizer.accumulate=2")
+    of_spec = ("precision", "optimizer", "accumulate")
+    earlier = {name: value for name, value in measured.as_json().items() if name not in of_spec}
     earlier["components"][3]["output_shape"] = [5]
     write_json(tmp_path / "earlier.json", earlier)
     with pytest.raises(PlanError, match="component 3 has 5 numbers a sample as output there and 3 here"):

@@ -169,11 +169,18 @@ def test_given_times_go_with_counted_sizes(make_workload):
     from types import SimpleNamespace
 
     entries = [SimpleNamespace(forward_s=1.0 + place, backward_s=2.0, update_s=0.5) for place in range(2)]
-    given = given_costs(estimated, entries)
+    given = given_costs(estimated, entries, batch_size=estimated.batch_size)
     assert given.source == "given" and [entry.train_s for entry in given.components] == [3.5, 4.5]
     assert sizes(given) == sizes(estimated)
     with pytest.raises(ValueError):
-        given_costs(estimated, entries[:1])
+        given_costs(estimated, entries[:1], batch_size=estimated.batch_size)
+    for counted, own in zip(estimated.components, given.components, strict=True):
+        slower = own.forward_s / counted.forward_s
+        assert own.infer_s == pytest.approx(slower * counted.infer_s)
+        assert own.route_s == pytest.approx(slower * counted.route_s)
+    quarter = given_costs(estimated, entries, batch_size=4 * estimated.batch_size).components[1]
+    assert (quarter.forward_s, quarter.backward_s, quarter.update_s) == (0.5, 0.5, 0.5)
+    assert quarter.infer_s == pytest.approx(given.components[1].infer_s / 4)
 
 
 def test_supervised_contrastive_by_hand(make_workload):
