@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from math import comb
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.durations import copies_s
@@ -86,18 +87,29 @@ def _with_fastest_slowest_stage(setting: StepSetting, fitting: Cut | None) -> tu
     """
     size, stages = len(setting.costs.components), setting.stages
     seconds, shares = _run_seconds(setting), _run_shares(setting)
+    speeds = setting.stage_speed or (1.0,) * stages
     known = enumerate(stage_ranges(fitting or partition_uniform(size, stages)))
     slowest_s = max(float(seconds(stage, own.start, own.stop)) for stage, own in known)
 
-    def of_stage(stage: int) -> Matrix:
+    @cache
+    def seconds_at(speed: float) -> Matrix:
+        """Of a stage of this speed, for runs that no slower stage than the slowest one of a known cut holds."""
+        stage = speeds.index(speed)
         longest = longest_run(partial(seconds, stage, sends=False), slowest_s, size, size + 1 - stages)
-        if not setting.memory_limits:
-            return short_runs(partial(seconds, stage), size, longest)
-        longest = longest_run(partial(shares, stage, sends=False), 1.0 + SAME, size, longest)  # sums are rounded
-        full = short_runs(partial(shares, stage), size, longest) > 1.0
-        return np.where(full, np.inf, short_runs(partial(seconds, stage), size, longest))
+        return short_runs(partial(seconds, stage), size, longest)
 
-    return with_cheapest_largest([of_stage(stage) for stage in range(stages)], stages)
+    def is_full(stage: int) -> NDArray[np.bool_]:
+        most = seconds_at(speeds[stage]).shape[1]
+        longest = longest_run(partial(shares, stage, sends=False), 1.0 + SAME, size, most)  # sums are rounded
+        return short_runs(partial(shares, stage), size, longest) > 1.0
+
+    full = [is_full(stage) for stage in range(stages)] if setting.memory_limits else None
+
+    def of_stage(stage: int) -> Matrix:
+        own = seconds_at(speeds[stage])
+        return own if full is None else np.where(full[stage], np.inf, own[:, : full[stage].shape[1]])
+
+    return with_cheapest_largest(of_stage, size, stages)
 
 
 def _run_seconds(setting: StepSetting) -> StageCost:
@@ -159,7 +171,7 @@ def _least_full(setting: StepSetting) -> Cut:
         longest = longest_run(partial(shares, stage, sends=False), most, size, size + 1 - parts)
         return short_runs(partial(shares, stage), size, longest)
 
-    return with_cheapest_largest([of_stage(stage) for stage in range(parts)], parts)[0]
+    return with_cheapest_largest(of_stage, size, parts)[0]
 
 
 def _fitting(setting: StepSetting) -> Cut:

@@ -128,20 +128,19 @@ def partition_intervals(cost: Matrix | Sequence[Matrix], stages: int) -> tuple[C
     def runs_of(one: Matrix) -> Matrix:
         return short_runs(lambda first, ends: one[first, ends], size, min(longest, size + 1 - stages))
 
-    return with_cheapest_largest([runs_of(one) for one in costs], stages)
+    runs = [runs_of(one) for one in costs]
+    return with_cheapest_largest(lambda stage: runs[stage % len(runs)], size, stages)
 
 
-def with_cheapest_largest(runs: Sequence[Matrix], stages: int) -> tuple[Cut, float]:
-    """As `partition_intervals`, for the costs of runs in the order of `run_ends`; inf where a stage cannot hold one.
+def with_cheapest_largest(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float]:
+    """As `partition_intervals`.
+
+    Args:
+        of_stage: as for `slowest_behind`. It is asked twice for each stage, so that not all have to be in memory.
 
     Raises:
         PlanError: where no partition fits.
     """
-    size = len(runs[0])
-
-    def of_stage(stage: int) -> Matrix:
-        return runs[stage % len(runs)]
-
     slowest = float(slowest_behind(of_stage, size, stages)[0])
     if not math.isfinite(slowest):
         raise PlanError(

@@ -88,9 +88,9 @@ def test_memory_limits_are_kept(chain: tuple[list[int], int], data: st.DataObjec
     runs = [np.where(held <= limit, sums, np.inf) for limit in limits]
     if not fitting:
         with pytest.raises(PlanError, match=f"no cut of {len(costs)} components into {stages} stages fits"):
-            with_cheapest_largest(runs, stages)
+            with_cheapest_largest(runs.__getitem__, len(costs), stages)
         return
-    found, slowest = with_cheapest_largest(runs, stages)
+    found, slowest = with_cheapest_largest(runs.__getitem__, len(costs), stages)
     assert found in fitting
     assert max(stage_costs(costs, found)) == slowest == min(max(stage_costs(costs, counts)) for counts in fitting)
 
