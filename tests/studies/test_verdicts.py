@@ -202,6 +202,8 @@ def test_a_large_figure_is_written_out() -> None:
 def test_the_rounding_error_of_a_mean_is_shown_as_zero() -> None:
     compared = Compared(point="", value=-2.2e-17, low=-0.0141, high=0.0141, p_holds=0.5, p_fails=0.5)
     assert compared_text(compared) == "0 (-0.0141 to 0.0141)"
+    ratio = Compared(point="", value=1.2, low=1e-5, high=2e9, p_holds=0.5, p_fails=0.5)
+    assert compared_text(ratio) == "1.2 (1e-05 to 2,000,000,000)"
 
 
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
