@@ -512,7 +512,7 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
 
 
 def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
-    """The study had one session first, whose points ran one after the other. Its trials keep no start."""
+    """The study had one session first. Its trials keep no start, and its repeats did not run in turns."""
     cells = [(session, name) for session in range(3) for name in ("al", "bp")]
     trials = [
         trial(n, {"variant": name}, session=session, step_time_s=1.0 + n / 10, began="now" if session else None)
