@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -105,13 +106,13 @@ def chosen(rows: Iterable[Listed], filters: Sequence[str]) -> list[Listed]:
 
 
 def ordered(rows: Iterable[Listed], by: str, *, reverse: bool) -> list[Listed]:
-    """The rows in order: the latest, the most accurate, the fastest first, or by the alphabet. What has no value comes
-    last. Raises RequestError if there is no such key."""
+    """The rows in order: the latest, the most accurate, the fastest first, or by the alphabet. What has no value, or
+    one that is not a number, comes last. Raises RequestError if there is no such key."""
     if by not in _ORDERS:
         raise RequestError(f"`{by}` is not a column", key="--sort", hint=f"choose one of {', '.join(_ORDERS)}")
-    known = [row for row in rows if getattr(row, by) is not None]
+    known = [row for row in rows if not _is_unknown(getattr(row, by))]
     known.sort(key=lambda row: (_rank(row, by), row.folder), reverse=(by in _LARGEST_FIRST) != reverse)
-    return known + [row for row in rows if getattr(row, by) is None]
+    return known + [row for row in rows if _is_unknown(getattr(row, by))]
 
 
 def table_of(rows: Iterable[Listed]) -> Table:
@@ -123,6 +124,10 @@ def table_of(rows: Iterable[Listed]) -> Table:
 _FILTERS = ("kind", "name", "method", "schedule", "stages", "replicas", "state")
 _LARGEST_FIRST = ("date", "validation", "test", "steps")
 _ORDERS = (*_LARGEST_FIRST, "step_time_s", "folder", "name", "method", "schedule", "stages", "state")
+
+
+def _is_unknown(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _rank(row: Listed, by: str) -> Any:

@@ -115,8 +115,8 @@ class Results:
 
     def sessions_of_several_starts(self, records: Sequence[TrialRecord]) -> list[int]:
         """The sessions of which these trials began at several starts: after Ctrl-C, or because a study has grown. What
-        changes from start to start does not change them alike. Nor did trials run in turns when the study had one
-        session; of these, unlike of later ones, no start is kept."""
+        changes from start to start does not change them alike. Also a session that ran while the study had only one:
+        no start of it is kept, unlike of later ones, and its repeats did not run in turns."""
         starts: dict[int, set[str | None]] = {}
         for record in records:
             starts.setdefault(record.session, set()).add(record.began)

@@ -89,7 +89,7 @@ _COLUMNS = (
 )
 _IF_ANY = ("needed", "source")
 _NOISE = 1e-9
-"""Of the width of an interval: a value nearer to 0 is a rounding error of sums."""
+"""Of the way from 0 to either end of an interval around it: a value nearer to 0 is a rounding error of sums."""
 _NOTHING = "the study has nothing to compare it with"
 
 
@@ -103,7 +103,7 @@ def p_text(answer: Answer) -> str:
 def compared_text(each: Compared) -> str:
     """The numbers that decide a claim at one point: `pipeline.stages=2: 0.53 (0.51 to 0.55)`."""
     where = f"{each.point}: " if each.point else ""
-    value = 0.0 if abs(each.value) < _NOISE * (each.high - each.low) else each.value
+    value = 0.0 if abs(each.value) < _NOISE * min(-each.low, each.high) else each.value
     return f"{where}{_three_digits(value)} ({_three_digits(each.low)} to {_three_digits(each.high)})"
 
 

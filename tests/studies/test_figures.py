@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 from alray.core.run_folder.records import DepthScores, Exit, StageRecord, Writer
-from alray.report.figure import Exhibit, Figure, light_colours
+from alray.report.figure import Exhibit, Figure, light_colours, write_exhibits
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.outcome import first_reached
 from alray.studies.results import Results
@@ -386,6 +386,18 @@ def test_two_axes_of_numbers_are_maps() -> None:
         exhibits_of(results([*trials, other], target=ERROR)), "seconds_to_target-data.batch_size-pipeline.stages"
     )
     assert [cell.rows[0][key] for key in ("value", "text", "seeds")] == [1.0, "1.00 s (1 of 2)", 1]
+
+
+@pytest.mark.parametrize("scores", [(0.5, math.nan, 0.7, math.inf), (math.nan,) * 4])
+def test_a_metric_that_is_not_finite_is_no_bound_of_a_map(scores: tuple[float, ...], tmp_path: Path) -> None:
+    trials = [
+        trial(n, {"data.batch_size": 1 + n % 2, "optimizer.lr": 0.1 * (1 + n // 2)}, validation=score)
+        for n, score in enumerate(scores)
+    ]
+    found = exhibit(exhibits_of(results(trials)), "Over two axes")
+    write_exhibits([found], tmp_path)  # Vega-Lite refuses a condition with nan or inf
+    drawn = [each for each in found.figures if each.name.startswith("validation")]
+    assert [row["text"] for each in drawn for row in each.rows] in (["0.5000", "0.7000", "nan", "inf"], [])
 
 
 def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
-from alray.studies.listing import notes_on, rows_in, table_of
+from alray.studies.listing import Listed, notes_on, ordered, rows_in, table_of
 
 from .conftest import results, study_folder, trial
 
@@ -30,3 +31,10 @@ def test_a_study_of_which_every_trial_failed_is_failed(tmp_path: Path) -> None:
         study_folder(results(trials), tmp_path / name)
     states = {Path(row.folder).name: row.state for row in rows_in([tmp_path])}
     assert states == {"all": "failed", "one": "finished"}
+
+
+def test_a_metric_that_is_not_a_number_comes_last() -> None:
+    values = {"a": 0.3, "b": math.nan, "c": 0.9, "d": None, "e": 0.5}
+    rows = [Listed(name, "run", "finished", metric="r2", validation=value) for name, value in values.items()]
+    assert [row.folder for row in ordered(rows, "validation", reverse=False)] == ["c", "e", "a", "b", "d"]
+    assert [row.folder for row in ordered(rows, "validation", reverse=True)] == ["a", "e", "c", "b", "d"]

@@ -202,6 +202,8 @@ def test_a_large_figure_is_written_out() -> None:
 def test_the_rounding_error_of_a_mean_is_shown_as_zero() -> None:
     compared = Compared(point="", value=-2.2e-17, low=-0.0141, high=0.0141, p_holds=0.5, p_fails=0.5)
     assert compared_text(compared) == "0 (-0.0141 to 0.0141)"
+    ratio = Compared(point="", value=1.2, low=1e-5, high=2e9, p_holds=0.5, p_fails=0.5)
+    assert compared_text(ratio) == "1.2 (1e-05 to 2,000,000,000)"
 
 
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
@@ -510,7 +512,7 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
 
 
 def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
-    """The study had one session first, whose points ran one after the other. Its trials keep no start."""
+    """The study had one session first. Its trials keep no start, and its repeats did not run in turns."""
     cells = [(session, name) for session in range(3) for name in ("al", "bp")]
     trials = [
         trial(n, {"variant": name}, session=session, step_time_s=1.0 + n / 10, began="now" if session else None)

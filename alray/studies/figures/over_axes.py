@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -106,7 +107,7 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
             if name == "efficiency" and not {across, up} & set(DEVICE_AXES):
                 continue
             cells = [_cell(row, across, up, name, form) for row in rows]
-            known = [cell["value"] for cell in cells if cell["value"] is not None]
+            known = [cell["value"] for cell in cells if cell["value"] is not None and math.isfinite(cell["value"])]
             if not known:
                 continue
             x = Scale("across", in_words(across), names=[value_text(value) for value in sorted(results.values(across))])
