@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -273,7 +274,8 @@ def test_the_command_asks_for_the_accelerators_that_were_planned(
     for row in found.json["rows"]:
         assert {text for text in row["overrides"] if text.startswith("resources.")} == asked
     planned = alray("plan", spec, COUNTED, *given, "--on", "2xA100", "--json")
-    assert ("a whole accelerator for each stage" in planned.errors) == (set(given) != asked)
+    told = f"a whole accelerator for each stage: for a run add {shlex.join(sorted(asked))}"
+    assert (told in planned.errors) == (set(given) != asked)
 
 
 def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from alray.planning.prediction.costs import ComponentCosts, Costs, Link
 from alray.planning.prediction.memory import stage_ranges
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.durations import Durations, Through
 from alray.planning.schedules.placement import Place, round_robin
 
 LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
@@ -128,10 +128,24 @@ def copied_bytes(setting: StepSetting) -> float:
 
 
 def copies_s(setting: StepSetting) -> float:
-    """Seconds for which these copies take the link below the last stage, which no step is shorter than; 0 where they
-    take none."""
-    link = setting.links[setting.stages - 2] if setting.links and setting.stages > 1 else None
-    return 0.0 if link is None else link.down_s_per_byte * copied_bytes(setting)
+    """Seconds for which these copies take what they are sent through, which no step is shorter than; 0 where they take
+    none."""
+    return max(copies_links(setting).values(), default=0.0)
+
+
+def copies_links(setting: StepSetting) -> dict[int, float]:
+    """The same for each link or network card, by the nearest stage to which copies go through it. A copy takes the
+    slowest link on its way. By `pipeline.links` it has a line to each stage."""
+    last, nearest, busy = setting.stages - 1, dict[Through, int](), dict[int, float]()
+    each_bytes = setting.costs.copy_bytes / setting.costs.copy_every
+    for peer in reversed(range(last)) if each_bytes and any(setting.links) else ():
+        way = [link for link in setting.links[peer:last] if link is not None]
+        if peer < last - 1 and way and way[0].own_line:
+            way = [link for link in setting.links[last:] if link is not None]
+        if slowest := max(way, key=lambda link: link.down_s_per_byte, default=None):
+            at = peer if slowest.own_line else nearest.setdefault(slowest.through, peer)
+            busy[at] = busy.get(at, 0.0) + each_bytes * slowest.down_s_per_byte
+    return busy
 
 
 def evaluation_durations(setting: StepSetting, partition: Sequence[int]) -> Durations:

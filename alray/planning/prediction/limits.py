@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from alray.planning.prediction.best import best_cut, fullest_stage, nearest_to_fitting
-from alray.planning.prediction.durations import action_durations, computing_s, copies_s
+from alray.planning.prediction.durations import action_durations, computing_s, copies_links
 from alray.planning.prediction.predict import StepPrediction, predict_step
 from alray.planning.prediction.search import step_of
 from alray.planning.prediction.setting import StepSetting
@@ -98,8 +98,8 @@ def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, in
     ]:
         way = setting.place(first, setting.stages), setting.place(last, setting.stages)
         busy[way] = busy.get(way, 0.0) + seconds
-    if copied_s := copies_s(setting):
-        way = setting.stages - 1, setting.stages - 2
+    for stage, copied_s in copies_links(setting).items():
+        way = setting.stages - 1, stage
         busy[way] = busy.get(way, 0.0) + copied_s
     return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
 

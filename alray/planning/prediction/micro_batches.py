@@ -35,7 +35,7 @@ def fewest_micro_batches(setting: StepSetting, partition: str | Sequence[int], c
     samples = setting.costs.batch_size // number
     raise PlanError(
         f"even in {number} micro-batches, of {samples} {'sample' if samples == 1 else 'samples'} each, stage {stage} "
-        f"of the cut {list(cut)} needs {need} bytes and has {limit}",
+        f"of the cut {list(cut)} needs {need:,} bytes and has {limit:,}",
         hint="use more stages, larger devices, or set resources.memory_bytes where there is more memory than it seems",
         key="pipeline.micro_batches",
     )

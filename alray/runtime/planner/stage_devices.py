@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -96,7 +97,7 @@ def device_notes(spec: Spec) -> list[str]:
     """A line for the user where a run asks for other devices than its plan counts with (`overrides_for_devices`)."""
     if not (missing := overrides_for_devices(spec)):
         return []
-    return [f"the plan counts a whole accelerator for each stage: for a run add {' '.join(missing)}"]
+    return [f"the plan counts a whole accelerator for each stage: for a run add {shlex.join(missing)}"]
 
 
 class FindsDevices(Protocol):

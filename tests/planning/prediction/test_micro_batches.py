@@ -66,4 +66,4 @@ def test_where_nothing_fits(make_costs: Make) -> None:
         fewest_micro_batches(setting, "auto", SCHEDULES["gpipe"].possible_micro_batches(1, 64))
     message = str(caught.value)
     assert message.startswith("pipeline.micro_batches: ") and "stage 0 of the cut [4]" in message
-    assert f"{need_bytes} bytes and has 5000" in message
+    assert f"{need_bytes:,} bytes and has 5,000" in message

@@ -266,7 +266,7 @@ def test_where_no_cut_fits_the_plan_says_so(make_planner: Callable[..., Any]) ->
     with pytest.raises(PlanError) as caught:
         planner.plan(planner.costs(probe=False))
     (problem,) = caught.value.problems
-    assert "stage 1 needs" in problem.message and "and has 1000" in problem.message
+    assert "stage 1 needs" in problem.message and "and has 1,000" in problem.message
     assert problem.key == "pipeline.partition" and "resources.memory_bytes" in (problem.hint or "")
 
 
