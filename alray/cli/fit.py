@@ -84,7 +84,8 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     needs = "the data need" if found.machines else "libraries and the data need"
     notes.append(f"left: of what each stage may hold, besides its tensors; {needs} some of it")
     if found.best is None:
-        again = any(row.stages > 1 and SCHEDULES[row.schedule].is_pipeline for row in found.rows)
+        pipelines = any(row.stages > 1 and SCHEDULES[row.schedule].is_pipeline for row in found.rows)
+        again = pipelines and not found.recomputes
         also = ", or pipeline.activation_checkpointing, which is not searched" if again else ""
         notes.append(f"nothing fits: use larger or more devices, or smaller components or mini-batches{also}")
     else:
