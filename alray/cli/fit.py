@@ -86,7 +86,8 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     if not found.rows:
         notes.append("no schedule can run, for the reasons above")
     elif found.best is None:
-        again = any(row.stages > 1 and SCHEDULES[row.schedule].is_pipeline for row in found.rows)
+        pipelines = any(row.stages > 1 and SCHEDULES[row.schedule].is_pipeline for row in found.rows)
+        again = pipelines and not found.recomputes
         also = ", or pipeline.activation_checkpointing, which is not searched" if again else ""
         notes.append(f"nothing fits: use larger or more devices, or smaller components or mini-batches{also}")
     else:

@@ -99,8 +99,9 @@ def times(found: Crossover) -> Exhibit | None:
 
 
 def over_micro_batches(found: Crossover) -> Exhibit:
-    """As the first map, over the first link, with this number of micro-batches in all pipelines that have them. Methods
-    with local losses, and a network on one device, have none, so they are the same in every row."""
+    """As the first map, over the first link, with this number of micro-batches in all ways that have them:
+    backpropagation on one device too, where whole mini-batches need too much memory. Methods with local losses have
+    none, so they are the same in every row."""
     axes = found.axes
     link = axes.links[0]
     places = [

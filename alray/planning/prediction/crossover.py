@@ -381,7 +381,9 @@ def alone_bytes(contender: Contender, link: str) -> int:
 def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
     """Ways that differ in their replicas alone follow each other: they are simulated by one program."""
     sizes = {size for count in axes.devices for size in _divisors(count)}
-    layouts = {(stages, size // stages) for size in sizes for stages in _divisors(size)}
+    most = len(contender.alone.components)
+    over = min((size for size in sizes if size > most), default=most)  # none has more, but one says why none runs
+    layouts = {(stages, size // stages) for size in sizes for stages in _divisors(size) if stages <= over}
     for stages, alike in groupby(sorted(layouts), key=itemgetter(0)):
         numbers = [replicas for _, replicas in alike]
         for schedule in schedules_on(stages, local_losses=contender.local_losses, in_parts=True):

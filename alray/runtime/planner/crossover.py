@@ -165,10 +165,10 @@ def crossover_spec(
     _require_reference(asked, of_methods, reference_of(methods), sizes, teller)
     asked = replace(asked, steps={**of_methods, **asked.steps})
     opened = [opener.opened({} if method == own else {"method": method}, size) for method in methods for size in sizes]
-    contenders = tuple(each.contender() for each in opened)
     numbers = opener.devices(spec)
     limit = opened[0].memory_limit(max(numbers))
     whole = opened[0].device_memory(max(numbers), asked.memory)
+    contenders = tuple(each.contender() for each in opened)
     memory = tuple(least for least, each in whole.items() if each in asked.memory)
     if limit is None and not memory:
         memory = _parts_of(alone_bytes(contenders[0], links[0]))
@@ -319,7 +319,13 @@ class _Opened:
 
     def device_memory(self, devices: int, asked: Collection[int]) -> dict[int, int]:
         """The memory of the first devices of the machines, and of those that are asked for, by what a stage may hold of
-        it."""
+        it. Raises RequestError where nothing is left of what is asked for."""
+        if any(left_for_tensors(each, self._spec) == 1 for each in asked):
+            raise RequestError(
+                "1 GB of each device is left to libraries, and a device that is asked for has no more",
+                key="--memory",
+                hint="ask for more than 1GB, or plan for processors",
+            )
         machines = self._spec.machines
         theirs = () if machines is None else machines.described().memory_limits(devices, 1)
         return {left_for_tensors(each, self._spec): each for each in (*theirs, *asked)}

@@ -61,6 +61,7 @@ class Fitting:
         assumed: as of a plan.
         machines: that were searched, in words; None: devices of which the memory alone is given.
         basis: as of a plan.
+        recomputes: whether the spec has `pipeline.activation_checkpointing`.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Fitting:
     assumed: str | None = None
     machines: str | None = None
     basis: dict[str, str] = field(default_factory=dict, hash=False)
+    recomputes: bool = False
 
     @property
     def best(self) -> Fit | None:
@@ -219,6 +221,7 @@ def fit_spec(
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),
         basis=basis_of(placed, machines, replicas=spec.replicas.count if rows else 1),
+        recomputes=spec.pipeline.activation_checkpointing,
     )
 
 
