@@ -128,6 +128,12 @@ _MOST_STEPS = 1e15
 """No epoch has more mini-batches."""
 
 
+def require_fitting(step: int, epoch: float) -> None:
+    """Raise ValueError if so many mini-batches cannot be so many epochs."""
+    if not 0.5 * epoch < step < _MOST_STEPS * epoch:
+        raise ValueError("its step and its epoch do not fit each other")
+
+
 class StepsRecord(_Record):
     """Losses of many mini-batches: each list has an entry for each of the `StepRecord`s that the line holds."""
 
@@ -151,8 +157,7 @@ class StepsRecord(_Record):
         lists += [values for own in self.losses.values() for values in own.values()]
         if not self.steps or any(len(values) != len(self.steps) for values in lists):
             raise ValueError("its lists are not of one length")
-        if self.epoch <= 0 or not 0.5 < self.step / self.epoch < _MOST_STEPS:
-            raise ValueError("its step and its epoch do not fit each other")
+        require_fitting(self.step, self.epoch)
         return self
 
     @classmethod

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from alray.core.errors import AlrayError, CheckpointError, DiskFault, RequestError, RunError
 from alray.core.run_folder.data_identity import DataIdentity
-from alray.core.run_folder.records import Standing, replace_file, write_json
+from alray.core.run_folder.records import Standing, replace_file, require_fitting, write_json
 from alray.core.storage import disk
 from alray.core.storage.appended import was_appended
 from alray.core.storage.json_file import read_json
@@ -57,6 +57,11 @@ class _Manifest(BaseModel):
     data: DataIdentity | None = None
     evaluations: Standing = Standing()
     files: list[_File]
+
+    @model_validator(mode="after")
+    def _require_epoch(self) -> Self:
+        require_fitting(self.step, self.epoch)
+        return self
 
 
 @dataclass(frozen=True)

@@ -279,6 +279,15 @@ def test_another_metric_makes_no_other_run(tmp_path) -> None:
     assert resumed(started(tmp_path), "task.metric=macro_f1").task.measures.name == "macro_f1"
 
 
+@pytest.mark.parametrize("epoch", [0.0, 1e-320, 9.0])
+def test_a_manifest_of_no_possible_epoch_is_named(tmp_path, epoch: float) -> None:
+    run_dir = started(tmp_path)
+    (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
+    write_manifest(run_dir, step=4, epoch=epoch, samples=64, partition=(4,), files=(), environment={})
+    with pytest.raises(CheckpointError, match="its step and its epoch do not fit each other; delete the folder"):
+        resumed(run_dir)
+
+
 def test_a_damaged_summary_is_named(tmp_path) -> None:
     run_dir = started(tmp_path)
     (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
