@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 _INSIDE = threading.Lock()
 _NEXT = threading.Lock()  # who holds it comes in next, before a thread that goes out and in again
+_OTHERS = threading.Lock()  # of the others, one at a time wants to be next: a run waits for one, however many there are
 _of_thread = threading.local()
 
 
@@ -22,7 +23,8 @@ def one_at_a_time() -> Iterator[None]:
     if is_inside():
         yield
         return
-    _come_in()
+    with _OTHERS:
+        _come_in()
     try:
         yield
     finally:
