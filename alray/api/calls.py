@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from alray.api.console.choose import terminal_display
 from alray.api.console.display import Display, PlainLines
@@ -24,6 +24,9 @@ from alray.core.system_errors import system_faults
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them, one or several."""
+_found: list[list[Any]] = []
+"""Of each call under way, the number type of torch that it has to give back."""
+_FOUND = threading.Lock()
 
 
 def override_texts(overrides: Overrides) -> list[str]:
@@ -82,9 +85,10 @@ def defaults_of_torch() -> Iterator[None]:
 
     from alray.models.imported.watch import autocast
 
-    kind_before = torch.get_default_dtype()
     on_cpu = torch.get_default_device().type == "cpu"
-    torch.set_default_dtype(torch.float32)
+    with _FOUND:
+        _found.append(found := [torch.get_default_dtype()])
+        torch.set_default_dtype(torch.float32)
     try:
         with (
             nullcontext() if on_cpu else torch.device("cpu"),
@@ -94,7 +98,13 @@ def defaults_of_torch() -> Iterator[None]:
         ):
             yield
     finally:
-        torch.set_default_dtype(kind_before)
+        with _FOUND:
+            number = next(number for number, each in enumerate(_found) if each is found)
+            if later := _found[number + 1 :]:  # calls of other threads go on, the next of which gives it back
+                later[0][0] = found[0]
+            else:
+                torch.set_default_dtype(found[0])
+            del _found[number]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 import alray
+from alray.api.calls import defaults_of_torch
 from alray.api.console.display import PlainLines
 from alray.cli.main import execute
 from alray.config.loading.yaml_text import write_yaml
@@ -282,6 +283,17 @@ def test_evaluations_of_another_thread_change_no_weight_of_a_run(tiny: dict[str,
         evaluating.result()
     assert evaluated > 3 and beside.summary.weights_sha256 == alone.summary.weights_sha256
     assert torch.get_deterministic_debug_mode() == 0
+
+
+def test_calls_of_threads_that_overlap_give_the_number_type_of_the_program_back() -> None:
+    with _double(), ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        first, second = defaults_of_torch(), defaults_of_torch()
+        one.submit(first.__enter__).result()
+        other.submit(second.__enter__).result()
+        one.submit(first.__exit__, None, None, None).result()
+        assert torch.get_default_dtype() == torch.float32
+        other.submit(second.__exit__, None, None, None).result()
+        assert torch.get_default_dtype() == torch.float64
 
 
 @contextmanager

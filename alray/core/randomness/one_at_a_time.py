@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _INSIDE = threading.Lock()
 _NEXT = threading.Lock()  # who holds it comes in next, before a thread that goes out and in again
+_OTHERS = threading.Lock()  # of the others, one at a time wants to be next: a run waits for one, however many there are
 _of_thread = threading.local()
 
 
@@ -22,7 +24,8 @@ def one_at_a_time() -> Iterator[None]:
     if is_inside():
         yield
         return
-    _come_in()
+    with _OTHERS:
+        _come_in()
     try:
         yield
     finally:
@@ -48,3 +51,14 @@ def _come_in() -> None:
 def _go_out() -> None:
     _of_thread.inside = False
     _INSIDE.release()
+
+
+def _begin_anew() -> None:
+    """In a process that was forked, the threads are gone that may have held the locks."""
+    global _INSIDE, _NEXT, _OTHERS
+    _INSIDE, _NEXT, _OTHERS = threading.Lock(), threading.Lock(), threading.Lock()
+    if is_inside():
+        _INSIDE.acquire()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

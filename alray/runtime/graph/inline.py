@@ -104,8 +104,10 @@ class InlineGraph(Graph):
                 yield
             finally:
                 if began:
-                    wait(_left)  # of a run of the callback
-                    self._computing.release()
+                    try:
+                        wait(_left)  # of a run of the callback
+                    finally:  # a third Ctrl-C may end the wait
+                        self._computing.release()
 
     def request_stop(self) -> None:
         self._control.stop_requested = True
