@@ -364,7 +364,7 @@ def test_a_copy_beside_the_checkpoints_is_left_alone(tmp_path, name) -> None:
 def test_two_checkpoints_after_one_mini_batch(tmp_path) -> None:
     """An evaluation that reaches `stop_at` where a checkpoint was due. One poll may bring both parts of a stage."""
     graph, recorder = FakeGraph(tmp_path, {}), recorder_of(tmp_path, Quiet())
-    graph.start(Start())
+    graph.start(Start(step=1))
     recorder.begin(PLAN, 0)
     recorder.take([graph._part(0, final=False), graph._part(0, final=True)], replica=0)
     assert manifests(tmp_path) == [], "the other stage has written nothing yet"
