@@ -79,13 +79,12 @@ def test_devices_that_no_stage_takes_refuse_nothing(planned: Callable[..., Plan]
 
 def test_the_slower_of_two_devices_may_take_fewer_samples(planned: Callable[..., Plan]) -> None:
     wide = ("model.components.0.width=2000", "data.samples=8192", "pipeline.costs=null", "pipeline.stages=1")
-    unlike = ("machines={nodes: '1xA100,1xT4', link: 25 GB/s}", "replicas.count=2", "replicas.shares=[3072,1024]")
-    shared = planned("data.batch_size=4096", *unlike, *wide)
-    alone_s = [
-        planned(f"machines={{nodes: 1x{name}}}", f"data.batch_size={samples}", *wide).predicted_step_time_s
-        for name, samples in (("A100", 3072), ("T4", 1024))
-    ]
-    assert shared.predicted_step_time_s == pytest.approx(max(alone_s), rel=0.2)
+    unlike = ("data.batch_size=4096", "machines={nodes: '1xA100,1xT4', link: 25 GB/s}", "replicas.count=2")
+    fitting_s, reversed_s = (
+        planned(f"replicas.shares={shares}", *unlike, *wide).predicted_step_time_s
+        for shares in ("[3072,1024]", "[1024,3072]")
+    )
+    assert fitting_s < 0.7 * reversed_s, "averages, and reading the samples here, take some of both"
 
 
 GPT = """\
