@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -31,6 +32,13 @@ run: {epochs: 2}
 """Costs are given: to measure them takes longer than the run. `COUNTED` is for tests that look at them."""
 
 COUNTED = "pipeline.costs=null"
+
+
+class Tty(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Answer(NamedTuple):

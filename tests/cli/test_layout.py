@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,14 +21,12 @@ from alray.api.console.live import frame
 from alray.api.reproduction import Parting, Reproduction, _parting
 from alray.cli import checks, cluster_checks
 from alray.cli.check_result import CheckResult
-from alray.cli.fit import fitting_text
 from alray.cli.jobs import status_rows
 from alray.cli.main import execute
 from alray.cli.plan_text import comparison_text, plan_text
 from alray.cli.reproduce import reproduction_rows
 from alray.cli.summary_text import summary_rows
 from alray.cli.terminal import Terminal
-from alray.config.loading.yaml_text import write_yaml
 from alray.core.errors import RequestError
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, DepthScores, EvaluationRecord, Failure, Scores
@@ -40,12 +37,10 @@ from alray.inference.requests import Evaluated
 from alray.inference.route_costs import RouteCost
 from alray.parts.tasks.classification.task import ClassPrediction
 from alray.planning.prediction.compare import compare_plans
-from alray.planning.prediction.fit import Fit
 from alray.report.lanes import whole
 from alray.report.progress import Progress
 from alray.report.table import Table
 from alray.report.timeline import predicted_lanes
-from alray.runtime.planner.fitting import Fitting
 from alray.studies import forecast
 from alray.studies import study as studies
 from alray.studies.study import progress_line
@@ -54,6 +49,7 @@ from alray.submit.dashboard import Job
 from ..pairwise import first_alone
 from ..report import conftest as made
 from ..studies import conftest as made_study
+from .conftest import Tty
 
 NARROW, WIDE = 80, 400
 HASH = "3644a1f9f1736d1d3bac40a28c5d1e723993d918e7ae10793625680b7f91f301"
@@ -171,98 +167,24 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Show:
     return show
 
 
-@pytest.fixture
-def fit() -> Show:
-    costs = made.example_plan().costs
-    rows = (
-        Fit("1f1b", 4, 16, 1, (2, 2, 2, 2), (10**9,) * 4, (21 * 10**9, 22 * 10**9, 5 * 10**8, 10**9), 0.0123, 0.158),
-        Fit("interleaved_1f1b", 4, 16, 2, (1,) * 8, (10**9,) * 4, (-(10**9), 10**9, 0, 0), 0.0119, None),
-    )
-    refused = ("zero_bubble on 8 stages cannot run: there are only 4 devices; use fewer stages, or more devices",)
-    found = Fitting(
-        "example", "backpropagation", 1, (24 * 10**9,) * 4, costs, rows, refused, (), frozenset(), frozenset()
-    )
-
-    def show(width: int) -> str:
-        page, none = Page(width), replace(found, rows=rows[1:])
-        texts = (fitting_text(each, spec="specs/example.yaml", page=page) for each in (found, none))
-        return joined("$ alray fit", *texts)
-
-    return show
-
-
-def comparable(name: str, validation: float, *, method: str = "associated_learning", **spec: Any) -> Path:
-    """A made run."""
-    plan = made.example_plan((1, 1), method=method)
-    folder = made.write_run(Path("runs", name), plan, made.example_records(plan, 2))
-    document: dict[str, Any] = {
-        "name": "vgg_digits",
-        "seed": 0,
-        "data": {"source": "docstrings"},
-        "model": {"components": [{"block": "embedding"}, {"block": "transformer"}]},
-        "method": {"kind": method},
-        "pipeline": {"schedule": "streamed", "micro_batches": 4},
-        "replicas": {"count": 1},
-        "optimizer": {"kind": "adam", "lr": 0.001},
-    }
-    document |= spec
-    (folder / "spec.yaml").write_text(write_yaml(document), encoding="utf-8")
-    (folder / "environment.json").write_text(json.dumps({"date": "2026-11-21T12:00:00+00:00", "gpus": []}))
-    (folder / "summary.json").write_text(ended(name, validation, method).model_dump_json(), encoding="utf-8")
-    return folder
-
-
-def ended(name: str, validation: float = 0.9812, method: str = "associated_learning") -> Any:
+def ended(name: str) -> Any:
     depths = [DepthScores(depth=depth, validation=0.9, test=0.88, train=0.95) for depth in range(1, 9)]
-    return made_study.summary(validation, 0.0123).model_copy(
+    return made_study.summary(0.9812, 0.0123).model_copy(
         update={
             "run_dir": f"runs/{name}",
             "name": name,
-            "method": method,
+            "method": "associated_learning",
             "schedule": "streamed",
             "stages": 2,
             "duration_s": 3723.0,
-            "scores": Scores(train=0.999, validation=validation, test=0.9725),
+            "scores": Scores(train=0.999, validation=0.9812, test=0.9725),
             "scores_per_depth": depths,
-            "best": Best(step=8, validation=validation, test=0.97, checkpoint="checkpoints/step-8"),
+            "best": Best(step=8, validation=0.9812, test=0.97, checkpoint="checkpoints/step-8"),
             "bubble": 0.0312,
             "predicted_bubble": 0.0287,
             "weights_sha256": HASH,
         }
     )
-
-
-@pytest.fixture
-def compare(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
-    from alray.report.compare_page import ComparisonReport
-
-    monkeypatch.setattr(ComparisonReport, "page", lambda self: "")  # figures take their time, and are not the point
-    monkeypatch.setattr(ComparisonReport, "exhibits", ())
-    comparable("al", 0.981)
-    comparable("replicated", 0.97, replicas={"count": 2})
-    comparable("bp", 0.9688, method="backpropagation", optimizer={"kind": "sgd", "lr": 0.05})
-    return lambda width: said(width, "compare", "runs/al", "runs/replicated", "runs/bp")
-
-
-@pytest.fixture
-def report(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
-    from alray.report import make
-
-    folder = comparable("al", 0.981)
-    monkeypatch.setattr(make, "make_report", lambda location, files: Path(folder, "report.html"))
-    return lambda width: said(width, "report", "runs/al")
-
-
-@pytest.fixture
-def list_(said: Callable[..., str]) -> Show:
-    comparable("al", 0.981)
-    comparable("bp_of_a_long_name-20261121-120000", 0.9688, method="backpropagation")
-    for number, folder in enumerate(Path("runs").iterdir()):
-        assert (folder / "records.jsonl").is_file() and number < 2
-        os.utime(folder / "records.jsonl", (1, 1))
-    Path("runs/damaged").mkdir()
-    Path("runs/damaged/summary.json").write_text("{", encoding="utf-8")
-    return lambda width: joined(said(width, "list"), said(width, "list", "state=finished", "name=al"))
 
 
 @pytest.fixture
@@ -434,7 +356,7 @@ def jobs(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     )
 
 
-QUICK = ("fit", "compare", "report", "list_", "run", "doctor", "trained", "reproduce", "jobs")
+QUICK = ("run", "doctor", "trained", "reproduce", "jobs")
 SLOW = ("help_", "errors", "plan", "study", "specs")
 
 
@@ -461,14 +383,9 @@ def is_drawn(line: str) -> bool:
 
 @pytest.mark.few
 @pytest.mark.parametrize("width", first_alone([7, 1, 20, 33]))
-@pytest.mark.parametrize("name", ["doctor", "help_", "errors", "plan", "compare", "report"])
+@pytest.mark.parametrize("name", ["doctor", "help_", "errors", "plan"])
 def test_narrow_terminals(name: str, width: int, request: pytest.FixtureRequest) -> None:
     assert request.getfixturevalue(name)(width)
-
-
-class Tty(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:

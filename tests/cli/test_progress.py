@@ -32,6 +32,7 @@ from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress
 
 from ..plans import plan_on_two_stages
+from .conftest import Tty
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)
@@ -253,13 +254,6 @@ def test_what_is_drawn_on_a_terminal(plan: Plan) -> None:
     assert drawn[3].split() == ["0", "80.0", "%", "0", "1", "2"]
     assert drawn[4].split() == ["1", "50.0", "%", "1", "1", "2"]
     assert drawn[5].startswith("after mini-batch 6: validation")
-
-
-class Tty(io.StringIO):
-    """A stream that says that it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_live_display_leaves_the_terminal_as_it_was(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from alray.config.user_code import named
 from alray.core.errors import RequestError, UserCodeError
 from alray.core.system_errors import from_system
 from alray.runtime.local_ray.private import private_folder
+
+from .test_interrupts import wait_for_a_step
 
 LONG = ("run.steps=100000", "run.evaluate_every=null", "run.checkpoint={every: 1 s}", "--output", "out")
 LEAKY = """\
@@ -155,16 +156,6 @@ def running(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]
     )
     wait_for_a_step(process)
     return process
-
-
-def wait_for_a_step(process: subprocess.Popen[str] | None = None) -> None:
-    """process: what runs, unless it is this process."""
-    for _ in range(1200):
-        if Path("out/records.jsonl").exists() and '"kind":"steps"' in Path("out/records.jsonl").read_text():
-            return
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    raise AssertionError("the run did not start")
 
 
 def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
