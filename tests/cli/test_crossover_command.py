@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-import alray as interface
 from alray.config.loading.inputs import load_own_spec
 from alray.core.errors import RequestError
 from alray.runtime.planner.crossover import Asked
@@ -318,12 +317,3 @@ def test_replicas_need_the_memory_of_their_plan(alray: Callable[..., Any], spec:
     (found,) = {each["memory_bytes"] for each in ways if each["replicas"] == 2 and each["method"] != "backpropagation"}
     planned = alray("plan", spec, *apart, "pipeline.stages=1", "replicas.count=2", "--json").json
     assert found == planned["stage_plans"][0]["memory"]["total_bytes"]
-
-
-@pytest.mark.full
-def test_from_python(spec: Path) -> None:
-    found = interface.crossover(
-        spec, {"pipeline.costs": None}, devices=[2], micro_batches=[2], link="host", progress=False
-    )
-    assert found.values["fastest"][0]["devices"] == 2
-    assert set(found.table()["method"]) == {"associated_learning", "backpropagation"}

@@ -46,15 +46,28 @@ def test_a_stage_gets_no_more_than_the_spec_gives_it(alray: Callable[..., Any], 
         assert answer.code == 1 and not answer.json["fits"]
 
 
-def test_it_is_what_the_plan_predicts(alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+LINKS = "pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}, {bandwidth: 10 Mbit/s, latency: 1 ms}]"
+
+
+@pytest.mark.parametrize(
+    ("given", "devices"),
+    [
+        ((), "2x1GB"),
+        (("resources.stage_speed=[1, 0.25]", "pipeline.stages=2"), "2x1GB"),
+        pytest.param((LINKS,), "3x1GB", marks=pytest.mark.full),
+    ],
+    ids=["plain", "speeds", "links"],
+)
+def test_it_is_what_the_plan_predicts(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], devices: str
+) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
-    rows = alray("fit", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]
-    assert {(row["schedule"], row["stages"]) for row in rows} >= {("single", 1), ("1f1b", 2), ("gpipe", 2)}
-    row = next(row for row in rows if row["schedule"] == "1f1b")
-    plan = alray("plan", spec, *row["overrides"], "--json").json
-    assert plan["partition"] == row["partition"]
-    assert plan["predicted_step_time_s"] == row["predicted_step_time_s"]
-    assert [stage["memory"]["total_bytes"] for stage in plan["stage_plans"]] == row["memory_bytes"]
+    rows = alray("fit", spec, COUNTED, *BP, *given, "--devices", devices, "--json").json["rows"]
+    assert {(row["schedule"], row["stages"]) for row in rows} >= {("1f1b", 2), ("gpipe", 2)}
+    for row in rows:
+        plan = alray("plan", spec, *row["overrides"], "--json").json
+        assert (plan["partition"], plan["predicted_step_time_s"]) == (row["partition"], row["predicted_step_time_s"])
+        assert [stage["memory"]["total_bytes"] for stage in plan["stage_plans"]] == row["memory_bytes"]
 
 
 def test_what_the_spec_says_of_its_own_layout_is_no_fault_of_others(alray: Callable[..., Any], spec: Path) -> None:
@@ -97,30 +110,6 @@ def test_a_layout_on_machines_has_one_step_whoever_asks(alray: Callable[..., Any
         numbers = [f"pipeline.{key}={row[key]}" for key in ("schedule", "stages", "micro_batches")]
         plan = alray("plan", spec, *numbers, f"pipeline.partition=[{cut}]", *on, "--json").json
         assert row.get("predicted_step_time_s", row.get("step_s")) == pytest.approx(plan["predicted_step_time_s"])
-
-
-@pytest.mark.full
-def test_slow_links_count_as_in_the_plan(
-    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
-    links = "pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}, {bandwidth: 10 Mbit/s, latency: 1 ms}]"
-    rows = alray("fit", spec, COUNTED, *BP, links, "--devices", "3x1GB", "--json").json["rows"]
-    assert {row["stages"] for row in rows} == {1, 2, 3}
-    assert rows[0]["stages"] == 1  # any link takes longer than these components
-    for row in rows:
-        plan = alray("plan", spec, *row["overrides"], "--json").json
-        assert plan["predicted_step_time_s"] == row["predicted_step_time_s"], row
-
-
-def test_speeds_of_the_stages_count_as_in_the_plan(alray: Callable[..., Any], spec: Path) -> None:
-    speeds = ("resources.stage_speed=[1, 0.25]", "pipeline.stages=2")
-    rows = alray("fit", spec, COUNTED, *BP, *speeds, "--devices", "2x1GB", "--json").json["rows"]
-    assert rows
-    for row in rows:
-        plan = alray("plan", spec, *row["overrides"], "--json").json
-        assert plan["stage_speed"] == [1, 0.25]
-        assert plan["predicted_step_time_s"] == row["predicted_step_time_s"], row
 
 
 @pytest.mark.full

@@ -270,19 +270,20 @@ def test_a_comparison_and_what_fits_say_how_sure_they_are(alray: Callable[..., A
         assert " range " in said.out and " µs to " in said.out
 
 
-def test_slow_links_count_in_a_comparison(alray: Callable[..., Any], spec: Path) -> None:
-    words = ("plan", spec, COUNTED, "pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}]", "--json")
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}]",),
+        pytest.param(("pipeline.stages=2", "resources.stage_speed=[1, 0.25]"), marks=pytest.mark.full),
+    ],
+    ids=["links", "speeds"],
+)
+def test_slow_links_and_stages_count_in_a_comparison(
+    alray: Callable[..., Any], spec: Path, given: tuple[str, ...]
+) -> None:
+    words = ("plan", spec, COUNTED, *given, "--json")
     rows = alray(*words, "--compare").json["comparisons"]
-    assert rows[0]["stages"] == 1  # any link takes longer than these components
-    (row,) = [row for row in rows if (row["schedule"], row["stages"]) == ("streamed", 2)]
-    plan = alray(*words, "pipeline.stages=2", "pipeline.schedule=streamed", "pipeline.partition=auto").json
-    assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
-
-
-@pytest.mark.full
-def test_speeds_of_the_stages_count_in_a_comparison(alray: Callable[..., Any], spec: Path) -> None:
-    words = ("plan", spec, COUNTED, "pipeline.stages=2", "resources.stage_speed=[1, 0.25]", "--json")
-    rows = alray(*words, "--compare").json["comparisons"]
+    assert "links" not in given[0] or rows[0]["stages"] == 1  # any link takes longer than these components
     (row,) = [row for row in rows if (row["schedule"], row["stages"]) == ("streamed", 2)]
     plan = alray(*words, "pipeline.schedule=streamed", "pipeline.partition=auto").json
     assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
