@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from alray.api.console.display import PlainLines
 from alray.api.console.interrupts import Interrupts
 from alray.cli.event_lines import read_event
 from alray.cli.job_view import JobView
+from alray.cli.main import execute
 from alray.cli.terminal import Terminal, shown
 from alray.core.errors import RequestError, RunError
 from alray.submit.dashboard import Job
+
+from .conftest import TINY
 
 
 def job(**given: Any) -> Job:
@@ -34,14 +38,23 @@ def viewed(text: str) -> tuple[JobView, str]:
     return view, out.getvalue()
 
 
-def test_events_show_what_the_run_shows(alray: Callable[..., Any], spec: Path) -> None:
-    events = alray("run", spec, "--inline", "--events", "--output", "one")
-    assert events.code == 0
-    kinds = [event[0] for event in map(read_event, events.out.splitlines()) if event is not None]
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a run of the tiny spec prints."""
+    folder = tmp_path_factory.mktemp("events")
+    (folder / "x.yaml").write_text(TINY, encoding="utf-8")
+    words = ["run", str(folder / "x.yaml"), "--inline", "--events", "--output", str(folder / "run")]
+    with redirect_stdout(io.StringIO()) as out:
+        assert execute(words) == 0
+    return out.getvalue()
+
+
+def test_events_show_what_the_run_shows(alray: Callable[..., Any], spec: Path, events: str) -> None:
+    kinds = [event[0] for event in map(read_event, events.splitlines()) if event is not None]
     assert {"doing", "plan", "record", "answer", "fields"} <= set(kinds)
-    view, text = viewed(events.out)
+    view, text = viewed(events)
     assert view.answer["status"] == "finished" and view.answer["weights_sha256"] in text
-    plain = alray("run", spec, "--inline", "--output", "two")
+    plain = alray("run", spec, "--inline", "--output", "out")
     for line in plain.err.splitlines():
         if line.startswith(("2 stages", "after mini-batch")):
             assert line.partition("predicted")[0] in text
@@ -64,10 +77,9 @@ def test_a_cluster_without_alray_is_told(alray: Callable[..., Any]) -> None:
         view.require_begun(job(message="no room", exit_code=None))
 
 
-def test_another_version_may_write_what_is_unknown_here(alray: Callable[..., Any], spec: Path) -> None:
-    lines = alray("run", spec, "--inline", "--events", "--output", "one").out.splitlines()
+def test_another_version_may_write_what_is_unknown_here(events: str) -> None:
     changed = []
-    for line in lines:
+    for line in events.splitlines():
         event = json.loads(line)
         if "plan" in event:
             event["plan"]["news"] = 1

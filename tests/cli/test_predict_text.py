@@ -89,11 +89,6 @@ def test_the_name_of_a_file_that_is_not_there_is_no_text(
     assert alray("predict", trained_on_text, "see review.txt").code == 0
 
 
-def test_the_help_says_how(alray: Callable[..., Any]) -> None:
-    said = " ".join(alray("predict", "--help").out.split())
-    assert "is taken as text" in said and "ends in .txt" in said
-
-
 @pytest.mark.full
 def test_a_pipeline_that_padded_its_texts_gets_padded_ones(
     alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path
