@@ -1,10 +1,9 @@
-"""The entries of `model.components`: their defaults, and what they are built with."""
+"""The entries of `model.components`: where their files are, and what checks and the schema know of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,29 +17,6 @@ def with_blocks(small: str, *entries: str) -> str:
         "    - {block: vgg, channels: [4]}\n    - {block: vgg, channels: [8], pool: true}\n"
     )
     return before + "".join(f"    - {{{entry}}}\n" for entry in entries) + rest.replace("stages: 2", "stages: 1")
-
-
-@pytest.mark.parametrize(
-    ("entry", "fields"),
-    [
-        ("block: stem, channels: 64", {"channels": 64}),
-        ("block: residual, channels: 8, layers: 2", {"channels": 8, "layers": 2, "stride": 1, "shortcut": "3x3"}),
-        ("block: embedding, dim: 300", {"dim": 300, "vectors": None}),
-        ("block: lstm, hidden: 7", {"hidden": 7, "bidirectional": True, "layers": 1, "hand_on_state": False}),
-        (
-            "block: transformer, heads: 6, feedforward: 256, repeat: 5",
-            {"dim": None, "heads": 6, "feedforward": 256, "dropout": 0.0},
-        ),
-        ("block: linear, width: 9", {"width": 9, "activation": "relu"}),
-        ("block: mlp, widths: [9, 8]", {"widths": (9, 8), "activation": "relu", "dropout": 0.0}),
-    ],
-    ids=lambda value: value.split(",")[0] if isinstance(value, str) else "",
-)
-def test_fields_with_their_defaults(
-    small: str, write: Callable[[str], Path], entry: str, fields: dict[str, Any]
-) -> None:
-    (block,) = load_spec(write(with_blocks(small, entry))).spec.model.components
-    assert block.fields == fields
 
 
 def test_vectors_are_found_from_the_spec_and_dumped_whole(small: str, write: Callable[[str], Path]) -> None:

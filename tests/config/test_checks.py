@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from alray.config.loading.load import load_spec
-from alray.config.sections.checks import CHECKS
-from alray.config.sections.replica_checks import REPLICA_CHECKS
 
 COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
 
@@ -68,10 +66,6 @@ def test_what_is_left_out_of_a_pipeline(
     spec = load_spec(write(small.replace(PIPELINE, f"{{kind: backpropagation}}\npipeline: {{{keys}}}"))).spec
     assert (spec.schedule, spec.pipeline.stages) == (schedule, stages)
     assert (spec.micro_batches, spec.virtual_stages) == (micro_batches, virtual_stages)
-
-
-def test_each_check_says_what_it_checks() -> None:
-    assert all(check.__doc__ for check in (*CHECKS, *REPLICA_CHECKS))
 
 
 @pytest.mark.parametrize(("stages", "virtual_stages"), [(1, 1), (2, 3), (3, 2), (6, 1)])

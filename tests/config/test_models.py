@@ -1,4 +1,4 @@
-"""What the models hold: defaults, `repeat`, free fields, schedules."""
+"""What the models hold: `repeat`, free fields, schedules."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from pydantic import ValidationError
 
 from alray.config.sections.blocks import OwnBlock
 from alray.config.sections.data import OwnData
-from alray.config.sections.duration import Duration
-from alray.config.sections.head import Head
 from alray.config.sections.section import Section
 from alray.config.sections.spec import Pipeline, Resources, Spec
+from alray.config.study.section import Study
 from alray.parts.blocks.vgg.keys import Vgg
 from alray.parts.methods.associated_learning.keys import AssociatedLearning
-from alray.parts.methods.supervised_contrastive.keys import SupervisedContrastive
 from alray.parts.rates.constant.keys import Constant
 from alray.parts.sources.image_folder.keys import ImageFolder
 
@@ -45,37 +43,16 @@ def every_section() -> Iterator[type[Section]]:
 def test_every_field_says_what_it_is() -> None:
     silent = [
         f"{section.__name__}.{name}"
-        for section in every_section()
+        for section in {*every_section(), Study}
         for name, field in section.model_fields.items()
         if not field.description
     ]
     assert silent == []
 
 
-def test_the_defaults() -> None:
-    spec = spec_with()
-    assert spec.version == 1 and spec.seed == 0
-    assert (spec.data.batch_size, spec.data.validation_fraction, spec.data.last_batch) == (64, 0.1, "drop")
-    assert spec.method.kind == "associated_learning" and spec.method.bridge.pool == 4
-    assert (spec.optimizer.kind, spec.optimizer.lr) == ("adam", 1e-3)
-    assert spec.lr_schedule.kind == "constant"
-    assert (spec.pipeline.stages, spec.pipeline.partition, spec.pipeline.in_flight) == (1, "auto", 4)
-    assert spec.resources.bundles(2) == [{"CPU": 1.0}, {"CPU": 1.0}]
-    assert spec.run.checkpoint is not None and spec.run.checkpoint.every == Duration(1, "epochs")
-
-
 def test_a_kind_left_out_is_the_default_kind() -> None:
     assert spec_with(method={"label_dim": 7}).method == AssociatedLearning(label_dim=7)
     assert spec_with(lr_schedule={"warmup_epochs": 2}).lr_schedule == Constant(warmup_epochs=2)
-
-
-def test_supervised_contrastive() -> None:
-    method = spec_with(method={"kind": "supervised_contrastive"}).method
-    assert isinstance(method, SupervisedContrastive)
-    assert (method.projection_dim, method.temperature, method.debiased, method.head) == (128, 0.1, False, "auto")
-    debiased = spec_with(method={"kind": "supervised_contrastive", "debiased": 0.25, "head": {"hidden": 9}}).method
-    assert isinstance(debiased, SupervisedContrastive)
-    assert (debiased.debiased, debiased.head) == (0.25, Head(hidden=9))
 
 
 def test_repeat_is_written_out() -> None:

@@ -21,7 +21,6 @@ from alray.config.sections.replica_checks import REPLICA_CHECKS
 from alray.config.sections.replicas import AverageEvery, FixedDisturbance, RandomDisturbance
 from alray.config.sections.spec import Replicas, Spec
 from alray.parts.compressions.fp16.keys import Fp16
-from alray.parts.compressions.none.keys import NoCompression
 from alray.parts.compressions.powersgd.keys import PowerSgd
 from alray.parts.compressions.top_k.keys import TopK
 from alray.parts.optimizers.lars.keys import Lars
@@ -49,14 +48,6 @@ def found(spec: Spec) -> list[str]:
     """What all checks find."""
     checks = (*CHECKS, *REPLICA_CHECKS)
     return [f"{key_text(path)}: {message}; {hint}" for check in checks for path, message, hint in check(spec)]
-
-
-def test_the_defaults() -> None:
-    made = replicas()
-    assert (made.count, made.all_reduce.kind, made.balance, made.engine) == (1, "backend", "fixed", "graph")
-    assert (made.synchronise, made.sync_batch_norm) == ("every_step", False)
-    assert made.disturbance is None and made.shares is None and made.compression == NoCompression()
-    assert (spec_with().optimizer.accumulate, spec_with().lr_schedule.scale_with_batch) == (1, "none")
 
 
 def test_a_bare_name_is_that_compression_with_its_defaults() -> None:

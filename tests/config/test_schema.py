@@ -26,13 +26,6 @@ def test_the_committed_schema_is_in_step() -> None:
     assert (SPECS / "alray.schema.json").read_text(encoding="utf-8") == schema_text()
 
 
-def test_it_says_what_the_docstrings_say() -> None:
-    schema = json_schema()["$defs"]["Spec"]
-    assert schema["properties"]["seed"]["description"] == "All random numbers are drawn from it."
-    assert json_schema()["$defs"]["Vgg"]["properties"]["channels"]["description"].startswith("Output channels")
-    assert schema["additionalProperties"] is False
-
-
 def test_only_the_default_kind_may_be_left_out() -> None:
     definitions = json_schema()["$defs"]
     assert "kind" not in definitions["Adam"].get("required", [])

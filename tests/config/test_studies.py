@@ -11,7 +11,6 @@ import pytest
 
 from alray.config.study.load import dump_study, is_study, load_study
 from alray.config.study.points import label_of
-from alray.config.study.section import Study
 from alray.config.study.space import Distribution
 from alray.core.errors import Problem, SpecError
 
@@ -482,7 +481,3 @@ def test_a_spec_is_no_study(load: Callable[..., Any], write: Callable[[str], Pat
     with pytest.raises(SpecError, match="this is the spec of one run, not a study; run it with `alray run`"):
         load_study(path)
     assert is_study(write(STUDY))
-
-
-def test_every_key_of_a_study_has_a_docstring() -> None:
-    assert all(field.description for field in Study.model_fields.values())

@@ -1,4 +1,4 @@
-"""The sections of text sources: their keys, and what does not go together."""
+"""The sections of text sources: the file of a tokenizer, and what is dumped."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from alray.config.loading.load import dump_spec, load_spec
-from alray.parts.sources.docstrings.keys import Docstrings
 from alray.parts.sources.huggingface.keys import HuggingFace
-from alray.parts.sources.text_csv.keys import TextCsv
-from alray.parts.sources.tiny_imagenet.keys import TinyImagenet
 
 SPEC = """\
 name: text
@@ -29,17 +26,6 @@ def load(tmp_path: Path) -> Callable[[str], Any]:
         return load_spec(tmp_path / "x.yaml").spec
 
     return read
-
-
-def test_defaults_and_places(load: Callable[[str], Any], tmp_path: Path) -> None:
-    data = load("source: text_csv, train: ag/train.csv").data
-    assert isinstance(data, TextCsv)
-    assert (data.train, data.test) == (tmp_path / "ag" / "train.csv", None)
-    assert (data.text.tokenizer, data.text.vocabulary_size, data.text.max_tokens) == ("basic_english", 30_000, 128)
-    data = load("source: docstrings, text: {max_tokens: 9}").data
-    assert isinstance(data, Docstrings)
-    assert (data.text.max_tokens, data.text.vocabulary_size) == (9, 30_000)
-    assert isinstance(load("source: tiny_imagenet, root: x, image_size: 32").data, TinyImagenet)
 
 
 def test_the_file_of_a_tokenizer_is_found_from_the_spec_and_a_name_is_left_alone(
