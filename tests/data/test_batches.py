@@ -25,13 +25,9 @@ from alray.runtime.stage.feed import feed
 from tests.data import sections as spec
 
 
-def no_code(reference: str) -> type:
-    raise AssertionError(f"nothing to load: {reference}")
-
-
 def synthetic(**keys: object) -> Dataset:
     section = {"source": "synthetic", "shape": (1, 6, 6), "classes": 3, "samples": 40, "batch_size": 8, **keys}
-    return open_data(spec.Synthetic(**section), seed=1, load=no_code)
+    return open_data(spec.Synthetic(**section), seed=1, load=spec.no_code)
 
 
 def pictures(folder: Path) -> Dataset:
@@ -44,7 +40,7 @@ def pictures(folder: Path) -> Dataset:
         validation_fraction=0.1,
         augment="strong",
     )
-    return open_data(section, seed=1, load=no_code)
+    return open_data(section, seed=1, load=spec.no_code)
 
 
 def collect(data: Dataset, start_step: int, end_step: int, *, workers: int = 0, seed: int = 1) -> list[Batch]:

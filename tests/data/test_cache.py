@@ -17,10 +17,6 @@ from alray.parts.sources.digits.source import DigitsSource
 from tests.data import sections as spec
 
 
-def no_code(reference: str) -> type:
-    raise AssertionError(f"nothing to load: {reference}")
-
-
 @pytest.fixture
 def caching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cache, "_cache", None)
@@ -41,12 +37,12 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
 
 
 def digits(seed: int = 0, **keys: Any) -> Dataset:
-    return open_data(spec.Digits(source="digits", **keys), seed=seed, load=no_code)
+    return open_data(spec.Digits(source="digits", **keys), seed=seed, load=spec.no_code)
 
 
 def documents(folder: Path, **keys: Any) -> Dataset:
     files = {"train": folder / "train.csv", "test": folder / "test.csv"}
-    return open_data(spec.TextCsv(source="text_csv", batch_size=8, **files, **keys), seed=1, load=no_code)
+    return open_data(spec.TextCsv(source="text_csv", batch_size=8, **files, **keys), seed=1, load=spec.no_code)
 
 
 def same(left: Dataset, right: Dataset) -> bool:

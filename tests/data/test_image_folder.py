@@ -19,10 +19,6 @@ from alray.parts.tasks.regression.keys import Regression
 from tests.data import sections as spec
 
 
-def no_code(reference: str) -> type:
-    raise AssertionError(f"nothing to load: {reference}")
-
-
 def opened(folder: Path, *, test: bool = True, task: TaskSection | None = None, **keys: Any) -> Dataset:
     section = spec.ImageFolder(
         source="image_folder",
@@ -31,7 +27,7 @@ def opened(folder: Path, *, test: bool = True, task: TaskSection | None = None, 
         **{"image_size": 6, "batch_size": 4, "validation_fraction": 0.0, **keys},
     )
     of_task = {} if task is None else {"task": task}
-    return open_data(section, seed=0, load=no_code, **of_task)
+    return open_data(section, seed=0, load=spec.no_code, **of_task)
 
 
 def test_classes_and_samples(image_folder: Path) -> None:
@@ -75,14 +71,14 @@ def test_a_validation_set_of_its_own(image_folder: Path) -> None:
     """The training set stays whole."""
     shutil.copytree(image_folder / "test", image_folder / "valid")
     section = {"source": "image_folder", "train": image_folder / "train", "image_size": 6, "batch_size": 4}
-    data = open_data(spec.ImageFolder(**section, validation=image_folder / "valid"), seed=0, load=no_code)
+    data = open_data(spec.ImageFolder(**section, validation=image_folder / "valid"), seed=0, load=spec.no_code)
     assert (len(data.train), len(data.validation or ()), data.test) == (12, 4, None)
     (batch,) = EvaluationBatches(data, "validation")
     assert batch.labels.tolist() == [0, 0, 1, 1]
     assert torch.equal(batch.samples[0], next(data.inputs.read(str(image_folder / "valid/cat/0.jpg")))[1])
     (image_folder / "valid/cat/1.png").write_bytes(b"x")
     with pytest.raises(DataError, match="not a picture"):
-        check_pictures(spec.ImageFolder(**section, validation=image_folder / "valid"), no_code)
+        check_pictures(spec.ImageFolder(**section, validation=image_folder / "valid"), spec.no_code)
 
 
 def test_height_and_width_of_their_own(image_folder: Path) -> None:

@@ -69,11 +69,8 @@ def test_short_documents_leave_the_training_set_only() -> None:
 
 
 def opened(folder: Path, **keys: Any) -> Dataset:
-    def no_code(reference: str) -> type:
-        raise AssertionError(f"nothing to load: {reference}")
-
     section = spec.TextCsv(source="text_csv", train=folder / "train.csv", batch_size=2, validation_fraction=0, **keys)
-    return open_data(section, seed=0, load=no_code)
+    return open_data(section, seed=0, load=spec.no_code)
 
 
 def test_words_lengths_and_new_documents_follow_the_preparation(tmp_path: Path) -> None:

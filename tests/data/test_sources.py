@@ -18,10 +18,6 @@ from tests.data import sections as spec
 FIRST_TEST_LABELS = [1, 4, 8, 6, 5, 9, 9, 1, 3, 2, 2, 2]
 
 
-def no_code(reference: str) -> type:
-    raise AssertionError(f"nothing to load: {reference}")
-
-
 def test_digits_has_a_fixed_stratified_test_split() -> None:
     train, test = DigitsSource().open("train"), DigitsSource().open("test")
     assert (len(train), len(test)) == (spec.Digits(source="digits").training_set, 360) == (1437, 360)
@@ -48,14 +44,14 @@ def test_digits_are_those_of_scikit_learn_in_its_split() -> None:
 
 def test_the_test_split_of_digits_does_not_depend_on_the_seed() -> None:
     section = spec.Digits(source="digits")
-    first, second = (open_data(section, seed=seed, load=no_code).test for seed in (0, 1))
+    first, second = (open_data(section, seed=seed, load=spec.no_code).test for seed in (0, 1))
     assert first is not None
     assert second is not None
     assert torch.equal(first.take(range(360))[0], second.take(range(360))[0])
 
 
 def test_a_picture_of_a_digit_is_prepared_as_the_training_data_is(tmp_path: Path) -> None:
-    data = open_data(spec.Digits(source="digits", image_size=16, validation_fraction=0.0), seed=0, load=no_code)
+    data = open_data(spec.Digits(source="digits", image_size=16, validation_fraction=0.0), seed=0, load=spec.no_code)
     raw = DigitsSource().open("train").samples[5]
     pixels = (raw[0] * 255).round().to(torch.uint8).numpy()
     Image.fromarray(pixels).save(tmp_path / "digit.png")
@@ -92,7 +88,7 @@ def test_image_size_takes_the_place_of_height_and_width() -> None:
 def test_a_picture_for_samples_that_are_not_pictures(tmp_path: Path) -> None:
     Image.fromarray(numpy.zeros((4, 4), numpy.uint8)).save(tmp_path / "a.png")
     data = open_data(
-        spec.Synthetic(source="synthetic", shape=(20,), classes=2, samples=100, batch_size=4), seed=0, load=no_code
+        spec.Synthetic(source="synthetic", shape=(20,), classes=2, samples=100, batch_size=4), seed=0, load=spec.no_code
     )
     with pytest.raises(DataError) as caught:
         next(data.inputs.read(str(tmp_path / "a.png")))

@@ -28,10 +28,6 @@ ROWS = [(5.1, 3.5, "setosa"), (-4.9, 3.0, "setosa"), (6.4, 3.25, "virginica"), (
 NAMES = ("length", "width", "kind")
 
 
-def no_code(reference: str) -> type:
-    raise AssertionError(f"nothing to load: {reference}")
-
-
 def write_csv(path: Path, rows: Any = ROWS, names: tuple[str, ...] | None = NAMES) -> Path:
     lines = [names, *rows] if names else rows
     path.write_text("".join(",".join(map(str, row)) + "\n" for row in lines), encoding="utf-8")
@@ -45,7 +41,7 @@ def write_parquet(path: Path, columns: dict[str, Any]) -> Path:
 
 def opened(train: Path, **keys: Any) -> Dataset:
     section = {"source": "table", "train": train, "batch_size": 2, "validation_fraction": 0.0, **keys}
-    return open_data(spec.TableFiles(**section), seed=0, load=no_code)
+    return open_data(spec.TableFiles(**section), seed=0, load=spec.no_code)
 
 
 def read_by_a_run(data: Dataset, file: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -322,7 +318,7 @@ def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
     def of(task: Any, *names: str | int) -> Dataset:
         keys = {"label_columns": names, "columns": ["a"], "validation_fraction": 0.0}
         section = spec.TableFiles(source="table", train=file, batch_size=2, **keys)
-        return open_data(section, seed=0, load=no_code, task=task)
+        return open_data(section, seed=0, load=spec.no_code, task=task)
 
     labels = of(MultiLabel(kind="multi_label"), "warm", "round")
     assert (labels.classes, labels.sample_shape) == (("warm", "round"), (1,))
@@ -367,7 +363,7 @@ def test_large_targets_keep_what_they_say(tmp_path: Path) -> None:
         batch_size=2,
         validation_fraction=0.0,
     )
-    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"))
+    data = open_data(section, seed=0, load=spec.no_code, task=Regression(kind="regression"))
     _, labels = data.train.take(range(4))
     assert labels.dtype == torch.float32
     assert torch.allclose(labels.flatten(), (torch.arange(4.0) - 1.5) / 1.25**0.5)
@@ -385,7 +381,7 @@ def test_the_training_split_alone_says_means_and_deviations(tmp_path: Path, keys
         batch_size=2,
         **{"validation_fraction": 0.0, **keys},
     )
-    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"))
+    data = open_data(section, seed=0, load=spec.no_code, task=Regression(kind="regression"))
     for values in data.train.take(range(len(data.train))):
         assert len(values) == 10
         torch.testing.assert_close(values.mean(0), torch.zeros(1), atol=1e-6, rtol=0)
@@ -396,7 +392,7 @@ def test_an_older_run_has_the_means_and_deviations_of_the_whole_file(tmp_path: P
     rows = [(float(step**2), 10.0 * step**3) for step in range(20)]
     train = write_csv(tmp_path / "a.csv", rows, ("x", "y"))
     section = spec.TableFiles(source="table", train=train, label_columns=("y",), batch_size=2, validation_fraction=0.5)
-    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"), by_whole_set=True)
+    data = open_data(section, seed=0, load=spec.no_code, task=Regression(kind="regression"), by_whole_set=True)
     x, y = numpy.array(rows).T
     for found, values in ((data.train.normalisation, x), (data.train.target_normalisation, y)):
         assert found is not None
@@ -466,7 +462,7 @@ def test_numbers_as_names(tmp_path: Path, first: Any, rows: int, told: str | Non
         validation_fraction=0.0,
         **label,
     )
-    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"))
+    data = open_data(section, seed=0, load=spec.no_code, task=Regression(kind="regression"))
     assert len(data.train) == rows
     assert (told is None and not data.notes) or (told is not None and told in data.notes[0])
 
@@ -491,7 +487,7 @@ def test_a_class_that_is_never_trained_is_told_and_can_be_kept(tmp_path: Path) -
 
     def labels(seed: int, **keys: Any) -> tuple[Dataset, list[int]]:
         section = spec.TableFiles(source="table", train=file, batch_size=2, validation_fraction=0.5, **keys)
-        data = open_data(section, seed=seed, load=no_code)
+        data = open_data(section, seed=seed, load=spec.no_code)
         return data, [data.train[place][1] for place in range(len(data.train))]
 
     without = [data for seed in range(40) for data, found in [labels(seed)] if 0 not in found]

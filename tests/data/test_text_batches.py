@@ -11,15 +11,13 @@ import pytest
 import torch
 
 from alray.core.errors import DataError
-from alray.data.batches import Batch, EvaluationBatches, TrainBatches
+from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Dataset
 from alray.data.opening import open_data
 from alray.runtime.workload import open_training_data
 from tests.data import sections as spec
 
-
-def no_code(reference: str) -> type:
-    raise AssertionError(f"nothing to load: {reference}")
+from .test_batches import collect
 
 
 def texts(folder: Path, *, fixed_length: bool = False, seed: int = 1, **keys: Any) -> Dataset:
@@ -33,12 +31,7 @@ def texts(folder: Path, *, fixed_length: bool = False, seed: int = 1, **keys: An
             **keys,
         }
     )
-    return open_data(section, seed=seed, load=no_code, fixed_length=fixed_length)
-
-
-def collect(data: Dataset, start_step: int, end_step: int, *, workers: int = 0) -> list[Batch]:
-    with TrainBatches(data, seed=1, start_step=start_step, end_step=end_step, workers=workers) as batches:
-        return list(batches)
+    return open_data(section, seed=seed, load=spec.no_code, fixed_length=fixed_length)
 
 
 def same(left: list[Batch], right: list[Batch]) -> bool:
@@ -150,7 +143,7 @@ def test_a_line_of_text_becomes_a_sample(text_files: Path) -> None:
 
 
 def test_a_document_is_no_picture() -> None:
-    digits = open_data(spec.Digits(source="digits"), seed=0, load=no_code)
+    digits = open_data(spec.Digits(source="digits"), seed=0, load=spec.no_code)
     with pytest.raises(DataError, match="picture not found"):
         next(digits.inputs.read("seven"))
     assert digits.sample_shape.words is None
@@ -167,7 +160,7 @@ def test_costs_for_any_layout_are_those_of_padded_texts(text_files: Path, load_s
     text = f"data={{source: text_csv, train: {text_files / 'train.csv'}, text: {{max_tokens: 9}}, batch_size: 2}}"
     for method, padded in (("backpropagation", True), ("decoupled_greedy", False)):
         loaded = load_small(text, "model.components=[{block: embedding, dim: 3}]", f"method={method}").spec
-        data = open_training_data(loaded, no_code, any_layout=True)
+        data = open_training_data(loaded, spec.no_code, any_layout=True)
         assert ({batch.samples.shape[1] for batch in EvaluationBatches(data, "train")} == {9}) == padded
 
 
@@ -176,5 +169,5 @@ def test_compiled_networks_get_texts_of_one_width(text_files: Path, load_small: 
     text = f"data={{source: text_csv, train: {text_files / 'train.csv'}, text: {{max_tokens: 9}}, batch_size: 2}}"
     for compiled in (False, True):
         loaded = load_small(text, "model.components=[{block: embedding, dim: 3}]", f"run.compile={compiled}").spec
-        data = open_training_data(loaded, no_code)
+        data = open_training_data(loaded, spec.no_code)
         assert ({batch.samples.shape[1] for batch in EvaluationBatches(data, "train")} == {9}) == compiled

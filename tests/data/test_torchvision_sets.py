@@ -26,13 +26,9 @@ from tests.data import sections as spec
 from .bad_data import idx
 
 
-def no_code(reference: str) -> type:
-    raise AssertionError(f"nothing to load: {reference}")
-
-
 def opened(dataset: str, root: Path, **keys: Any) -> Dataset:
     section = {"batch_size": 2, "validation_fraction": 0.0, "root": root, "dataset": dataset, **keys}
-    return open_data(spec.Torchvision(source="torchvision", **section), seed=0, load=no_code)
+    return open_data(spec.Torchvision(source="torchvision", **section), seed=0, load=spec.no_code)
 
 
 def write_idx(folder: Path, *, compressed: bool) -> None:
@@ -277,7 +273,7 @@ def test_a_broken_picture_of_torchvision_is_found_before_the_run(tmp_path: Path)
     (tmp_path / "eurosat" / "2750" / "River" / "2.jpg").write_bytes(b"no picture")
     section = spec.Torchvision(source="torchvision", dataset="EuroSAT", root=tmp_path, image_size=8)
     with pytest.raises(DataError, match="not a picture in a known format"):
-        check_pictures(section, no_code)
+        check_pictures(section, spec.no_code)
 
 
 def no_checksums(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
