@@ -119,12 +119,6 @@ def test_the_same_bits_on_more_stages_and_resumed(imported: Workshop, method: st
     assert execute(["compare", str(imported.folder / "one"), str(imported.folder / "0"), "--output", page]) == 0
 
 
-@pytest.mark.full  # a pipeline of backpropagation below is on Ray
-def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
-    inline = imported.run("method=decoupled_greedy", "pipeline.stages=2", name="inline")
-    same(imported.run("method=decoupled_greedy", "pipeline.stages=2", inline=False, name="ray"), inline)
-
-
 FROZEN = "model.freeze=[stem, norm, pairs.0]"
 
 
@@ -145,7 +139,7 @@ def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, metho
     same(imported.resume("run.epochs=2", *schedule, "pipeline.partition=[2,2]", name="half"), one)
 
 
-@pytest.mark.full  # `test_the_same_bits_on_ray` has stages on Ray, the test above parts that are frozen
+@pytest.mark.full  # a pipeline below has stages on Ray, the test above parts that are frozen
 @pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
 def test_a_pipeline_with_a_frozen_stage_on_ray(imported: Workshop, local_ray: None, schedule: str) -> None:
     overrides = ("method=backpropagation", FROZEN, f"pipeline.schedule={schedule}", "pipeline.partition=[2,2]",

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from alray.core.errors import RunError, StageError
-from alray.orchestrate import Finished
 
 from .conftest import Workshop
 
@@ -50,10 +49,6 @@ def components(at: int) -> str:
 def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop) -> None:
     """On the second stage, in its third mini-batch; it is not tried again."""
     finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]")
-    ended_without_memory(finished, hungry)
-
-
-def ended_without_memory(finished: Finished, hungry: Workshop) -> None:
     error = finished.error
     assert isinstance(error, StageError)
     (problem,) = error.problems

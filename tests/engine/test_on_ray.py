@@ -24,13 +24,8 @@ from alray.runtime.graph.ray_graph import RayGraph
 from alray.runtime.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop
-from .test_activation_checkpointing import ON, PIPELINE
 from .test_data_parallel import DDP
-from .test_memory import COSTS, components, ended_without_memory, hungry
 from .test_messages import BACKPROPAGATION, COMPRESSIONS, messages
-from .test_pipelines import MORE, pipeline, unbroken
-from .test_placement import on, one_device, placed
-from .test_placement import same as same_as_one_device
 from .test_profile import profiled, ranges
 from .test_replicas import BP, SGD, SLOW, distance, replicas, replicated
 from .test_resume import stop_at, stopping
@@ -90,21 +85,6 @@ class Striking(Watching):
 def test_same_bits(workshop, reference_of, local_ray, partition, family, method) -> None:
     run = of_family(workshop, family).run(*METHODS[method], f"pipeline.partition={partition}", inline=False)
     same(run, reference_of(family, method))
-    assert run.summary.engine == "ray"
-
-
-@pytest.mark.full  # test_placement.py has them between processes without Ray
-@pytest.mark.parametrize(("schedule", "stages"), [("zb_v", 3), ("dualpipe_v", 2), ("mine.csv", 2)])
-def test_virtual_stages_in_a_v(placed, one_device, local_ray, schedule, stages) -> None:
-    run = placed.run(*on(schedule, stages), inline=False)
-    same_as_one_device(run, one_device)
-    assert run.summary.engine == "ray"
-
-
-@pytest.mark.full  # test_activation_checkpointing.py has it between processes without Ray
-def test_recomputation(workshop, local_ray) -> None:
-    run = workshop.run(*PIPELINE, "pipeline.partition=[1,2,1]", ON, inline=False)
-    same(run, workshop.run(*PIPELINE, "pipeline.partition=[1,2,1]", name="kept"))
     assert run.summary.engine == "ray"
 
 
@@ -211,20 +191,6 @@ def test_too_many_failures(workshop, longer_reference, local_ray, victims) -> No
     same(workshop.resume(), longer_reference)
 
 
-@pytest.mark.full
-@pytest.mark.timeout(240)
-def test_a_pipeline_of_backpropagation_is_killed(pipeline, unbroken, local_ray, victims) -> None:
-    """Two attempts on Ray come to the bits of one without Ray."""
-    watching = Striking(victims=victims, strikes=[(1, 20, signal.SIGKILL)])
-    run = pipeline.run(*MORE, "model.components.3.sleep_s=0.005", inline=False, watching=watching)
-    assert not watching.strikes, "the run was over before the stage was killed"
-    assert run.summary.status == "finished"
-    (failure,) = run.summary.failures
-    assert failure.stage == 1
-    assert failure.message.startswith("stage 1 died")
-    assert run.summary.weights_sha256 == unbroken.summary.weights_sha256
-
-
 @pytest.mark.full  # test_replicas.py has replicas that resume, `test_killed_and_stopped` a stage that dies
 @pytest.mark.timeout(240)
 def test_a_replica_is_killed(replicated, local_ray, victims) -> None:
@@ -269,19 +235,6 @@ def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     assert "Ray Train with torch&#39;s DDP" in make_report(folder).read_text(encoding="utf-8")
     assert len(locations) == 2 and not any(psutil.pid_exists(place.pid) for place in locations)
     assert not (folder / STORAGE).exists()
-
-
-@pytest.mark.full  # test_memory.py has it inline; test_failures.py has an error that comes from another process
-def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop, local_ray: None) -> None:
-    finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]", inline=False)
-    ended_without_memory(finished, hungry)
-
-
-@pytest.mark.full
-def test_a_grid_of_replicas(replicated, local_ray) -> None:
-    inline = replicated.run(*SGD[0], *replicas(2), name="inline")
-    run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
-    assert run.summary.weights_sha256 == inline.summary.weights_sha256
 
 
 @pytest.mark.full  # test_messages.py has it between processes without Ray

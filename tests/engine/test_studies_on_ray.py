@@ -20,11 +20,10 @@ import torch
 from torch import nn
 
 import alray
-from alray.core.errors import DiskFault, PlanError
+from alray.core.errors import PlanError
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 from alray.studies.study import StudyOptions, StudyProgress, Watcher, resume_study, run_study
-from alray.studies.trial import TrialOrder
 
 from .conftest import LONG, Workshop
 
@@ -225,31 +224,6 @@ def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room
     assert len(others) == 1 and "--resume" in others[0]
     assert 0 < len((workshop.folder / "ended").read_text().split()) < 8
     assert json.loads((workshop.folder / "answer.json").read_text())["statuses"] == {"finished": 8}
-
-
-@pytest.mark.full  # tests/studies/test_tuning.py stops a study at a full disk, without Ray
-@pytest.mark.timeout(120)
-def test_two_trials_that_meet_a_full_disk_at_once_end_the_study_in_one_error(
-    workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, monkeypatch: Any
-) -> None:
-    """Tune never asks how the second one ended, and Ray would print its traceback."""
-    meeting = workshop.folder / "meeting"
-    meeting.mkdir()
-
-    def meet(order: TrialOrder) -> TrialRecord:
-        """In place of a run: find the disk full once both trials are there, one a moment after the other."""
-        (meeting / str(order.trial.number)).touch()
-        while len(list(meeting.iterdir())) < 2:
-            time.sleep(0.02)
-        time.sleep(0.3 * order.trial.number)
-        raise DiskFault("the disk is full", file=str(order.trial.number))
-
-    printed: list[Exception] = []
-    monkeypatch.setattr("ray._private.worker._unhandled_error_handler", printed.append)
-    monkeypatch.setattr("alray.studies.tuning.run_trial", meet)
-    with pytest.raises(DiskFault, match="the disk is full"):
-        run_study(study(workshop, "repeats: 2\n"), [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
-    assert printed == []
 
 
 @pytest.mark.full  # tests/runtime/cluster/test_placement.py waits for room
