@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -180,15 +179,6 @@ def test_evaluations_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, sto
     assert evaluations(workshop.resume()) == evaluations(whole)
 
 
-@pytest.mark.full
-def test_more_epochs(workshop, stopping) -> None:
-    whole = workshop.run("run.epochs=4", name="whole")
-    workshop.run("run.epochs=2")
-    longer = workshop.resume("run.epochs=4")
-    assert longer.summary.weights_sha256 == whole.summary.weights_sha256
-    assert longer.summary.accuracy_per_depth == whole.summary.accuracy_per_depth
-
-
 def test_with_other_mini_batches_a_resume_asks_for_more_than_are_done(workshop, stopping) -> None:
     workshop.run(asked=stopping(12))  # of 21
     stopping(None)
@@ -269,38 +259,6 @@ def test_what_a_changed_setting_of_the_optimizer_needs_begins_anew(workshop) -> 
     assert any("`optimizer.amsgrad` from null to True" in note for note in watching.notes)
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"),
-    [("adam", "optimizer.kind=adamw"), ("adam", "optimizer.accumulate=2"), ("torch", "optimizer.name=NAdam")],
-)
-def test_a_resume_that_another_optimizer_ends_changes_nothing(workshop, kind: str, change: str) -> None:
-    optimizer = {"kind": kind, "lr": 0.003, "accumulate": 3, **({"name": "Adam"} if kind == "torch" else {})}
-    workshop.run(f"optimizer={json.dumps(optimizer)}", "run.epochs=null", "run.steps=5")
-    files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
-    before = [file.read_bytes() for file in files]
-    with pytest.raises(CheckpointError) as caught:
-        workshop.resume(change, "run.steps=9", allow_change=True)
-    assert caught.value.problems[0].key == change.partition("=")[0]
-    assert [file.read_bytes() for file in files] == before
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("model.components.1.channels=[9]", "weights of component 1: .*size mismatch"),
-        ("method={kind: backpropagation}", "weights of component 0: .*Unexpected key"),
-        ("model.components=[{block: vgg, channels: [6]}]", "the checkpoint has 4 components, the network now has 1"),
-    ],
-)
-def test_a_resume_that_another_network_ends_changes_nothing(workshop, change: str, told: str) -> None:
-    workshop.run("run.epochs=1")
-    files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
-    before = [file.read_bytes() for file in files]
-    with pytest.raises(CheckpointError, match=told):
-        workshop.resume(change, "run.epochs=2", "pipeline.costs=null", allow_change=True)
-    assert [file.read_bytes() for file in files] == before
-
-
 TWINS = """
 from torch import nn
 
@@ -315,24 +273,54 @@ class Net(nn.Sequential):
 """Two layers of the same shape, so that the state of one could go to the other."""
 
 
+def gathering(optimizer: str) -> tuple[str, ...]:
+    """Of five mini-batches, the gradients of two wait for an update."""
+    return f"optimizer={{{optimizer}, lr: 0.003, accumulate: 3}}", "run.epochs=null", "run.steps=5"
+
+
+def frozen(layers: str, optimizer: str) -> tuple[str, ...]:
+    model = f"model={{from: 'python:twins.Net', components: 1, freeze: {layers}}}"
+    method = ("method={kind: backpropagation}", "pipeline.costs=[{forward_s: 1, backward_s: 1, update_s: 0}]")
+    return model, *method, f"optimizer={{{optimizer}, lr: 0.01}}", "run.epochs=1"
+
+
 @pytest.mark.parametrize(
-    ("frozen", "now", "optimizer"),
+    ("began", "changes", "told"),
     [
-        ("[a]", "[b]", "{kind: sgd, lr: 0.01, momentum: 0.9}"),
-        ("[a.weight]", "[a.bias]", "{kind: adam, lr: 0.01}"),
-        ("[]", "[a]", "{kind: adam, lr: 0.01}"),
-        ("[a]", "[]", "{kind: sgd, lr: 0.01, ema_decay: 0.9}"),
+        *[
+            (gathering(optimizer), (change, "run.steps=9"), f"{change.partition('=')[0]}: the checkpoint has")
+            for optimizer, change in (
+                ("kind: adam", "optimizer.kind=adamw"),
+                ("kind: adam", "optimizer.accumulate=2"),
+                ("kind: torch, name: Adam", "optimizer.name=NAdam"),
+            )
+        ],
+        *[
+            (("run.epochs=1",), (change, "run.epochs=2", "pipeline.costs=null"), told)
+            for change, told in (
+                ("model.components.1.channels=[9]", "weights of component 1: .*size mismatch"),
+                ("method={kind: backpropagation}", "weights of component 0: .*Unexpected key"),
+                ("model.components=[{block: vgg, channels: [6]}]", "has 4 components, the network now has 1"),
+            )
+        ],
+        *[
+            (frozen(layers, optimizer), (f"model.freeze={now}", "run.epochs=2"), "component 0")
+            for layers, now, optimizer in (
+                ("[a]", "[b]", "kind: sgd, momentum: 0.9"),
+                ("[a.weight]", "[a.bias]", "kind: adam"),
+                ("[]", "[a]", "kind: adam"),
+                ("[a]", "[]", "kind: sgd, ema_decay: 0.9"),
+            )
+        ],
     ],
 )
-def test_a_resume_that_other_frozen_layers_end_changes_nothing(workshop, frozen: str, now: str, optimizer: str) -> None:
+def test_a_resume_that_does_not_fit_the_checkpoint_changes_nothing(workshop, began, changes, told: str) -> None:
     (workshop.folder / "twins.py").write_text(TWINS)
-    model = f"model={{from: 'python:twins.Net', components: 1, freeze: {frozen}}}"
-    method = ("method={kind: backpropagation}", "pipeline.costs=[{forward_s: 1, backward_s: 1, update_s: 0}]")
-    workshop.run(model, *method, f"optimizer={optimizer}", "run.epochs=1")
+    workshop.run(*began)
     files = [workshop.folder / "run" / name for name in ("spec.yaml", "summary.json")]
     before = [file.read_bytes() for file in files]
-    with pytest.raises(CheckpointError, match="component 0"):
-        workshop.resume(f"model.freeze={now}", "run.epochs=2", allow_change=True)
+    with pytest.raises(CheckpointError, match=told):
+        workshop.resume(*changes, allow_change=True)
     assert [file.read_bytes() for file in files] == before
 
 
@@ -360,24 +348,6 @@ def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(w
     (row,) = rows_in([run_dir])
     assert row.state != "finished" and row.test is None
     same(workshop.resume(), reference)
-
-
-BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "run.epochs=2")
-"""The tiny network draws random numbers and normalises batches: other micro-batches would train other weights."""
-
-
-@pytest.mark.full
-def test_a_pipeline_keeps_its_micro_batches(workshop, stopping) -> None:
-    whole = workshop.run(*BACKPROPAGATION, "pipeline.stages=2", name="whole")
-    workshop.run(*BACKPROPAGATION, "pipeline.stages=2", asked=stopping(5))
-    stopping(None)
-    watching = Watching()
-    resumed = workshop.resume("pipeline.stages=4", watching=watching)
-    assert resumed.summary.weights_sha256 == whole.summary.weights_sha256
-    assert not any("weights" in note for note in watching.notes), "no note on the weights"
-    with pytest.raises(SpecError, match=r"`pipeline.micro_batches` from 4 to 8 "):
-        workshop.resume("pipeline.micro_batches=8", "run.epochs=3")
-    assert workshop.resume("run.epochs=3").summary.status == "finished"
 
 
 def test_a_resume_compares_the_devices_of_the_stages(workshop, stopping, monkeypatch) -> None:
