@@ -61,14 +61,6 @@ def test_the_best_weights_are_kept_and_can_be_used(unbroken: Path) -> None:
         evaluate(TrainedNetwork(unbroken, allow_code=False, requested=RequestedWeights(step=20)))
 
 
-@pytest.mark.full
-def test_the_summary_says_where_the_best_weights_are(unbroken: Path) -> None:
-    from alray.report.folder import read_run
-
-    best = read_run(unbroken).summary.best
-    assert (unbroken / best.checkpoint / "manifest.json").is_file()
-
-
 def test_the_best_survives_a_resume(workshop, unbroken, stopping) -> None:
     """Stopped after the best evaluation: the later ones are measured against it, and its weights stay."""
     best = max(evaluations(unbroken), key=lambda record: record.validation)

@@ -12,7 +12,6 @@ from torch.nn import functional
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError, SpecError
-from alray.core.run_folder.records import EvaluationRecord, read
 from alray.data.batches import TrainBatches
 from alray.inference.network import TrainedNetwork
 from alray.runtime.workload import Workload
@@ -91,15 +90,6 @@ def test_two_stages_and_a_resume_on_one_give_the_same_bits(weighted, method) -> 
     whole = weighted.run(*method, "run.precision=float32", name="whole")
     weighted.run(*method, "run.precision=float32", "pipeline.stages=2", "run.steps=4")
     same(weighted.resume("run.steps=8", "pipeline.stages=1"), whole)
-
-
-def test_the_best_evaluation_is_that_of_the_metric(weighted) -> None:
-    keys = ("task.metric=macro_f1", "run.evaluate_every=2 steps", "run.stop_at.patience=8")
-    summary = weighted.run(*keys, "method=decoupled_greedy").summary
-    records = read(weighted.folder / "run" / "records.jsonl")
-    measured = [(each.validation, each.metric) for each in records if isinstance(each, EvaluationRecord)]
-    assert summary.metric == "macro_f1" == measured[0][1]
-    assert summary.best.validation == max(measured)[0]
 
 
 def test_balanced_weights_are_those_of_scikit_learn(weighted) -> None:

@@ -111,19 +111,13 @@ def reproduced(messages: Workshop, *overrides: str) -> tuple[Reproduction, list[
     return found, watching.notes
 
 
-def test_a_reproduction_keeps_the_partition_without_a_checkpoint(messages: Workshop) -> None:
-    messages.run(*ROUNDED_ON_TWO)
-    shutil.rmtree(messages.folder / "run/checkpoints")
-    found, notes = reproduced(messages, SLOW_LAST)
-    assert found.same and not [note for note in notes if "rounded" in note]
-
-
 def test_a_reproduction_keeps_the_partition_of_the_last_beginning(messages: Workshop) -> None:
     """A run without a checkpoint begins anew when it is resumed, so its partition may be another one."""
     began = messages.run(*ROUNDED_ON_TWO, "run.steps=3")
     shutil.rmtree(messages.folder / "run/checkpoints")
     anew = messages.resume(SLOW_LAST, "run.steps=6")
     assert anew.summary.partition != began.summary.partition
+    shutil.rmtree(messages.folder / "run/checkpoints")
     found, notes = reproduced(messages, SLOW_LAST.replace("9e-3", "1e-3"))
     assert found.same and not [note for note in notes if "rounded" in note]
 

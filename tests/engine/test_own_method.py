@@ -18,34 +18,11 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.plain_network import plain_network
 from alray.inference.requests import evaluate
 
-from ..pairwise import first_alone
 from .conftest import Workshop
 from .test_same_bits import same
 
 METHOD = "method={kind: 'python:one_hot.OneHot', pool: 4}"
 PAGE = Path(__file__).parents[2] / "docs" / "own_classes.md"
-HINTED = """
-
-class Hinted(OneHot):
-    '''Sends the class scores along, under another name; the loss below adds what it is told.'''
-
-    def component(self, index, f, facts, make):
-        return HintedComponent(index, f, make("head", lambda: self.head(facts)), self.task)
-
-    def labels_out(self, index):
-        return super().labels_out(index) | {"a_hint_of_scores": self.route(index)}
-
-
-class HintedComponent(OneHotComponent):
-    def local_losses(self, encoded, incoming):
-        losses, passed_on = super().local_losses(encoded, incoming)
-        scores = read_scores(self.head, encoded)
-        hint = incoming.get("a_hint_of_scores")
-        if hint is not None:
-            losses["hinted"] = functional.mse_loss(scores, hint)
-        return losses, passed_on | {"a_hint_of_scores": scores.detach().contiguous()}
-"""
-
 TARGETED = """
 
 class Targeted(OneHot):
@@ -96,18 +73,17 @@ class Twice(Passage):
 def own(workshop: Workshop) -> Workshop:
     """A workshop with the documentation's example beside its spec."""
     (text,) = re.findall(r"`one_hot\.py`:\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    written = f"import copy\n\nfrom torch import nn\n{text}{HINTED}{TARGETED}{DOUBLED}"
+    written = f"import copy\n\nfrom torch import nn\n{text}{TARGETED}{DOUBLED}"
     (workshop.folder / "one_hot.py").write_text(written, encoding="utf-8")
     return workshop
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", first_alone([METHOD.replace("OneHot", "Hinted"), METHOD]), ids=["Hinted", "OneHot"])
-def test_the_same_bits_on_two_stages_as_on_one_and_after_a_resume(own: Workshop, method: str) -> None:
-    one = own.run(method, "pipeline.stages=1", "pipeline.schedule=sequential", name="one")
-    two = own.run(method, "pipeline.partition=[1,3]", name="two")
+def test_the_same_bits_on_two_stages_as_on_one_and_after_a_resume(own: Workshop) -> None:
+    one = own.run(METHOD, "pipeline.stages=1", "pipeline.schedule=sequential", name="one")
+    two = own.run(METHOD, "pipeline.partition=[1,3]", name="two")
     same(two, one)
-    own.run(method, "pipeline.partition=[2,2]", "run.epochs=1", name="resumed")
+    own.run(METHOD, "pipeline.partition=[2,2]", "run.epochs=1", name="resumed")
     same(own.resume("run.epochs=3", "pipeline.partition=[1,1,2]", name="resumed"), one)
 
 

@@ -195,15 +195,6 @@ def test_compressed_runs_are_resumed_to_the_same_bits(replicated, one_process, k
     assert again.summary.weights_sha256 == whole.summary.weights_sha256
 
 
-@pytest.mark.parametrize(("bits", "share"), [(8, 1 / 4), pytest.param(4, 1 / 8, marks=pytest.mark.full)])
-def test_qsgd_sends_fewer_bytes(replicated, bits, share) -> None:
-    """And one scale for each 512 gradients of a component, and up to 7 bytes that fill the message up."""
-    plain = replicated.run(*SGD[0], *replicas(2), name="plain")
-    rounded = replicated.run(*SGD[0], *replicas(2, f"replicas.compression={{kind: qsgd, bits: {bits}}}"), name="qsgd")
-    sent = rounded.summary.all_reduce_bytes / plain.summary.all_reduce_bytes
-    assert share < sent < share * 1.1
-
-
 @pytest.mark.full
 def test_averaged_weights(replicated, one_process) -> None:
     """Local SGD: by one step between means, plain SGD is what averaging gradients is; by more it is not."""
