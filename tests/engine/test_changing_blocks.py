@@ -91,7 +91,7 @@ def test_a_buffer_that_comes_during_the_run(workshop_of) -> None:
             )
         ),
         *(
-            (block, ("pipeline.schedule=2bw", f"pipeline.stages={stages}"), f"the parameter `f.{name}`, of which")
+            (block, ("pipeline.schedule=2bw", "pipeline.stages=3"), f"the parameter `f.{name}`, of which")
             for block, name in (
                 (blocks_that_change.Normalising, "l.weight"),
                 (blocks_that_change.NormalisingByData, "l.weight"),
@@ -99,7 +99,11 @@ def test_a_buffer_that_comes_during_the_run(workshop_of) -> None:
                 (blocks_that_change.Moving, "l.weight"),
                 (blocks_that_change.Limited, "e.weight"),
             )
-            for stages in (1, 3)
+        ),
+        (
+            blocks_that_change.Limited,
+            ("pipeline.schedule=2bw", "pipeline.stages=1"),
+            "the parameter `f.e.weight`, of which",
         ),
         (
             blocks_that_change.Limited,
