@@ -48,11 +48,6 @@ def test_a_script(
     learned([*scope.values(), *scope.get("runs", ())])
 
 
-def test_every_script_can_run_again() -> None:
-    """A run refuses a folder that is not empty, so none is named."""
-    assert [file.name for file in EXAMPLES.glob("*.py") if "run_dir" in file.read_text(encoding="utf-8")] == []
-
-
 @pytest.mark.full
 def test_the_notebook(beside_the_specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cell by cell in one namespace, as a kernel does; the last expression of a cell is shown as HTML or as text."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +18,10 @@ from PIL import Image
 
 import alray
 from alray.api.calls import defaults_of_torch
-from alray.api.console.display import PlainLines
 from alray.cli.main import execute
 from alray.config.loading.yaml_text import write_yaml
 from alray.core.errors import CheckpointError, NonFiniteLoss, PlanError, RequestError, SpecError
-from alray.core.run_folder.records import EvaluationRecord, StepRecord
+from alray.core.run_folder.records import EvaluationRecord
 from alray.runtime.stage.work.local_losses import LocalLosses
 
 
@@ -44,16 +41,6 @@ def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, A
     assert of_dict.spec == of_model.spec
     assert of_dict.spec.optimizer.lr == 3e-4
     assert Path(of_dict.summary.run_dir).parent == Path("runs").resolve()
-
-
-@pytest.mark.full
-def test_what_a_run_gives(ended: alray.Run) -> None:
-    assert ended.summary.status == "finished"
-    assert ended.plan.partition == (1, 2)
-    assert repr(ended) == f"<alray run {ended.folder}: finished, 18 mini-batches, test accuracy 0.3500>"
-    assert alray.load_run(str(ended.folder)).summary == ended.summary
-    assert [entry.depth for entry in ended.evaluate().scores] == [1, 2, 3]
-    assert ended.evaluate(depth=3).scores[0].test == ended.summary.accuracy.test
 
 
 def test_records_are_rows(ended: alray.Run) -> None:
@@ -148,32 +135,6 @@ def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> N
     assert alray.load_run("failed").summary.status == "failed"
 
 
-@pytest.mark.full
-def test_ctrl_c_writes_a_checkpoint_and_the_run_goes_on_to_the_same_weights(
-    tiny: dict[str, Any], ended: alray.Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    record = PlainLines.record
-
-    def record_and_interrupt(self: PlainLines, each: Any) -> None:
-        record(self, each)
-        if isinstance(each, StepRecord) and each.step == 1:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PlainLines, "record", record_and_interrupt)
-        with pytest.raises(KeyboardInterrupt, match=r"the run was stopped after .*; alray.load_run\(.*\).resume\(\)"):
-            alray.run(tiny, {"run.epochs": 2000}, inline=True, output="stopped", progress=False)
-    assert signal.getsignal(signal.SIGINT) is before
-    stopped = alray.load_run("stopped")
-    assert stopped.summary.status == "interrupted"
-    steps = stopped.summary.steps
-    assert 0 < steps < 18_000
-    again = stopped.resume({"run.epochs": steps // 9 + 1}, inline=True, progress=False)
-    whole = alray.run(tiny, {"run.epochs": steps // 9 + 1}, inline=True, progress=False)
-    assert again.summary.weights_sha256 == whole.summary.weights_sha256
-
-
 def test_a_run_in_another_thread_hears_no_signals(tiny: dict[str, Any], ended: alray.Run) -> None:
     with ThreadPoolExecutor(1) as threads:
         run = threads.submit(alray.run, tiny, inline=True, progress=False).result()
@@ -186,6 +147,8 @@ def test_a_run_without_an_end_has_records_and_no_summary(tiny: dict[str, Any], e
         Path("going", name).write_bytes((ended.folder / name).read_bytes())
     run = alray.load_run("going")
     assert repr(run) == f"<alray run {Path('going').resolve()}: not ended>"
+    scored = f"test accuracy {ended.summary.accuracy.test:.4f}"
+    assert repr(ended) == f"<alray run {ended.folder}: finished, 18 mini-batches, {scored}>"
     assert len(run.records("evaluation")) == 2
     assert run._repr_html_() is None
     with pytest.raises(CheckpointError, match="the run has no summary: it is still running, or it was killed"):
