@@ -24,8 +24,6 @@ from .stand_ins import Overrides, on_stand_in
 pytestmark = pytest.mark.stand_ins
 
 FOLDER = Path(__file__).parents[1] / "specs" / "al"
-BACKPROPAGATION = "# Its twin by backpropagation: "
-CONTRASTIVE = "# By contrastive local losses: "
 
 
 @dataclass(frozen=True)

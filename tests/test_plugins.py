@@ -1,4 +1,4 @@
-"""The packages in plugins/: installed from their folders, listed, and used by their specs."""
+"""The packages in plugins/: installed from their folders, and used by their specs."""
 
 from __future__ import annotations
 
@@ -53,14 +53,6 @@ def python(folder: Path, program: str, *words: str | Path) -> subprocess.Complet
         timeout=150,
         check=False,
     )
-
-
-def test_they_are_listed(installed: Path) -> None:
-    listed = json.loads(alray(installed, "methods", "--json").stdout)["of_packages"]
-    assert {(each["group"], each["name"], each["package"]) for each in listed} == {
-        ("alray.trackers", "mlflow", "alray-mlflow"),
-        ("alray.trackers", "wandb", "alray-wandb"),
-    }
 
 
 def run_and_resumed(folder: Path, plugin: str) -> tuple[str, dict[int, float]]:

@@ -14,7 +14,6 @@ from alray.cli.main import execute
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.run_folder.records import StageRecord
-from alray.planning.schedules.table import SCHEDULES
 from benchmarks import laws, plain_pipelines, runs, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded
 
@@ -50,17 +49,6 @@ def run_inline(
         return summary
 
     return run
-
-
-@pytest.mark.full  # `test_the_laws_are_measured` measures some of them
-def test_all_schedules_are_measured(run_inline: Run) -> None:
-    result = schedules.measure(*TINY, repeats=1, run=run_inline)
-    assert set(result["runs"]) == {name for name, schedule in SCHEDULES.items() if not schedule.one_stage}
-    for entries in result["runs"].values():
-        (entry,) = entries
-        assert entry["step_time_s"] > 0 and entry["predicted_step_time_s"] > 0
-    assert len({result["runs"][name][0]["weights_sha256"] for name in schedules_page.LOCAL}) == 1
-    json.dumps(result)
 
 
 @pytest.mark.parametrize("name", schedules.OTHERS)

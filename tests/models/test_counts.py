@@ -7,9 +7,6 @@ from torch import nn
 
 from alray.models.shape import Shape
 
-RESNET = "model.components=[{block: stem, channels: 64}, {block: residual, channels: 64, layers: 2}, \
-{block: residual, channels: 128, layers: 2, stride: 2}, {block: residual, channels: 256, layers: 2, stride: 2}, \
-{block: residual, channels: 512, layers: 2, stride: 2}]"
 LSTM = "{block: lstm, hidden: 256, hand_on_state: true, repeat: 3}"
 TEXT = Shape((16,), torch.int64, words=("<pad>", "<unk>", *(f"word{number}" for number in range(29_998))))
 
@@ -23,11 +20,6 @@ def test_a_classifier_with_a_hidden_layer(make_network):
     classifier = make_network(head).component(1, "meta").head
     kinds = [type(module).__name__ for module in classifier.modules() if not list(module.children())]
     assert kinds == ["Features", "Linear", "Sigmoid", "Linear"]
-
-
-def test_shortcuts_of_1x1_are_smaller(make_network):
-    network = make_network(RESNET.replace("stride: 2", "stride: 2, shortcut: 1x1"), sample=(3, 32, 32))
-    assert [count(network.component(index, "meta").f) for index in (1, 2)] == [147_968, 591_104 - 8 * 64 * 128]
 
 
 def test_by_default_a_classifier_reads_what_a_bridge_reads(make_network):
