@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,6 +36,15 @@ def on_ranks() -> Callable[..., list[Any]]:
             return list(threads.map(rank_work, range(size)))
 
     return run
+
+
+def driven(waiting: Generator[None, None, Any]) -> Any:
+    """Run an operation of an edge within one process, which yields until it can go on."""
+    while True:
+        try:
+            next(waiting)
+        except StopIteration as done:
+            return done.value
 
 
 FORKED = multiprocessing.get_context("forkserver")  # which loads torch once, for all processes of the tests

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.message import Message, MessageKind
 
+from .conftest import driven
+
 TRAIN, GRADIENT, CUT = MessageKind.TRAIN, MessageKind.GRADIENT, MessageKind.CUT
-
-
-def result_of(waiting: Any) -> Any:
-    try:
-        next(waiting)
-    except StopIteration as done:
-        return done.value
-    return None
 
 
 def test_order_does_not_matter() -> None:
@@ -28,21 +20,21 @@ def test_order_does_not_matter() -> None:
         message = Message(
             TRAIN, 1, {"s": torch.full((3,), virtual + micro_batch)}, virtual=virtual, micro_batch=micro_batch
         )
-        result_of(sender.send(message))
-    result_of(sender.send(Message(CUT, 1)))
-    assert result_of(inbox.take(TRAIN, 1, 3, 0)).virtual == 3
+        driven(sender.send(message))
+    driven(sender.send(Message(CUT, 1)))
+    assert driven(inbox.take(TRAIN, 1, 3, 0)).virtual == 3
     assert inbox.waiting() == 3
-    assert result_of(inbox.first()).micro_batch == 0, "the first one stays"
-    assert result_of(inbox.take(TRAIN, 1, 1, 1)).micro_batch == 1
-    assert result_of(inbox.take(TRAIN, 1, 1, 0)).micro_batch == 0
-    assert result_of(inbox.first()).kind is CUT
+    assert driven(inbox.first()).micro_batch == 0, "the first one stays"
+    assert driven(inbox.take(TRAIN, 1, 1, 1)).micro_batch == 1
+    assert driven(inbox.take(TRAIN, 1, 1, 0)).micro_batch == 0
+    assert driven(inbox.first()).kind is CUT
 
 
 def test_what_is_not_there_is_waited_for() -> None:
     queue = Queue("1->0", 9)
     sender, inbox = queue.sender(), Inbox(queue.receiver())
-    result_of(sender.send(Message(GRADIENT, 2, virtual=1)))
+    driven(sender.send(Message(GRADIENT, 2, virtual=1)))
     taking = inbox.take(GRADIENT, 1, 1)
     assert next(taking) is None
-    result_of(sender.send(Message(GRADIENT, 1, virtual=1)))
-    assert result_of(taking).step == 1
+    driven(sender.send(Message(GRADIENT, 1, virtual=1)))
+    assert driven(taking).step == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.message import CutFlag, Message, MessageKind
 from alray.runtime.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender
+
+from .conftest import driven
 
 CPU = torch.device("cpu")
 MESSAGES = [
@@ -28,15 +30,6 @@ MESSAGES = [
     Message(MessageKind.CUT, 2, {}, flags=CutFlag.EVALUATE | CutFlag.STOP, count=7),
     Message(MessageKind.EVALUATE, 0, {"s": torch.arange(12.0).view(3, 4).t()}),
 ]
-
-
-def driven(waiting: Generator[None, None, Any]) -> Any:
-    """Run an operation of an edge within one process, which yields until it can go on."""
-    while True:
-        try:
-            next(waiting)
-        except StopIteration as done:
-            return done.value
 
 
 def test_messages_arrive_whole_and_in_order(on_ranks: Callable[..., list[Any]]) -> None:
