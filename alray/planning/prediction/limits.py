@@ -67,12 +67,12 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
     durations = action_durations(setting, partition)
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
-        return f"the link between stages {busy[1]} and {busy[2]} takes {busy[0] * 1e3:.3g} ms for a mini-batch"
+        return f"the link between stages {busy[1]} and {busy[2]} takes {_milliseconds(busy[0])} for a mini-batch"
     schedule, stages = setting.scheduled, setting.stages
     reason = schedule.limited_by.format(
         slowest=_slowest(computing, ""),
         slowest_backward=_slowest(of_stages(durations.after_forward_s, stages, schedule.place), " in backward"),
-        forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
+        forwards=_milliseconds(sum(durations.forward_s)),
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
@@ -102,6 +102,11 @@ def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, in
         way = setting.stages - 1, stage
         busy[way] = busy.get(way, 0.0) + copied_s
     return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
+
+
+def _milliseconds(seconds: float) -> str:
+    milliseconds = 1e3 * seconds
+    return f"{milliseconds:,.0f} ms" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
 
 
 def _slowest(seconds: Sequence[float], of_what: str) -> str:
