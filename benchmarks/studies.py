@@ -37,13 +37,17 @@ def run(name: str) -> float | None:
     """Run a study, or what is left of one that was stopped.
 
     Returns:
-        The minutes that it took; None if it was stopped before: those of a part say nothing of the whole.
+        The minutes that it took; None if it was stopped before: those of a part say nothing of the whole. Ends the
+        program if the study does not finish.
     """
     folder = FOLDERS / name
     resumed = folder.exists()
     how = ["--resume", str(folder)] if resumed else [str(SPECS / f"{name}.yaml"), "--output", str(folder)]
     begun_s = time.monotonic()
     subprocess.run([sys.executable, "-m", "alray", "study", *how], check=True)
+    status = json.loads((folder / "study.json").read_text(encoding="utf-8"))["status"]
+    if status != "finished":
+        raise SystemExit(f"the study {name} was {status}; the same command goes on with it")
     return None if resumed else (time.monotonic() - begun_s) / 60
 
 
@@ -99,15 +103,14 @@ def main() -> None:
     if given.into is not None and not given.names:
         parser.error("--into needs names")
     without = sorted(path.stem for path in SPECS.glob("*.yaml") if not (REPORTS / path.stem).exists())
-    for name in given.names or without:
-        minutes = run(name)
-        status = json.loads((FOLDERS / name / "study.json").read_text(encoding="utf-8"))["status"]
-        if status != "finished":
-            raise SystemExit(f"the study {name} was {status}; the same command goes on with it")
-        keep(name, minutes, beside=given.beside, into=given.into)
-        if given.into is None:
-            findings_page.main()
-            predictions_page.main()
+    names = given.names or without
+    # A report in docs/ changes the tree, and the studies after it would say that they ran from a tree "with changes".
+    minutes = {name: run(name) for name in names}
+    for name in names:
+        keep(name, minutes[name], beside=given.beside, into=given.into)
+    if given.into is None:
+        findings_page.main()
+        predictions_page.main()
 
 
 if __name__ == "__main__":
