@@ -42,15 +42,12 @@ class DocstringSource(Divided):
             cache: folder of the cache; None is `alray` in the user's cache folder.
             libraries: the classes; None is the installed libraries.
         """
-        self._libraries = tuple(installed_libraries() if libraries is None else libraries)
+        chosen = tuple(installed_libraries() if libraries is None else libraries)
+        self.classes = tuple(library.name for library in chosen)
         folder = user_cache() if cache is None else cache
-        found = _cached(folder / f"docstrings-{_key(self._libraries)}.json", self._libraries)
+        found = _cached(folder / f"docstrings-{_key(chosen)}.json", chosen)
         documents = TextSet([text for text, _ in found], [label for _, label in found])
         super().__init__(lambda: documents, TEST_FRACTION, "docstrings")
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(library.name for library in self._libraries)
 
 
 def _key(libraries: Sequence[Library]) -> str:

@@ -151,14 +151,11 @@ class HubTexts(TextSource):
 
     def __init__(self, sets: HubSets, text_columns: Sequence[str]) -> None:
         self._sets = sets
+        self.classes = sets.classes
         self._text_columns = tuple(map(plain, text_columns))
         if sets.label_column in self._text_columns:
             message = f"column `{sets.label_column}` has the label, and samples contain it too"
             raise sets.wrong(message, key="data.text_columns", hint="leave it out of data.text_columns")
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._sets.classes
 
     def open(self, split: SplitName) -> TextSet | None:
         table = self._sets.table(split)
@@ -217,14 +214,11 @@ class HubImages(Source):
             size: height and width to which every picture is resized (not cropped), in pixels.
         """
         self._sets = sets
+        self.classes = sets.classes
         self._column = plain(image_column)
         self._size = size
         self._reading = reading
         self.picture = Picture((3, *size), size, reading=reading)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._sets.classes
 
     def open(self, split: SplitName) -> HubPictures | None:
         image = require_hub("datasets").Image

@@ -124,6 +124,7 @@ class PythonSource(Source):
 
     def __init__(self, own: OwnObject, *, size: tuple[int, int] | None) -> None:
         self._own = own
+        self.classes = own.classes
         self.contents = own.contents
         self.numbers = own.numbers
         self._size = size
@@ -132,10 +133,6 @@ class PythonSource(Source):
         for name in ("normalisation", "target_normalisation"):
             if not isinstance(getattr(self, name), Normalisation | None):
                 raise own.wrong(f"needs a `{name}` of type alray.data.source.Normalisation, or None")
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._own.classes
 
     def open(self, split: SplitName) -> SampleSet | None:
         samples: SampleSet | None = self._own.open(split)
@@ -160,11 +157,8 @@ class PythonTextSource(TextSource):
 
     def __init__(self, own: OwnObject) -> None:
         self._own = own
+        self.classes = own.classes
         self.contents = own.contents
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._own.classes
 
     def open(self, split: SplitName) -> TextSet | None:
         samples = self._own.open(split)

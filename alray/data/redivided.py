@@ -48,10 +48,7 @@ class Redivided(Divided):
         super().__init__(self._pooled, test_fraction, "test_fraction")
         self._source = source
         self.notes = source.notes
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._source.classes
+        self.classes = source.classes
 
     def _pooled(self) -> TextSet:
         opened = [found for found in (self._source.open("train"), self._source.open("test")) if found is not None]

@@ -135,11 +135,8 @@ class Source(ABC):
     picture: Picture | None = None
     #: How a file of rows of numbers becomes samples; None if they are not read from tables.
     rows: RowReader | None = None
-
-    @property
-    @abstractmethod
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, of which a label is the number; of the labels or the targets in other tasks."""
+    #: The names of the classes, of which a label is the number; of the labels or the targets in other tasks.
+    classes: tuple[str, ...]
 
     @abstractmethod
     def open(self, split: SplitName) -> SampleSet | None:
@@ -202,11 +199,8 @@ class TextSource(ABC):
     notes: tuple[str, ...] = ()
     #: As for `Source`.
     contents: str | None = None
-
-    @property
-    @abstractmethod
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes. A label is an index into them."""
+    #: The names of the classes. A label is an index into them.
+    classes: tuple[str, ...]
 
     @abstractmethod
     def open(self, split: SplitName) -> TextSet | None:

@@ -29,6 +29,7 @@ class DigitsSource(Source):
     """
 
     normalisation = Normalisation(mean=(0.5,), std=(0.5,))
+    classes = tuple(map(str, range(10)))
 
     def __init__(self, *, size: tuple[int, int] | None = None) -> None:
         """
@@ -38,10 +39,6 @@ class DigitsSource(Source):
         self._size = size or (8, 8)
         # A picture of a digit (light ink on dark paper, as in the training data) is first resized to 8 x 8.
         self.picture = Picture((1, 8, 8), self._size, as_float=True)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(str(digit) for digit in range(10))
 
     def open(self, split: SplitName) -> TensorSet:
         rows = np.loadtxt(_data_file(), delimiter=",")

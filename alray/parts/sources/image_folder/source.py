@@ -68,17 +68,13 @@ class FoldersOfClasses(Folders):
 
     def __init__(self, section: ImageFolder) -> None:
         super().__init__(section)
-        self._classes = tuple(class_of(folder) for folder in _subfolders(section.train, "data.train"))
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
+        self.classes = tuple(class_of(folder) for folder in _subfolders(section.train, "data.train"))
 
     def _read(self, split: SplitName, folder: Path) -> tuple[tuple[Path, ...], tuple[int, ...]]:
         paths: list[Path] = []
         labels: list[int] = []
         for subfolder in _subfolders(folder, f"data.{split}"):
-            label = require_known(subfolder, self._classes, f"data.{split}")
+            label = require_known(subfolder, self.classes, f"data.{split}")
             pictures = _pictures(subfolder, f"data.{split}")
             paths.extend(pictures)
             labels.extend([label] * len(pictures))
@@ -115,13 +111,9 @@ class FoldersWithTables(Folders):
         self._form = CsvForm(section.delimiter, section.decimal)
         self._task = task
         self._type = torch.float64
-        self._names: tuple[str, ...] = ()
+        self.classes = ()
         self.standardises_targets = task.label == "numbers"
         self._read("train", section.train)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._names
 
     def _read(self, split: SplitName, folder: Path) -> tuple[tuple[Path, ...], Tensor]:
         """The labels are [N, labels] float32; float64 where `type_of` the training set says so."""
@@ -148,13 +140,13 @@ class FoldersWithTables(Folders):
             raise DataError(fault, file=str(file), key=key, hint=_LAYOUT)
         exact, names = torch.tensor(rows, dtype=torch.float64), tuple(header[number] for number in others)
         if split == "train":
-            self.notes, self._names = notes, names
+            self.notes, self.classes = notes, names
             self._type = torch.float64 if type_of(exact.numpy()) is numpy.float64 else torch.float32
         labels = exact.to(self._type)
         require_labels(labels, self._task, file, lines)
-        if names != self._names:
+        if names != self.classes:
             raise DataError(
-                f"it has the columns {', '.join(names)}, and that of the training set {', '.join(self._names)}",
+                f"it has the columns {', '.join(names)}, and that of the training set {', '.join(self.classes)}",
                 file=str(file),
                 line=1,
                 hint="give both the same columns, or choose them with data.label_columns",

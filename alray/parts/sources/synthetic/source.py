@@ -67,13 +67,10 @@ class SyntheticSource(Source):
         self.picture = Picture(self._shape, self._shape[1:])
         self._num_classes = classes
         self._label = label
+        kind = {"flags": "label", "numbers": "target"}.get(label, "class")
+        self.classes = tuple(f"{kind}_{number}" for number in range(classes))
         self._num_train = samples
         self.normalisation = Normalisation(mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        kind = {"flags": "label", "numbers": "target"}.get(self._label, "class")
-        return tuple(f"{kind}_{number}" for number in range(self._num_classes))
 
     def open(self, split: SplitName) -> TensorSet:
         num_samples = self._num_train if split == "train" else max(self._num_train // 5, self._num_classes)

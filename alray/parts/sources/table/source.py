@@ -48,14 +48,11 @@ class TableSource(Source):
         names = known_classes(train, classes)
         self._train = read_rows(train, "data.train", self._layout)
         self._numbers = class_numbers(self._train, names) if self._layout.targets is None else None
+        self.classes = self._train.target_names if self._numbers is None else self._numbers.names
         self.notes = self._train.notes + (() if self._numbers is None else self._numbers.notes)
         self._type, self._target_type = type_of(self._train.samples), type_of(self._train.numeric_labels)
         self.rows = RowReader.of(self._train, self._layout.form, wide=self._type is numpy.float64)
         self.standardises_targets = self._task.label == "numbers"
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._train.target_names if self._numbers is None else self._numbers.names
 
     def open(self, split: SplitName) -> TensorSet | None:
         if split == "train":

@@ -18,6 +18,8 @@ class TokenTextSource(Divided):
     """Documents without classes, of which a fixed random share is the test set. A document of white space alone is left
     out."""
 
+    classes = ("text",)
+
     def __init__(
         self, *, file: Path | None, folder: Path | None, pattern: str, separator: str | None, test_fraction: float
     ) -> None:
@@ -47,10 +49,6 @@ class TokenTextSource(Divided):
             )
         of_one_class = [0] * len(documents)  # a set has labels; a language model reads none
         super().__init__(lambda: TextSet(documents, of_one_class), test_fraction, "text")
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return ("text",)
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

@@ -89,12 +89,9 @@ class TextCsvSource(TextSource):
         self._table = _read(train, "data.train", self._layout)
         _settle_header(self._table, names)
         self._numbers = class_numbers(self._table, names)
+        self.classes = self._numbers.names
         self._train = self._set_of(self._table)
         self.notes = self._table.notes + self._numbers.notes
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._numbers.names
 
     def open(self, split: SplitName) -> TextSet | None:
         if split == "train":

@@ -25,11 +25,7 @@ class TextFolderSource(TextSource):
 
     def __init__(self, *, train: Path, test: Path | None) -> None:
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test}
-        self._classes = tuple(class_of(folder) for folder in _subfolders(train, "data.train"))
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
+        self.classes = tuple(class_of(folder) for folder in _subfolders(train, "data.train"))
 
     def open(self, split: SplitName) -> TextSet | None:
         folder, key = self._folders[split], f"data.{split}"
@@ -38,7 +34,7 @@ class TextFolderSource(TextSource):
         texts: list[str] = []
         labels: list[int] = []
         for subfolder in _subfolders(folder, key):
-            label = require_known(subfolder, self._classes, key)
+            label = require_known(subfolder, self.classes, key)
             found = [path for path in subfolder.glob("*.txt") if not is_hidden(path, subfolder)]
             for path in require_files(found, subfolder, key, holding="documents (*.txt)"):
                 texts.append(read_text(path))

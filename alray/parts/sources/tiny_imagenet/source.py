@@ -41,11 +41,7 @@ class TinyImagenetSource(Source):
         self._wnids = tuple(sorted(set(read_text(_required(root / "wnids.txt")).split())))
         if not self._wnids:
             raise DataError("the file has no classes", file=str(root / "wnids.txt"), hint=f"unpack {_ARCHIVE} again")
-        self._classes = self._names()
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
+        self.classes = self._names()
 
     def open(self, split: SplitName) -> PictureSet:
         paths, labels = self._train() if split == "train" else self._validation()

@@ -41,18 +41,14 @@ class Idx(Source):
         has_splits = self._dataset == "EMNIST"
         require_options(self._dataset, self._options, known=("split",) if has_splits else ())
         self._prefix: dict[SplitName, str] = {"train": "train", "test": "t10k"}
-        self._classes = tuple(getattr(self._kind, "classes", ()))
+        self.classes = tuple(getattr(self._kind, "classes", ()))
         if has_splits:
             split = str(self._options.setdefault("split", "balanced"))
             if split not in self._kind.splits:
                 known = ", ".join(self._kind.splits)
                 raise DataError(f"EMNIST has no split `{split}`", key="data.options", hint=f"its splits are {known}")
             self._prefix = {"train": f"emnist-{split}-train", "test": f"emnist-{split}-test"}
-            self._classes = tuple(self._kind.classes_split_dict[split])
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
+            self.classes = tuple(self._kind.classes_split_dict[split])
 
     def open(self, split: SplitName) -> TensorSet:
         names = [f"{self._prefix[split]}-images-idx3-ubyte", f"{self._prefix[split]}-labels-idx1-ubyte"]

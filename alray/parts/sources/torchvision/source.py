@@ -39,11 +39,7 @@ class TorchvisionSource(Source):
 
     def __init__(self, sets: Sets) -> None:
         self._sets = sets
-        self._classes = _class_names(sets.train) or tuple(map(str, range(self._num_classes(sets.train))))
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
+        self.classes = _class_names(sets.train) or tuple(map(str, range(self._num_classes(sets.train))))
 
     def open(self, split: SplitName) -> SampleSet | None:
         found = self._sets.train if split == "train" else self._sets.of(split)
