@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict
-
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
 
@@ -17,10 +15,8 @@ class AllReduceSection(PartSection):
     """Name of the algorithm."""
 
 
-class OwnAllReduce(OwnCode, AllReduceSection):
+class OwnAllReduce(OwnCode, AllReduceSection, extra="allow"):
     """An all-reduce of the user; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     kind: Annotated[Name, OfPackage("alray.all_reduces")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
@@ -44,10 +44,8 @@ class BlockSection(PartSection):
         return self.fields
 
 
-class OwnBlock(OwnCode, BlockSection):
+class OwnBlock(OwnCode, BlockSection, extra="allow"):
     """A class of the user. Keys that are not listed here are passed to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     block: Annotated[Name, OfPackage("alray.blocks")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it."""

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict
-
 from alray.config.sections.kind import Finding, Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
 from alray.config.sections.paths import Path
@@ -56,10 +54,8 @@ class CompressionSection(PartSection):
         yield at, f"`{self.kind}` does not compress {what}", f"choose {listed(able)}"
 
 
-class OwnCompression(OwnCode, CompressionSection):
+class OwnCompression(OwnCode, CompressionSection, extra="allow"):
     """A compression of the user; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     kind: Annotated[Name, OfPackage("alray.compressions")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. Between replicas it

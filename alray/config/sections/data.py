@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -449,10 +448,8 @@ class HubSection(Section):
             )
 
 
-class OwnData(OwnCode, OwnValidationSection):
+class OwnData(OwnCode, OwnValidationSection, extra="allow"):
     """A class of the user. Keys that are not listed here are passed to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     labels = NUMERIC
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
@@ -43,10 +43,8 @@ class LrScheduleSection(PartSection):
         return False
 
 
-class OwnRate(OwnCode, LrScheduleSection):
+class OwnRate(OwnCode, LrScheduleSection, extra="allow"):
     """A schedule of the user; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     kind: Annotated[Name, OfPackage("alray.rates")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. An object of it is

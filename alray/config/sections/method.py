@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import ConfigDict
-
 from alray.config.sections.kind import Finding, Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
 from alray.config.sections.paths import Path
@@ -105,10 +103,8 @@ class GroupingSection(MethodSection):
             )
 
 
-class OwnMethod(OwnCode, MethodSection):
+class OwnMethod(OwnCode, MethodSection, extra="allow"):
     """A method of the user, with local losses; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     tasks = None  # its class says which
     weighs_classes = True  # its class says whether

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import FreeSection, Name, OfPackage, OwnCode
@@ -96,10 +96,8 @@ class ForeignSection(FreeSection, DecayingSection):
     """Weight decay. null: that of the class."""
 
 
-class OwnOptimizer(OwnCode, ForeignSection):
+class OwnOptimizer(OwnCode, ForeignSection, extra="allow"):
     """An optimizer of the user; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     kind: Annotated[Name, OfPackage("alray.optimizers")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict
-
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
 from alray.core.metric import Metric
@@ -54,10 +52,8 @@ class TaskSection(PartSection):
         return self.kind
 
 
-class OwnTask(OwnCode, TaskSection):
+class OwnTask(OwnCode, TaskSection, extra="allow"):
     """A task of the user; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     label = "own"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
@@ -18,10 +18,8 @@ class TrackerSection(PartSection):
     """Which tracker."""
 
 
-class OwnTracker(OwnCode, TrackerSection):
+class OwnTracker(OwnCode, TrackerSection, extra="allow"):
     """A tracker of the user; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     kind: Annotated[Name, OfPackage("alray.trackers")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from alray.config.sections.optimizer import ForeignSection
 
 
-class TorchOptimizer(ForeignSection):
+class TorchOptimizer(ForeignSection, extra="allow"):
     """Any optimizer of torch.optim; the keys that are not listed here go to its constructor."""
-
-    model_config = ConfigDict(extra="allow")
 
     implementation = "optimizer:chosen"
 
