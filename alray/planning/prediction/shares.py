@@ -20,20 +20,12 @@ def first_shares(count: int, batch_size: int, given: Sequence[int] | None) -> Sh
     """The shares with which a run of `count` replicas begins.
 
     Args:
-        given: `replicas.shares` of the spec; None: equal shares.
+        given: `replicas.shares` of the spec, whose checks have seen them; None: equal shares.
 
     Raises:
-        PlanError: where they are not shares of `batch_size` samples.
+        PlanError: where there are fewer samples than replicas.
     """
-    if given is None:
-        return even_shares(count, batch_size)
-    if len(given) != count or sum(given) != batch_size or min(given) < 1:
-        raise PlanError(
-            f"{list(given)} are not the shares of {count} replicas in a mini-batch of {batch_size} samples",
-            hint="give a positive number for each, which add up to data.batch_size",
-            key="replicas.shares",
-        )
-    return tuple(given)
+    return even_shares(count, batch_size) if given is None else tuple(given)
 
 
 def even_shares(count: int, batch_size: int) -> Shares:
