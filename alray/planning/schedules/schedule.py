@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -78,7 +78,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """One schedule of the pipeline. Raises ValueError where a part is missing or two parts contradict each other."""
+    """One schedule of the pipeline. Raises ValueError where two parts contradict each other."""
 
     name: str
     """As `pipeline.schedule` names it."""
@@ -120,11 +120,6 @@ class Schedule:
     update. Then stages hold two versions of their weights."""
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            if part.name in ("name", "methods", "actions", "bound", "formula", "limited_by") and not getattr(
-                self, part.name
-            ):
-                raise ValueError(f"the schedule `{self.name}` has no {part.name}")
         if not self.is_pipeline and self.cuts_mini_batches:
             raise ValueError(f"the schedule `{self.name}` is no pipeline, so it has no micro-batches")
         if self.one_stage and self.has_virtual_stages:

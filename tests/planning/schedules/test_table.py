@@ -63,12 +63,6 @@ def test_a_schedule_that_lacks_a_part_is_refused(part: str) -> None:
         Schedule(**parts)
 
 
-@pytest.mark.parametrize("part", ["name", "methods", "actions", "bound", "formula", "limited_by"])
-def test_a_schedule_with_an_empty_part_is_refused(part: str) -> None:
-    with pytest.raises(ValueError, match=f"has no {part}"):
-        replace(SCHEDULES["streamed"], **{part: None})
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
