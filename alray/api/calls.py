@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from alray.api.console.choose import terminal_display
-from alray.api.console.display import Display, PlainLines
+from alray.api.console.display import Display, PlainLines, terminal_display
 from alray.api.console.interrupts import Interrupts
 from alray.api.notebook import NotebookDisplay, cell_output, preformatted
 from alray.config.loading.overrides import override_text

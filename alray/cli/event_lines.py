@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from alray.api.console.choose import terminal_display
-from alray.api.console.display import Pace, RunObserver
+from alray.api.console.display import Pace, RunObserver, terminal_display
 from alray.api.console.interrupts import Interrupts
 from alray.cli.terminal import Terminal
 from alray.core.run_folder.records import Record, StageRecord, StepRecord

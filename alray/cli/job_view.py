@@ -8,8 +8,7 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 from alray import __version__
-from alray.api.console.choose import terminal_display
-from alray.api.console.display import Display
+from alray.api.console.display import Display, terminal_display
 from alray.api.console.interrupts import Interrupts
 from alray.cli.event_lines import read_event
 from alray.cli.terminal import Terminal

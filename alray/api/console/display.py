@@ -1,4 +1,5 @@
-"""The progress of a run as a person sees it: what every way to show it shares, and plain lines for a file or a pipe."""
+"""The progress of a run as a person sees it: what every way to show it shares, plain lines for a file or a pipe, and
+which way a stream gets."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TextIO
 
+from alray.api.console.closed_output import lasting
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page
 from alray.core.counting import counted
@@ -222,3 +224,17 @@ def _losses(progress: Progress) -> str:
         for name, value in losses.items():
             by_name.setdefault(name, []).append(f"{value:.3g}")
     return "".join(f"; {name} {' '.join(values)}" for name, values in by_name.items())
+
+
+def terminal_display(stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> Display:
+    """The display for a terminal, or for a file or a pipe.
+
+    Args:
+        began_s: as for `Display`.
+    """
+    stream = lasting(stream)
+    if stream.isatty():
+        from alray.api.console.live import LiveDisplay  # with it comes rich
+
+        return LiveDisplay(stream, interrupts, began_s)
+    return PlainLines(stream, interrupts, began_s)
