@@ -1,4 +1,4 @@
-"""Folders that contain one subfolder for each class."""
+"""Folders that contain one subfolder for each class, and which of their files are hidden."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from alray.core.errors import DataError, DataMissing, printable
 from alray.data.columns import plain
-from alray.data.hidden import is_hidden
 
 
 def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collection[str] = ()) -> list[Path]:
@@ -72,3 +71,9 @@ def require_files(found: list[Path], subfolder: Path, key: str, *, holding: str)
             hint=f"put {holding} into the folder, or remove it",
         )
     return sorted(found)
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a file in `folder` is hidden, or is in a hidden folder below: copies that Jupyter makes, what macOS adds
+    (`._a.txt`), or `.git`."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)

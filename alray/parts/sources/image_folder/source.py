@@ -13,10 +13,9 @@ from torch import Tensor
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
-from alray.data.class_folders import class_folders, class_of, require_files, require_known
+from alray.data.class_folders import class_folders, class_of, is_hidden, require_files, require_known
 from alray.data.columns import column_number, named_columns, require_distinct, without_name
 from alray.data.csv_file import CsvForm, csv_table, of_width
-from alray.data.hidden import is_hidden
 from alray.data.numeric_labels import numeric_cell, require_labels
 from alray.data.picture import Picture, PictureSet, reading_of
 from alray.data.source import Normalisation, Source, SplitName

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError, DataMissing
+from alray.data.class_folders import is_hidden
 from alray.data.docstrings import DocstringSource
-from alray.data.hidden import is_hidden
 from alray.data.redivided import Divided, redivided
 from alray.data.source import TextSet, TextSource
 from alray.data.text_file import read_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from alray.config.sections.task import TaskSection
-from alray.data.class_folders import class_folders, class_of, require_files, require_known
-from alray.data.hidden import is_hidden
+from alray.data.class_folders import class_folders, class_of, is_hidden, require_files, require_known
 from alray.data.redivided import redivided
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import read_text

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError, DataMissing
-from alray.data.class_folders import require_files
-from alray.data.hidden import is_hidden
+from alray.data.class_folders import is_hidden, require_files
 from alray.data.picture import Picture, PictureSet
 from alray.data.source import Normalisation, Source, SplitName
 from alray.data.text_file import read_text
