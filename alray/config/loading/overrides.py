@@ -14,7 +14,7 @@ from alray.config.loading.messages import meant_kind, unknown_key
 from alray.config.loading.precedence import set_aside
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations, override_location
 from alray.config.loading.yaml_text import plain, read_yaml
-from alray.config.sections.grammar import spelled_out, spot_of_path
+from alray.config.sections.grammar import child, spelled_out, spot_of_path
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import Section, describe
 from alray.config.sections.spec import Spec
@@ -104,7 +104,7 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
     for part in parts:
         step = int(part) if isinstance(holder, list) and re.fullmatch("[0-9]{1,9}", part) else part
         path = (*path, step)
-        holder = _child(holder, step)
+        holder = child(holder, step)
     try:
         value = deepcopy(_value(written))
     except SpecError as error:
@@ -118,14 +118,6 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
 def _value(written: str) -> Any:
     """The value in a text. The points of a study have the same ones again and again."""
     return read_yaml(written, COMMAND_LINE)[0]
-
-
-def _child(value: Any, part: str | int) -> Any:
-    if isinstance(value, dict):
-        return value.get(str(part))
-    if isinstance(value, list) and isinstance(part, int) and part < len(value):
-        return value[part]
-    return None
 
 
 def _apply(
@@ -174,7 +166,7 @@ def _holder(
                 return None
             holder[str(part)] = {}
             locations.override((*around, part), text)
-        holder = _child(holder, part)
+        holder = child(holder, part)
     return None
 
 

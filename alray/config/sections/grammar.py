@@ -111,7 +111,7 @@ def spot_of_path(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
         location += _shapes(spot_of_error(tuple(location), root), shaped)
         tag = _tag(spot_of_error(tuple(location), root), value)
         location += [part] if tag is None else [tag, part]
-        value = _child(value, part)
+        value = child(value, part)
     here = spot_of_error(tuple(location), root)
     tag = _tag(here, value)
     return here if tag is None else replace(here, section=here.members[tag])
@@ -132,7 +132,8 @@ def _tag(here: Spot, value: Any) -> str | None:
     return tag if tag in here.members else None
 
 
-def _child(value: Any, part: str | int) -> Any:
+def child(value: Any, part: str | int) -> Any:
+    """What an unchecked section or list has at a key or an index; None where it has nothing there."""
     if isinstance(value, dict):
         return value.get(part)
     if isinstance(value, list) and isinstance(part, int) and 0 <= part < len(value):
