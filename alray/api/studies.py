@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from alray.studies.report import StudyReport
-    from alray.studies.study import StudyOptions, Watcher
+    from alray.studies.study import Watcher
 
 
 @checked
@@ -57,9 +57,9 @@ def study(
         address, allow_code, progress: as for `alray.run`.
     """
     found = taken_for_study(spec, overrides, model=model, data=data)
-    options = _options(address, output, allow_code, found.objects)
-    from alray.studies.study import run_study
+    from alray.studies.study import StudyOptions, run_study
 
+    options = StudyOptions(address, None if output is None else Path(output), allow_code, found.objects)
     return _ended(
         lambda watcher: run_study(found.spec, found.overrides, options, watcher), found.objects, callbacks, progress
     )
@@ -147,9 +147,9 @@ class Study:
         """
         given = override_texts(overrides)
         again = self.with_objects(objects)
-        options = _options(address, None, allow_code, again.objects)
-        from alray.studies.study import resume_study
+        from alray.studies.study import StudyOptions, resume_study
 
+        options = StudyOptions(address, None, allow_code, again.objects)
         return _ended(
             lambda watcher: resume_study(self.folder, given, options, watcher), options.objects, callbacks, progress
         )
@@ -166,12 +166,6 @@ class Study:
     def _repr_html_(self) -> str | None:
         page = self.folder / REPORT
         return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
-
-
-def _options(address: str | None, study_dir: str | Path | None, allow_code: bool, objects: Objects) -> StudyOptions:
-    from alray.studies.study import StudyOptions
-
-    return StudyOptions(address, None if study_dir is None else Path(study_dir), allow_code, objects)
 
 
 def _ended(
