@@ -166,7 +166,7 @@ def _checked(
     wrong."""
     from alray.config.loading.inputs import input_checks, load_with_inputs
     from alray.config.loading.load import dump_spec
-    from alray.config.study.load import dump_study, is_study, load_study
+    from alray.config.study.load import is_study, load_study
 
     if is_study(path):
         study = load_study(
@@ -183,7 +183,7 @@ def _checked(
         points, trials = len(study.points), len(study.trials)
         result = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
         result |= {"skipped": len(study.skipped)} if study.skipped else {}
-        return {**result, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
+        return {**result, **({"text": _commented(path, (), dump_spec(study.study))} if show else {})}
     loaded = load_with_inputs(path, overrides, allow_elsewhere=allow_code)
     spec = loaded.spec
     result = {

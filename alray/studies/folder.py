@@ -18,7 +18,7 @@ from alray.config.sections.own_code import OwnClass
 from alray.config.sections.paths import is_under
 from alray.config.sections.run import Checkpoint
 from alray.config.sections.spec import Spec
-from alray.config.study.load import LoadedStudy, Skipped, dump_study, read_study_file
+from alray.config.study.load import LoadedStudy, Skipped, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
 from alray.core.counting import counted
@@ -84,7 +84,7 @@ class StudyFolder:
         lock(folder.path)
         _require_free(folder.path)  # another study may have begun here meanwhile
         write_json(folder.path / TRIALS, _begun(loaded, _identities(objects)).model_dump(mode="json"))
-        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has started
+        replace_file(folder.path / STUDY, dump_spec(loaded.study))  # with it the study has started
         return folder
 
     def keep(self, grown: LoadedStudy) -> None:
@@ -97,7 +97,7 @@ class StudyFolder:
         if begun.code is not None:
             now = now.model_copy(update={"code": {**(now.code or {}), **begun.code}})
         if now != begun or grown.study != self.study:
-            replace_file(self.path / STUDY, dump_study(grown.study))
+            replace_file(self.path / STUDY, dump_spec(grown.study))
             write_json(self.path / TRIALS, now.model_dump(mode="json"))
 
     def changed_claims(self) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from alray import __version__
-from alray.config.study.load import dump_study
+from alray.config.loading.load import dump_spec
 from alray.config.study.points import label_of
 from alray.core.run_folder.records import replace_file, write_json
 from alray.core.storage.location import require_no_links
@@ -130,7 +130,7 @@ def _page(
         study=results.study,
         metric=results.metric,
         times_only=TIMES_ONLY if results.study.measures == "times" else None,
-        spec=dump_study(results.study),
+        spec=dump_spec(results.study),
         made_with=made_with(results),
         tested_later=tested_later(results),
         summary=summary,

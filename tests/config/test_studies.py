@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from alray.config.study.load import dump_study, is_study, load_study
+from alray.config.loading.load import dump_spec
+from alray.config.study.load import is_study, load_study
 from alray.config.study.points import label_of
 from alray.config.study.space import Distribution
 from alray.core.errors import Problem, SpecError
@@ -152,7 +153,7 @@ def test_what_is_wrong_at_every_point_makes_none_impossible(told: Callable[..., 
 
 def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     loaded = load(STUDY + SEARCH + "target: {metric: validation_error, below: 0.1}\n")
-    Path("copy.yaml").write_text(dump_study(loaded.study), encoding="utf-8")
+    Path("copy.yaml").write_text(dump_spec(loaded.study), encoding="utf-8")
     again = load_study("copy.yaml")
     assert again.study == loaded.study
     assert again.trials == loaded.trials

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from alray.config.study.load import dump_study
+from alray.config.loading.load import dump_spec
 from alray.config.study.section import Study
 from alray.core.run_folder.records import Best, EvaluationRecord, EventRecord, Scores, StageRecord, StepRecord, Summary
 from alray.studies.folder import StudyFolder
@@ -148,7 +148,7 @@ def results(trials: Sequence[TrialRecord], trial_dir: Path = Path("nowhere"), **
 def study_folder(of: Results, path: Path) -> StudyFolder:
     """The folder of a study whose trials have all ended."""
     (path / "trials").mkdir(parents=True)
-    (path / "study.yaml").write_text(dump_study(of.study), encoding="utf-8")
+    (path / "study.yaml").write_text(dump_spec(of.study), encoding="utf-8")
     begun = Begun(
         study=of.study.study,
         base=str(of.study.base),

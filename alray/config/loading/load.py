@@ -104,8 +104,8 @@ def _read_no_study(source: SpecSource) -> Parsed:
     return parsed
 
 
-def dump_spec(spec: Spec) -> str:
-    """Return the spec as YAML text with all keys. `load_spec` reads an equal spec from it."""
+def dump_spec(spec: Section) -> str:
+    """A spec or a study as YAML text with all keys. `load_spec` or `load_study` reads an equal one from it."""
     return write_yaml(spec.model_dump(mode="json"))
 
 

@@ -23,7 +23,6 @@ from alray.config.loading.messages import in_order, problem
 from alray.config.loading.overrides import apply_overrides
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations
 from alray.config.loading.values import read_values
-from alray.config.loading.yaml_text import write_yaml
 from alray.config.sections.checks import Check
 from alray.config.sections.grammar import spelled_out
 from alray.config.sections.paths import Path, key_text
@@ -150,11 +149,6 @@ def _read(source: SpecSource, overrides: Sequence[str], checks: Iterable[StudyCh
     if study is None or problems:
         raise SpecError.of(tuple(in_order(problems)))
     return study, locations
-
-
-def dump_study(study: Study) -> str:
-    """The study as YAML text with all keys. `load_study` reads an equal study from it."""
-    return write_yaml(study.model_dump(mode="json"))
 
 
 @dataclass
