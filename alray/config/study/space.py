@@ -78,13 +78,6 @@ class Distribution(Section):
             value = -math.log(1.0 - value)
         return float((value - low) / (high - low))
 
-    def has(self, value: Any) -> bool:
-        """Whether a value is one of the distribution."""
-        if self.choice is not None:
-            return value in self.choice
-        low, high = self.ends
-        return isinstance(value, int if self.integers is not None else int | float) and low <= value <= high
-
     @property
     def ends(self) -> tuple[Any, ...]:
         """The values at the ends of the range; of a choice all values."""
