@@ -83,11 +83,11 @@ def names_of(spec: Spec) -> list[str]:
     return list(dict.fromkeys(reference.removeprefix(OBJECT) for _, reference, _ in marked(spec, GivenObject)))
 
 
-def missing_objects(spec: Spec, given: Objects) -> Iterator[tuple[Path, tuple[str, str]]]:
+def missing_objects(given: Objects, spec: Spec) -> Iterator[tuple[Path, str, str]]:
     """The objects that a spec names and that were not given: each key, with message and hint."""
     for path, reference, _ in marked(spec, GivenObject):
         if (name := reference.removeprefix(OBJECT)) not in given.values:
-            yield path, (f"`{reference}` {_IN_NO_FILE}", f"give it in Python, by {how_to_give([name])}")
+            yield path, f"`{reference}` {_IN_NO_FILE}", f"give it in Python, by {how_to_give([name])}"
 
 
 def require_objects(spec: Spec, given: Objects, run_dir: Location, besides: Collection[str] = ()) -> None:

@@ -58,7 +58,7 @@ def load_with_inputs(
     """
     folder = code or objects.root or directory_of(file_of(source))
     checks = input_checks(folder, allow_elsewhere=allow_elsewhere) if isinstance(folder, Path) else ()
-    checks = (*checks, partial(objects_are_given, objects))
+    checks = (*checks, partial(missing_objects, objects))
     if without_data:
         checks = tuple(partial(_besides_data, check) for check in checks)
     return load_spec(source, overrides, also=checks)
@@ -66,12 +66,6 @@ def load_with_inputs(
 
 def _besides_data(check: Check, spec: Spec) -> Iterator[Finding]:
     return (finding for finding in check(spec) if finding[0][0] != "data")
-
-
-def objects_are_given(objects: Objects, spec: Spec) -> Iterator[Finding]:
-    """The objects of a Python program are there."""
-    for path, fault in missing_objects(spec, objects):
-        yield path, *fault
 
 
 def names_code(spec: Spec) -> bool:
