@@ -84,7 +84,8 @@ def requested_partition(
             hint="choose auto, uniform, parameters, cyclic, or give the number of components of each stage",
             key="pipeline.partition",
         )
-    return check_partition(partition, len(parameters), stages)
+    _refuse(partition_faults(partition, len(parameters), stages))
+    return tuple(partition)
 
 
 def interval_sums(costs: Sequence[float]) -> Matrix:
@@ -230,13 +231,6 @@ def _at_ends(values: NDArray[np.float64], runs: Matrix) -> Matrix:
     """Of values [size + 1], the one behind each of these runs; inf behind the last component."""
     longest = runs.shape[1]
     return np.lib.stride_tricks.sliding_window_view(np.append(values[1:], np.full(longest - 1, np.inf)), longest)
-
-
-def check_partition(partition: Sequence[int], num_components: int, stages: int) -> Cut:
-    """A partition that someone wrote, as a tuple. Raises PlanError unless it is complete and no stage is empty."""
-    check_size(num_components, stages)
-    _refuse(partition_faults(partition, num_components, stages))
-    return tuple(partition)
 
 
 def _power_of_two(value: float, bits: int) -> float:

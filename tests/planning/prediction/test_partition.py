@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.partition import (
-    check_partition,
     interval_sums,
     partition_auto,
     partition_intervals,
@@ -136,7 +135,7 @@ def test_a_thousand_components_on_64_stages() -> None:
 )
 def test_partitions_that_do_not_add_up(counts: list[int], stages: int, message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        check_partition(counts, 4, stages)
+        requested_partition(counts, [1] * 4, stages, auto=pytest.fail)
     assert str(caught.value).startswith(message)
 
 
