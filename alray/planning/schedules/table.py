@@ -11,24 +11,6 @@ from alray.core.parts import module_of, names_of
 from alray.planning.schedules.listed import is_listed, schedule_of
 from alray.planning.schedules.schedule import Schedule
 
-
-def table(*schedules: Schedule) -> dict[str, Schedule]:
-    """The schedules by name.
-
-    Raises ValueError unless names differ and `auto` means one schedule for each family of methods, on one stage and on
-    several.
-    """
-    names = {schedule.name: schedule for schedule in schedules}
-    if len(names) < len(schedules):
-        raise ValueError("two schedules have the same name")
-    for methods in ("local losses", "backpropagation"):
-        for where in ("one stage", "several stages"):
-            own = [each.name for each in schedules if each.methods == methods and where in each.default_on]
-            if len(own) != 1:
-                raise ValueError(f"`auto` must mean one schedule for {methods} on {where}, not {own}")
-    return names
-
-
 GROUP = "alray.schedules"
 """The group of entry points; each is a `Schedule`."""
 _KEY = "pipeline.schedule"
@@ -68,7 +50,10 @@ def _order(schedule: Schedule) -> tuple[bool, bool, str]:
 
 
 SCHEDULES = ScheduleTable(
-    table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order))
+    {
+        each.name: each
+        for each in sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order)
+    }
 )
 """Every schedule by its name, and those of files by their text."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import pkgutil
 import re
 from dataclasses import replace
@@ -20,7 +21,7 @@ from alray.planning.prediction.simulate import simulate
 from alray.planning.schedules.actions import parse
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.schedule import Schedule
-from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for, table
+from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
 PACKAGE = Path(alray.__file__).parent
 MODULES: dict[str, Any] = {
@@ -75,17 +76,10 @@ def test_parts_that_contradict_each_other_are_refused(name: str, changes: dict[s
         replace(SCHEDULES[name], **changes)
 
 
-def test_a_table_with_two_of_one_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="the same name"):
-        table(*SCHEDULES.values(), SCHEDULES["gpipe"])
-
-
-def test_a_table_needs_one_default_everywhere() -> None:
-    rest = [schedule for schedule in SCHEDULES.values() if schedule.name != "1f1b"]
-    with pytest.raises(ValueError, match=r"one schedule for backpropagation on several stages, not \[\]"):
-        table(*rest)
-    with pytest.raises(ValueError, match=r"on several stages, not \['1f1b', 'second'\]"):
-        table(*SCHEDULES.values(), replace(SCHEDULES["1f1b"], name="second"))
+def test_names_differ_and_auto_means_one_schedule_everywhere() -> None:
+    assert len(SCHEDULES) == len(list(pkgutil.iter_modules(schedules.__path__)))
+    for local, where in itertools.product((True, False), ("one stage", "several stages")):
+        assert sum(where in each.default_on for each in schedules_for(local_losses=local)) == 1
 
 
 def test_defaults() -> None:
