@@ -21,8 +21,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.repeats import settings
-from benchmarks.runs import write_results
+from benchmarks.runs import settings, write_results
 
 STUDIES = Path(__file__).parents[1] / "specs" / "studies" / "laptop"
 LENGTHS = {"batch_size_al": (100, 1100), "crossover_factors": (20, 220), "crossover_factors_gpt": (20, 120)}

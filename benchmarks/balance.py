@@ -15,8 +15,7 @@ from statistics import median
 from typing import Any
 
 from alray.core.run_folder.records import StepRecord
-from benchmarks.repeats import settings
-from benchmarks.runs import Recorded, recorded, write_results
+from benchmarks.runs import Recorded, recorded, settings, write_results
 
 SPEC = Path(__file__).with_name("balance.yaml")
 FACTOR, FIRST, LAST = 3, 2, 7

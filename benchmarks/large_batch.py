@@ -15,8 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from alray.core.run_folder.records import EvaluationRecord
-from benchmarks.repeats import settings
-from benchmarks.runs import Recorded, recorded, write_results
+from benchmarks.runs import Recorded, recorded, settings, write_results
 
 SPEC = Path(__file__).parents[1] / "specs" / "laptop" / "large_batch_fashion_mnist.yaml"
 SMALL = 128

@@ -15,8 +15,7 @@ from typing import Any
 from alray.core.run_folder.records import Record, StageRecord
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.table import SCHEDULES
-from benchmarks.repeats import described, settings
-from benchmarks.runs import Recorded, recorded, write_results
+from benchmarks.runs import Recorded, described, recorded, settings, write_results
 
 SPEC = Path(__file__).with_name("sleeping.yaml")
 STAGES = 16

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.repeats import Runner, settings
-from benchmarks.runs import summary_of, torch_run, write_results
+from benchmarks.runs import Runner, settings, summary_of, torch_run, write_results
 
 HERE = Path(__file__).parent
 SPECS = (HERE / "eight.yaml", HERE.parent / "specs" / "laptop" / "equal_components.yaml")

@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.repeats import Runner, settings
-from benchmarks.runs import summary_of, torch_run, write_results
+from benchmarks.runs import Runner, settings, summary_of, torch_run, write_results
 
 SPEC = Path(__file__).with_name("replicas.yaml")
 REPLICAS = 2

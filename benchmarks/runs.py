@@ -1,4 +1,4 @@
-"""Run a spec in a separate folder and keep its summary."""
+"""What benchmarks share: runs of a spec, how several of them are asked for, and where their figures go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,10 @@ RESULTS = Path(__file__).parent / "results"
 """The published figures, of which the pages in docs are made."""
 MEASURED = Path(__file__).parents[1] / "build" / "benchmarks"
 """What benchmarks measure, until `make publish` puts it among the published figures."""
+Runner = Callable[..., dict[str, Any]]
+"""Runs a spec with overrides and returns its summary, as `summary_of` does."""
+Comparer = Callable[..., list[dict[str, Any]]]
+"""Plans a spec in every schedule on every number of stages, the best first, as `comparison_of` does."""
 
 
 def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, Any]:
@@ -83,3 +89,17 @@ def write_results(name: str, value: dict[str, Any]) -> None:
     file = MEASURED / f"{name}.json"
     file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     print(f"written: {file}")  # noqa: T201
+
+
+def settings(description: str | None, *, repeats: int) -> Namespace:
+    """`repeats` and `overrides` from the command line."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"runs of each (default {repeats})")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for `alray run`, in every run")
+    return parser.parse_args()
+
+
+def described(figures: dict[str, Any]) -> str:
+    """One line about a run: its step, measured and predicted."""
+    measured, predicted = figures["step_time_s"], figures["predicted_step_time_s"]
+    return f"{1e3 * measured:.1f} ms measured, {1e3 * predicted:.1f} ms predicted ({predicted / measured:.3f})"

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.planning.schedules.table import SCHEDULES as TABLE
-from benchmarks.repeats import Runner, described, settings
-from benchmarks.runs import summary_of, write_results
+from benchmarks.runs import Runner, described, settings, summary_of, write_results
 
 SPEC = Path(__file__).with_name("eight.yaml")
 LAPTOP = Path(__file__).parents[1] / "specs" / "laptop"

@@ -14,8 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.repeats import Runner, described, settings
-from benchmarks.runs import summary_of, write_results
+from benchmarks.runs import Runner, described, settings, summary_of, write_results
 
 SPEC = Path(__file__).with_name("slow_links.yaml")
 LATENCY = "1 ms"

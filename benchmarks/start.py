@@ -20,8 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from alray.core.run_folder.records import StepRecord, read
-from benchmarks.repeats import settings
-from benchmarks.runs import write_results
+from benchmarks.runs import settings, write_results
 
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
 LIMIT_S = 300.0

@@ -25,8 +25,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.repeats import settings
-from benchmarks.runs import write_results
+from benchmarks.runs import settings, write_results
 from benchmarks.start import processor_s
 
 STUDY = Path(__file__).with_name("trials.yaml")

@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.repeats import Runner, settings
-from benchmarks.runs import answer, summary_of, write_results
+from benchmarks.runs import Runner, answer, settings, summary_of, write_results
 
 FOLDER = Path(__file__).parent
 _SHORT = ("run.steps=120", "run.evaluate_every=null", "run.stop_at=null", "run.checkpoint=null", "resources.threads=1")

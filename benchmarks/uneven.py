@@ -13,8 +13,7 @@ from statistics import median
 from typing import Any
 
 from alray.planning.prediction.search import every_cut
-from benchmarks.repeats import Comparer, Runner, described, settings
-from benchmarks.runs import comparison_of, summary_of, write_results
+from benchmarks.runs import Comparer, Runner, comparison_of, described, settings, summary_of, write_results
 
 SPEC = Path(__file__).with_name("uneven.yaml")
 COMPONENTS = 4
