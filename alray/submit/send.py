@@ -1,4 +1,4 @@
-"""Sends a run to a cluster: a new one with its package, or one to continue with."""
+"""Sends a run to a cluster that has room for it: a new one with its package, or one to continue with."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import secrets
 import shlex
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from alray import __version__
+from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError
-from alray.submit.capacity import require_room_for
+from alray.runtime.cluster.room import require_room
+from alray.runtime.runner.engines import stage_bundles
 from alray.submit.dashboard import Dashboard
 from alray.submit.locations import FOLDER, PACKAGES, is_location, is_url
 from alray.submit.package import package
@@ -23,6 +25,9 @@ _HOW_TO_STOP = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60
 
 Ray handles SIGTERM in the process of a study, which would end without a report. A checkpoint may take longer than 3 s.
 """
+_BEGINNING_S = 20.0
+"""So long a head may take from its first answer until it lists its node."""
+_ASK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,28 @@ def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, all
     job_id = _new_id("resume")
     _submit(dashboard, job_id, ["resume", result, *overrides], command, result, allow_code)
     return Sent(job_id, result)
+
+
+def require_room_for(specs: Iterable[Spec], dashboard: Dashboard) -> None:
+    """Raise PlanError if the nodes could not hold the stages of one of these specs, each alone on the cluster.
+
+    Raises RequestError if the cluster has no node, even after a while: a head that has just started lists itself late.
+    """
+    nodes = dashboard.nodes()
+    until = time.monotonic() + _BEGINNING_S
+    while not nodes:
+        if time.monotonic() > until:
+            raise RequestError(
+                "the cluster has no node yet",
+                key="--address",
+                hint="wait until `ray status` shows its nodes, then submit again",
+            )
+        time.sleep(_ASK_AGAIN_S)
+        nodes = dashboard.nodes()
+    for spec in specs:
+        labels = spec.resources.labels
+        found = [node.resources for node in nodes if labels.items() <= node.labels.items()]
+        require_room(stage_bundles(spec, spec.pipeline.stages, spec.replicas.count), found, labels)
 
 
 def _new_id(name: str) -> str:

@@ -16,11 +16,9 @@ from alray.cli import job as on_cluster
 from alray.cli.main import execute
 from alray.config.loading.load import load_spec
 from alray.core.errors import PlanError, RequestError
-from alray.submit import capacity
-from alray.submit.capacity import require_room_for
 from alray.submit.dashboard import Dashboard, Job, Node
 from alray.submit.locations import PACKAGES
-from alray.submit.send import send, send_resume
+from alray.submit.send import require_room_for, send, send_resume
 
 from ..told import in_lines
 
@@ -178,11 +176,11 @@ def test_a_head_that_lists_its_node_late_is_waited_for(specs: Path, monkeypatch:
     """Right after its start a head has no node: that said "can never be placed: 0 CPU on 0 nodes"."""
     cluster = Cluster()
     answers = [[], [], cluster.nodes()]
-    monkeypatch.setattr(capacity, "_ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr("alray.submit.send._ASK_AGAIN_S", 0.0)
     monkeypatch.setattr(cluster, "nodes", lambda: answers.pop(0))
     require_room_for([load_spec(Path("mine.yaml"), []).spec], cluster)
     assert answers == []
-    monkeypatch.setattr(capacity, "_BEGINNING_S", 0.0)
+    monkeypatch.setattr("alray.submit.send._BEGINNING_S", 0.0)
     monkeypatch.setattr(cluster, "nodes", list)
     with pytest.raises(RequestError, match="the cluster has no node yet"):
         require_room_for([load_spec(Path("mine.yaml"), []).spec], cluster)
