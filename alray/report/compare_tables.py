@@ -6,7 +6,7 @@ from alray.core.counting import counted
 from alray.core.errors import printable
 from alray.core.run_folder.records import Figures
 from alray.report.compare import ComparedRuns, Group
-from alray.report.single_step import HEAD, cells
+from alray.report.single_step import HEAD, rows_of
 from alray.report.spread import shown
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, size, whole
@@ -66,14 +66,8 @@ def cost_table(comparison: ComparedRuns) -> Table:
 
 def step_table(comparison: ComparedRuns) -> Table:
     """The mean stage of a mini-batch of each group: two rows, predicted and measured."""
-    rows = []
-    for group in comparison.groups:
-        step = group.single_step.step
-        rows += [
-            (group.label, name, *cells(parts))
-            for name, parts in (("predicted", step.predicted), ("measured", step.measured))
-        ]
-    return Table(("run", "source", *HEAD), tuple(rows))
+    rows = rows_of((group.label, group.single_step.step) for group in comparison.groups)
+    return Table(("run", "source", *HEAD), rows)
 
 
 def difference_table(comparison: ComparedRuns) -> Table:

@@ -194,9 +194,7 @@ def one_step(run: RunFolder) -> Exhibit:
     """The time of one mini-batch in milliseconds. Measured: means after warm-up, over all replicas. Predicted: from the
     costs, by a simulation of the schedule. The rows called step are the means of the stages."""
     step = single_step(run.effective_records, run.plan)
-    rows = rows_of((row.label, row) for row in step.rows)
-    labels = [row[0] or before[0] for before, row in zip([rows[0], *rows], rows, strict=False)]
-    table = Table(("stage", "source", *HEAD), tuple((label, *row[1:]) for label, row in zip(labels, rows, strict=True)))
+    table = Table(("stage", "source", *HEAD), rows_of((row.label, row) for row in step.rows))
     costs = step.plan.costs
     sources = {"probe": "measured by a probe", "estimated": "estimated by counting", "given": "given by the spec"}
     finding = (

@@ -146,16 +146,13 @@ def cells(parts: StepParts | None) -> list[str]:
     return [milliseconds(value) for value in values]
 
 
-def rows_of(steps: Iterable[tuple[str, StepRow]]) -> list[list[str]]:
+def rows_of(steps: Iterable[tuple[str, StepRow]]) -> tuple[tuple[str, ...], ...]:
     """Two rows of a table for each label and row: the predicted and the measured values."""
-    return [
-        texts
+    return tuple(
+        (label, source, *cells(parts))
         for label, row in steps
-        for texts in (
-            [label, "predicted", *cells(row.predicted)],
-            ["", "measured", *cells(row.measured)],
-        )
-    ]
+        for source, parts in (("predicted", row.predicted), ("measured", row.measured))
+    )
 
 
 def predicted_parts(plan: Plan) -> list[StepParts]:
