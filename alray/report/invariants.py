@@ -33,7 +33,8 @@ def impossible_speed_up(speed_up: float, devices: float, of: str) -> str | None:
 
 
 def doubts_of(timed: Timed, stages: int) -> list[str]:
-    """The warnings about the times of a run; there are none if all times are possible.
+    """The warning about times of a run in which it trained for less time than its busiest stage computed; none if all
+    times are possible.
 
     Args:
         timed: its mini-batches after warm-up.
@@ -46,20 +47,10 @@ def doubts_of(timed: Timed, stages: int) -> list[str]:
     for record in timed.records:
         of_replicas[record.stage, record.replica] += record.steps
     num_steps = max(of_replicas.values())
-    sentence = impossible_time(num_steps * step_s, num_steps * computing_s, busiest)
-    return [] if sentence is None else [sentence]
-
-
-def impossible_time(training_s: float, computing_s: float, stage: int) -> str | None:
-    """The warning about a training time that is shorter than a stage computed; None if it is possible.
-
-    Args:
-        computing_s: seconds that the busiest stage computed in these mini-batches.
-        stage: the busiest stage, counted from 0.
-    """
-    if training_s >= computing_s * (1.0 - TOLERANCE):
-        return None
-    return (
-        f"{seconds(training_s)} of training are fewer than the {seconds(computing_s)} that stage {stage} computed: "
+    training_s, computed_s = num_steps * step_s, num_steps * computing_s
+    if training_s >= computed_s * (1.0 - TOLERANCE):
+        return []
+    return [
+        f"{seconds(training_s)} of training are fewer than the {seconds(computed_s)} that stage {busiest} computed: "
         "do not rely on the times, the throughput and the bubble of this run"
-    )
+    ]
