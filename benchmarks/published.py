@@ -250,12 +250,23 @@ class Run:
             head = self.head if stage == self["stages"] - 1 else 0.0
             backward = (3 if self["recompute"] else 2) * layers + 2 * head
             components.append(
-                _component(
+                ComponentCosts(
+                    name="layers",
                     forward_s=passed * (layers + head) + self["micro_batches"] * constant_s,
                     backward_s=passed * backward,
-                    output_bytes=self["micro_batches"] * self.message_bytes,
-                    reduce_s=self.reduce_s(stage),
                     update_s=self.update_s(stage),
+                    infer_s=0.0,
+                    route_s=0.0,
+                    parameters=0,
+                    parameter_bytes=0,
+                    gradient_bytes=0,
+                    optimizer_bytes=0,
+                    activation_bytes=0,
+                    output_bytes=round(self["micro_batches"] * self.message_bytes),
+                    infer_bytes=0,
+                    route_bytes=0,
+                    output_shape=(),
+                    reduce_s=self.reduce_s(stage),
                 )
             )
         return Costs(
@@ -288,29 +299,6 @@ class Run:
             no_update = replace(durations, update_s=[0.0] * stages)
             seconds += (passes - 1) * simulate(program, no_update, in_flight=1).duration_s
         return seconds + self.barriers_s
-
-
-def _component(
-    *, forward_s: float, backward_s: float, output_bytes: float, reduce_s: float, update_s: float
-) -> ComponentCosts:
-    return ComponentCosts(
-        name="layers",
-        forward_s=forward_s,
-        backward_s=backward_s,
-        update_s=update_s,
-        infer_s=0.0,
-        route_s=0.0,
-        parameters=0,
-        parameter_bytes=0,
-        gradient_bytes=0,
-        optimizer_bytes=0,
-        activation_bytes=0,
-        output_bytes=round(output_bytes),
-        infer_bytes=0,
-        route_bytes=0,
-        output_shape=(),
-        reduce_s=reduce_s,
-    )
 
 
 def rows_of(table: Mapping[str, Any]) -> list[Run]:
