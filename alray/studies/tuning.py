@@ -25,6 +25,7 @@ import ray
 from ray import tune
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from alray.config.objects import NO_OBJECTS
@@ -41,13 +42,18 @@ from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import end_if_silent
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.records import TrialRecord, TrialStatus
-from alray.studies.schedulers import METRIC, NUMBER, RECORD, AshaPerPoint, number_of
 from alray.studies.trial import OF_THE_MACHINE, TrialOrder, prepare_process, run_trial
 
 Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""
 End = TrialRecord | tuple[TrialStatus, str]
 """The record of a trial; or its status and the reason, where it did not come to make one."""
+NUMBER, RECORD = "trial", "record"
+"""Keys of a trial's configuration and of its last result: its number, and its record as JSON."""
+METRIC, MODE = "validation", "max"
+"""The metric that compares trials: the accuracy on the validation set, or the metric of another task; of one whose
+lowest value is the best, its negative."""
+_ENDLESS = 10**15  # samples
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,54 @@ def trial_resources(spec: Spec) -> PlacementGroupFactory:
     labels = dict(spec.resources.labels)
     selectors = {"bundle_label_selector": [labels] * len(bundles)} if labels else {}
     return PlacementGroupFactory([*own, *bundles], strategy="PACK", **selectors)
+
+
+def number_of(trial: Any) -> int:
+    """The number of a trial of Ray Tune."""
+    return int(trial.custom_trial_name)
+
+
+class AshaPerPoint(FIFOScheduler):
+    """ASHA among the trials of each point: those of other points, with other batch sizes say, are no measure."""
+
+    def __init__(self, asha: Asha, point_of: Callable[[int], int]) -> None:
+        """
+        Args:
+            point_of: the number of a trial's point.
+        """
+        super().__init__()
+        self._asha = asha
+        self._point_of = point_of
+        self._schedulers: dict[int, AsyncHyperBandScheduler] = {}
+
+    def _among_its_point(self, trial: Any) -> AsyncHyperBandScheduler:
+        """The scheduler of this trial and of the others of its point."""
+        point = self._point_of(number_of(trial))
+        if point not in self._schedulers:
+            self._schedulers[point] = AsyncHyperBandScheduler(
+                time_attr="samples",
+                metric=METRIC,
+                mode=MODE,
+                max_t=_ENDLESS,
+                grace_period=self._asha.grace_samples,
+                reduction_factor=self._asha.reduction_factor,
+                stop_last_trials=False,
+            )
+        return self._schedulers[point]
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        self._among_its_point(trial).on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if RECORD in result:  # the run has come to its end: there is nothing to decide
+            return str(TrialScheduler.CONTINUE)
+        return str(self._among_its_point(trial).on_trial_result(tune_controller, trial, result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        self._among_its_point(trial).on_trial_complete(tune_controller, trial, result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
+        self._among_its_point(trial).on_trial_remove(tune_controller, trial)
 
 
 class _Watch(Callback, Stopper):

@@ -14,9 +14,8 @@ from alray.config.sections.run import StopAt
 from alray.config.study.section import Asha
 from alray.core.errors import DiskFault
 from alray.runtime.runner.engines import TrialEngine
-from alray.studies.schedulers import AshaPerPoint
 from alray.studies.trial import _Listening
-from alray.studies.tuning import NUMBER, TrialListener, _Watch, trial_resources
+from alray.studies.tuning import NUMBER, AshaPerPoint, TrialListener, _Watch, trial_resources
 
 from .conftest import evaluation
 
