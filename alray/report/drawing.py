@@ -134,7 +134,7 @@ class Curves:
         """The parameter `hidden` holds the labels of the series that are not drawn."""
         spread = any("low" in row for row in rows)
         side_by_side = self._stand_side_by_side(rows)
-        spreads = (self._bands() if self.bands else self._error_bars()) if spread else []
+        spreads = [self._from_low_to_high()] if spread else []
         layers = [*spreads, *(self._lines() if self.joined else ()), *self._points()]
         if side_by_side:
             layers = [self._moved(layer) for layer in layers]
@@ -196,13 +196,11 @@ class Curves:
             encoding["strokeDash"] = {**encoding["color"], "scale": scale}
         return [{"transform": [{"filter": f"datum.mark !== '{BEYOND}'"}], "mark": "line", "encoding": encoding}]
 
-    def _error_bars(self) -> list[dict[str, Any]]:
-        return [self._from_low_to_high({"type": "rule", "strokeWidth": 1.2})]
-
-    def _bands(self) -> list[dict[str, Any]]:
-        return [self._from_low_to_high({"type": "area", "opacity": 0.16, "aria": False})]
-
-    def _from_low_to_high(self, mark: dict[str, Any]) -> dict[str, Any]:
+    def _from_low_to_high(self) -> dict[str, Any]:
+        """Error bars, or bands."""
+        mark: dict[str, Any] = {"type": "rule", "strokeWidth": 1.2}
+        if self.bands:
+            mark = {"type": "area", "opacity": 0.16, "aria": False}
         ends = {"y": {**self.y.options(), "field": _LOW}, "y2": {"field": "high"}}
         return {"transform": [{"filter": "isValid(datum.low)"}], "mark": mark, "encoding": {**self._placed(), **ends}}
 

@@ -89,10 +89,10 @@ def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficien
     """The speed-up or the efficiency: measured, predicted, ideal and published. A series that counts from more devices
     than the others says so by its name."""
     rows = []
-    every = [point for points in found.series.values() for point in points]
-    fewest, most = min(map(_devices, every)), max(map(_devices, every))
+    counts = [point.devices for points in found.series.values() for point in points]
+    fewest, most = min(counts), max(counts)
     for label, points in found.series.items():
-        first = min(map(_devices, (point.base or point for point in points)))
+        first = min((point.base or point).devices for point in points)
         counted = label if first == fewest else f"{label}, relative to {first} {found.devices}"
         for point in points:
             gain: Spread = getattr(point, name)
@@ -113,10 +113,6 @@ def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficien
                 value = speed_up if name == "speed_up" else speed_up / devices
                 rows.append(_row(one.label, PUBLISHED, devices, **{name: value}))
     return rows
-
-
-def _devices(point: ScaledPoint) -> int:
-    return point.devices
 
 
 def _ratios(results: Results, found: Scaling) -> Iterator[dict[str, Any]]:
