@@ -26,7 +26,7 @@ from alray.data.batches import EvaluationBatches
 from alray.inference.network import TrainedNetwork
 from benchmarks.exported_networks import Gpt, ResNet
 from benchmarks.plain_readouts import PlainModel
-from benchmarks.runs import MEASURED
+from benchmarks.runs import MEASURED, write_results
 
 HERE = Path(__file__).parent
 RESULT = MEASURED / "exported.json"
@@ -122,8 +122,7 @@ def main() -> None:
             continue
         figures = compared(case.spec, case.overrides, case.new, case.measure)
         found.append({"network": case.network, "metric": case.measure.__name__, "method": case.method, **figures})
-        MEASURED.mkdir(parents=True, exist_ok=True)
-        RESULT.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        write_results("exported", found)
         print(json.dumps(found[-1]), flush=True)  # noqa: T201
 
 

@@ -25,7 +25,7 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import whole_batch
 from alray.models.imported.by_layers import call, scores_of
 from alray.runtime.workload import Workload
-from benchmarks.runs import MEASURED
+from benchmarks.runs import MEASURED, write_results
 
 RESULT = MEASURED / "huggingface.json"
 Figures = dict[str, Any]
@@ -190,9 +190,8 @@ def main(names: list[str]) -> None:
     for name in names or FAMILIES:
         known[name] = looked_at(name)
         print(json.dumps(known[name]), flush=True)  # noqa: T201
-        MEASURED.mkdir(parents=True, exist_ok=True)
         known = {each: known[each] for each in FAMILIES if each in known}
-        RESULT.write_text(json.dumps(known, indent=1), encoding="utf-8")
+        write_results("huggingface", known)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from alray.core.errors import AlrayError
 from alray.models.encoder import row_major
 from alray.models.imported.model import ImportedModel
 from alray.models.shape import Shape
-from benchmarks.runs import MEASURED
+from benchmarks.runs import MEASURED, write_results
 
 RESULT = MEASURED / "models.json"
 SIZES = (64, 96, 224, 256)
@@ -243,11 +243,6 @@ def _in_a_process(measure: Callable[[], Figures]) -> Figures:
     return found
 
 
-def _keep(known: Sequence[Figures]) -> None:
-    MEASURED.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(known, indent=1), encoding="utf-8")
-
-
 def main(names: list[str]) -> None:
     known: list[Figures] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []
 
@@ -257,13 +252,13 @@ def main(names: list[str]) -> None:
             if missing in entry or entry.keys() & {"refused", "failed"} or (names and entry["from"] not in names):
                 continue
             entry |= _in_a_process(partial(of, entry))
-            _keep(known)
+            write_results("models", known)
             print(json.dumps(entry), flush=True)  # noqa: T201
 
     for library, listed in (("torchvision", _of_torchvision), ("timm", _of_timm)):
         if not any(entry["from"].startswith(f"{library}:") for entry in known):
             known += listed()
-            _keep(known)
+            write_results("models", known)
     measure("with", lambda entry: looked_at(entry["from"]))
     measure("trained", lambda entry: trained(entry) if entry["parameters"] <= LARGEST else {"trained": None})
 

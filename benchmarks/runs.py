@@ -82,9 +82,9 @@ def _output(arguments: list[str], **variables: str) -> str:
     return done.stdout
 
 
-def write_results(name: str, value: dict[str, Any]) -> None:
-    """Write the figures of a benchmark to build/benchmarks, and say where they are. Where some cases were asked for,
-    they are these cases alone: `benchmarks.publish` keeps the others."""
+def write_results(name: str, value: Any) -> None:
+    """Write the figures of a benchmark to build/benchmarks, and say where they are. Of cases that they lack,
+    `benchmarks.publish` keeps the published figures."""
     MEASURED.mkdir(parents=True, exist_ok=True)
     file = MEASURED / f"{name}.json"
     file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
