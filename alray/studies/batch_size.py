@@ -31,7 +31,6 @@ class Regimes:
 
     Attributes:
         plateau: None if no batch size is known to take as many steps as a smaller one.
-        missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
         perfect_at_least: whether batch sizes larger than all that reached the target may count, too.
     """
 
@@ -39,7 +38,6 @@ class Regimes:
     largest: int  # that reached the target
     perfect: int
     plateau: int | None
-    missed: dict[int, int]
     perfect_at_least: bool
 
     def of(self, batch_size: int) -> str:
@@ -72,7 +70,6 @@ def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None)
         largest,
         perfect,
         plateau if larger else None,
-        missed,
         perfect_at_least=perfect == largest
         and not any(ran >= PERFECT * perfect_steps(steps, size) for size, ran in beyond.items()),
     )

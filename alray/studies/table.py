@@ -292,7 +292,8 @@ def table_of(
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
     measured = figures or [name for name in ROW_FIGURES if _is_shown(name, rows, target, times_only)]
-    of_points = figures_of(metric_of(record for row in rows for record in row.best))
+    metric = metric_of(record for row in rows for record in row.best)
+    of_points = (of_metric(column, metric) for column, _ in ROW_FIGURES.values())
     whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *of_points, *_GAINS)
     cells = [_cells(row) for row in rows]
     chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
@@ -371,7 +372,7 @@ def trials_table(records: Sequence[TrialRecord]) -> Table:
     axes = list(dict.fromkeys(axis for record in records for axis in record.point))
     keys = list(dict.fromkeys(key for record in records for key in record.values))
     metric = metric_of(records)
-    of_trials = (of_metric(column, metric) if column.name in SCORES else column for column in _OF_TRIALS)
+    of_trials = (of_metric(column, metric) for column in _OF_TRIALS)
     sessions = [Column("session", "session", kind="setting")] if any(each.session for each in records) else []
     columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *sessions, *of_trials)
     cells = [_cells_of(record) for record in records]
@@ -387,15 +388,9 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return ", ".join(named(key, _setting(value)) for key, value in settings.items())
 
 
-def figures_of(metric: Metric) -> tuple[Column, ...]:
-    """The columns of `ROW_FIGURES`, where those of the metric say which one it is, unless it is the accuracy."""
-    columns = [column for column, _ in ROW_FIGURES.values()]
-    return tuple(of_metric(column, metric) if column.name in SCORES else column for column in columns)
-
-
 def of_metric(column: Column, metric: Metric) -> Column:
-    """A column of values of a metric."""
-    if metric == ACCURACY:
+    """A column, which says of values of a metric which one it is, unless it is the accuracy."""
+    if metric == ACCURACY or column.name not in SCORES:
         return column
     best: Literal["largest", "smallest"] | None = "smallest" if metric.lowest else "largest"
     return replace(

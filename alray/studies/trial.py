@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.sections.run import StopAt
@@ -28,9 +27,6 @@ from alray.runtime.options import Finished, Options
 from alray.studies.folder import StudyFolder
 from alray.studies.outcome import divergence, first_reached, times
 from alray.studies.records import TrialRecord, TrialStatus
-
-if TYPE_CHECKING:
-    pass
 
 OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 """What a run may raise that says nothing of the settings of a trial. An error that a run ended with is judged in

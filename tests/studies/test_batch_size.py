@@ -28,7 +28,7 @@ from .conftest import results, trial
 )
 def test_where_the_regimes_part(steps: dict[int, float], perfect: int, plateau: int | None) -> None:
     largest = max(steps)
-    assert regimes(steps) == Regimes(8, largest, perfect, plateau, {}, perfect_at_least=perfect == largest)
+    assert regimes(steps) == Regimes(8, largest, perfect, plateau, perfect_at_least=perfect == largest)
 
 
 def test_each_batch_size_is_in_one_regime() -> None:
