@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 
 import alray
 from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
 from alray.core.errors import NonFiniteLoss
 from alray.core.run_folder.store import manifests
 from alray.data.cache import enable_cache
@@ -74,7 +75,7 @@ def branchings(settings: Mapping[str, float], seed: int) -> Iterator[dict[str, A
     """The samples trained at each branching of a run, and the losses of its branches by rule and batch size. The last
     batch size of a rule is the first that is worse, if any is: the branches end there."""
     spec = load_spec(SPEC, [f"seed={seed}"]).spec
-    train = open_data(spec.data, seed=seed, load=_no_class).train
+    train = open_data(spec.data, seed=seed, load=UserCode(SPEC.parent)).train
     drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))[:OF_LOSS]
     measured_on = train.take(drawn)
     optimizer = ", ".join(f"{key}: {value}" for key, value in settings.items())
@@ -121,10 +122,6 @@ def _until(steps: int, size: int) -> list[str]:
     every = WINDOW // CHECKPOINTS // size
     kept = f"run.checkpoint={{every: {every} steps, keep: {CHECKPOINTS}}}"
     return [f"data.batch_size={size}", "run.samples=null", f"run.steps={steps}", kept]
-
-
-def _no_class(reference: str) -> Any:
-    raise ValueError(f"the spec loads no class, and {reference} is one")
 
 
 def samples_of(found: Sequence[Mapping[str, Any]]) -> int:

@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 
 import alray
 from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
 from alray.core.run_folder.store import manifests
 from alray.data.opening import open_data
 from benchmarks.runs import write_results
@@ -75,7 +76,7 @@ def along(overrides: Sequence[str], seed: int) -> Iterator[tuple[int, float]]:
     with tempfile.TemporaryDirectory() as folder:
         run = alray.run(SPEC, changes, output=Path(folder) / "run", inline=True, progress=False)
         spec = load_spec(SPEC, changes).spec
-        train = open_data(spec.data, seed=seed, load=_no_class).train
+        train = open_data(spec.data, seed=seed, load=UserCode(SPEC.parent)).train
         drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))[: SMALL * BATCHES]
         for step in sorted(each["step"] for each in manifests(Path(folder) / "run")):
             if step % EVERY:  # one with the best accuracy
@@ -89,10 +90,6 @@ def along(overrides: Sequence[str], seed: int) -> Iterator[tuple[int, float]]:
                 weights = [each.grad.flatten() for each in network.parameters() if each.grad is not None]
                 found.append(torch.cat(weights).double())
             yield step, noise_scale(torch.stack(found), SMALL)
-
-
-def _no_class(reference: str) -> Any:
-    raise ValueError(f"the spec loads no class, and {reference} is one")
 
 
 def main() -> None:

@@ -142,7 +142,7 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         predicted_bubble=measured.predicted_bubble,
         doubts=doubts_of(timed, measured.stages),
         metric=evaluations[-1].metric if evaluations else task_metric.name,
-        scores=_scores(final),
+        scores=Scores() if final is None else Scores(train=final.train, validation=final.validation, test=final.test),
         best=reduce(Standing.after, evaluations, Standing()).best,
         scores_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peaks(split_attempts(records), plan),
@@ -197,12 +197,6 @@ def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
 
 def _bubble(timed: Timed, plan: Plan) -> float | None:
     return None if plan.in_turns else timed.bubble(plan.stages)
-
-
-def _scores(final: EvaluationRecord | None) -> Scores:
-    if final is None:
-        return Scores()
-    return Scores(train=final.train, validation=final.validation, test=final.test)
 
 
 def _peaks(attempts: Sequence[Attempt], plan: Plan) -> list[int | None]:
