@@ -29,7 +29,6 @@ from benchmarks import (
     intervals_page,
     models_page,
     recomputation,
-    schedules,
     schedules_page,
     tables,
 )
@@ -128,7 +127,6 @@ MERGED: dict[str, Callable[[Any, Any], Any]] = {
     "engines": by_name(name for name, *_ in engines.cases()),
     "split_backward": by_name(name for name, *_ in engines.split_cases()),
     "recomputation": by_name(name for name, *_ in recomputation.cases()),
-    "predictions": by_name(schedules.NETWORKS),
     "huggingface": by_name(huggingface.FAMILIES),
     "exported": exported_cases,
     "models": models,

@@ -74,37 +74,6 @@ def schedules(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def predictions(networks: dict[str, dict[str, Any]]) -> list[str]:
-    """What every run of these networks predicted of itself, over what it measured."""
-    names = list(next(iter(networks.values()))["runs"])
-    ratios = {
-        (network, name): [entry["predicted_step_time_s"] / entry["step_time_s"] for entry in result["runs"][name]]
-        for network, result in networks.items()
-        for name in names
-    }
-    middles = sorted(median(each) for each in ratios.values())
-    within = {
-        share: sorted(abs(each - 1.0) for each in middles)[int(share * (len(middles) - 1))] for share in (0.5, 0.9)
-    }
-    return [
-        "## Predicted over measured on two stages",
-        "",
-        f"Medians of {_repeats(next(iter(networks.values()))['runs'])}; the smallest and the largest in brackets.",
-        "",
-        f"| schedule | {' | '.join(networks)} |",
-        f"|---|{'---|' * len(networks)}",
-        *(f"| `{name}` | {' | '.join(_spread(ratios[network, name]) for network in networks)} |" for name in names),
-        "",
-        f"Of these {len(middles)} medians the middle one is **{median(middles):.3f}**. Half of them are within "
-        f"{100 * within[0.5]:.1f} % of 1, nine in ten within **{100 * within[0.9]:.1f} %**.",
-        "",
-    ]
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    return f"**{median(ratios):.3f}** ({min(ratios):.3f} to {max(ratios):.3f})"
-
-
 def laws(result: dict[str, Any]) -> list[str]:
     """The four schedules of local losses beside their laws."""
     lines = [
@@ -310,7 +279,6 @@ def recomputation(result: dict[str, Any]) -> list[str]:
 
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "schedules": schedules,
-    "predictions": predictions,
     "engines": engines,
     "split_backward": split_backward,
     "plain_pipelines": plain_pipelines,

@@ -14,7 +14,7 @@ from alray.cli.main import execute
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.run_folder.records import StageRecord
-from benchmarks import laws, plain_pipelines, runs, schedules, schedules_page, uneven
+from benchmarks import laws, plain_pipelines, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded
 
 Run = Callable[..., dict[str, Any]]
@@ -51,28 +51,10 @@ def run_inline(
     return run
 
 
-@pytest.mark.parametrize("name", schedules.OTHERS)
-def test_every_further_network_has_a_spec_in_every_schedule(name: str) -> None:
-    spec, overrides = schedules.OTHERS[name]
-    for schedule, own in schedules.SCHEDULES.items():
-        loaded = load_spec(spec, [*own, *overrides]).spec
-        assert (loaded.schedule, loaded.pipeline.stages) == (schedule, 2)
-
-
-def test_a_network_that_was_measured_is_kept_where_a_later_one_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails_at_the_last(spec: Path, *overrides: str) -> dict[str, Any]:
-        if spec == next(reversed(schedules.OTHERS.values()))[0]:
-            raise SystemExit("the run failed")
-        return dict.fromkeys(schedules.KEPT, 0.1)
-
-    monkeypatch.setattr(runs, "MEASURED", tmp_path)
-    monkeypatch.setattr("sys.argv", ["schedules", "--repeats", "1"])
-    with pytest.raises(SystemExit, match="the run failed"):
-        schedules.main(run=fails_at_the_last)
-    kept = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
-    assert list(kept) == ["eight Transformer components", *list(schedules.OTHERS)[:-1]]
+@pytest.mark.parametrize("schedule", schedules.SCHEDULES)
+def test_every_schedule_has_a_spec(schedule: str) -> None:
+    loaded = load_spec(schedules.SPEC, list(schedules.SCHEDULES[schedule])).spec
+    assert (loaded.schedule, loaded.pipeline.stages) == (schedule, 2)
 
 
 @pytest.mark.full
