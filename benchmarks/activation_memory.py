@@ -18,7 +18,7 @@ from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.plan import Plan
 from alray.runtime.probe.estimate import estimate_costs
-from benchmarks.memory_networks import Way, plan_of, predicted_bytes
+from benchmarks.memory import Way, plan_of, predicted_bytes
 from benchmarks.runs import write_results
 from benchmarks.tracked_memory import tracked_peak_bytes
 

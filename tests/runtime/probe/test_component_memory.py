@@ -17,7 +17,7 @@ from alray.runtime.probe.component_memory import ComponentMemory, component_memo
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.memory_meter import MemoryMeter
 from alray.runtime.probe.recurrent_operations import recurrent_operations
-from benchmarks.memory_networks import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
+from benchmarks.memory import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
 from benchmarks.tracked_memory import tracked_peak_bytes
 
 from ...backward_threads import of_the_calling_thread
