@@ -8,10 +8,10 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
@@ -35,10 +35,11 @@ _BEFORE_RECORDS = (
 """The files that a run writes before its first record."""
 
 
-class _File(BaseModel):
-    """A file of a checkpoint, which lies in the checkpoint's folder."""
+@dataclass(frozen=True)
+class ComponentFile:
+    """One file of a checkpoint. `file` is its name in the checkpoint's folder."""
 
-    file: str = Field(pattern=r"^[^/\\\x00]+$")
+    file: Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
     sha256: str
     bytes: int
 
@@ -56,21 +57,12 @@ class _Manifest(BaseModel):
     shares: list[PositiveInt] | None = None
     data: DataIdentity | None = None
     evaluations: Standing = Standing()
-    files: list[_File]
+    files: list[ComponentFile]
 
     @model_validator(mode="after")
     def _require_epoch(self) -> Self:
         require_fitting(self.step, self.epoch)
         return self
-
-
-@dataclass(frozen=True)
-class ComponentFile:
-    """One file of a checkpoint. `file` is relative to the checkpoint's folder."""
-
-    file: str
-    sha256: str
-    bytes: int
 
 
 def step_folder(step: int) -> str:
@@ -315,10 +307,7 @@ def write_manifest(
         **({"shares": list(shares)} if shares else {}),
         **({"data": data.model_dump(mode="json")} if data is not None else {}),
         "evaluations": (standing or Standing()).model_dump(mode="json", exclude={"best": {"checkpoint"}}),
-        "files": [
-            {"file": entry.file, "sha256": entry.sha256, "bytes": entry.bytes}
-            for entry in sorted(files, key=lambda entry: entry.file)
-        ],
+        "files": [asdict(entry) for entry in sorted(files, key=lambda entry: entry.file)],
     }
     write_json(checkpoint_folder(run_dir, step) / MANIFEST, manifest)
     for above in (run_dir / "checkpoints", run_dir):  # the names of these folders may be new
