@@ -49,7 +49,8 @@ class Options:
     begun: tuple[int, ...] | None = None  # the partition of the run that goes on or is done again, if it must stay
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
-    study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
+    study: Path | None = None  # a trial of this study: stages run in the placement group it has
+    session: int = 0  # of the study, to which the trial belongs
 
     @classmethod
     def requested(cls, *, output: str | Location | None = None, profile: str | None = None, **others: Any) -> Options:
@@ -57,6 +58,14 @@ class Options:
         other."""
         run_dir = None if output is None else location_of(output)
         return cls(run_dir=run_dir, profile=() if profile is None else parse_steps(profile), **others)
+
+    @property
+    def kept_costs(self) -> Path | None:
+        """The folder of the measured costs that the trials of a study share; None for a run of its own.
+
+        Each session measures them again, so that one measurement that was disturbed is not the prediction of all.
+        """
+        return None if self.study is None else self.study / "costs" / f"session_{self.session + 1}"
 
     def __post_init__(self) -> None:
         if self.inline and self.address is not None:

@@ -139,6 +139,7 @@ def _run(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None]) -> Tr
         pages=False,
         command=order.command,
         study=order.folder.path,
+        session=order.trial.session,
     )
     listening = _Listening(evaluated, order.stop_at)
     try:

@@ -152,7 +152,7 @@ class Planner:
         one_process: bool = False,
         any_layout: bool = False,
         wait_until_quiet: Callable[[], None] = lambda: None,
-        study: Path | None = None,
+        kept: Path | None = None,
     ) -> Costs:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
@@ -161,7 +161,7 @@ class Planner:
         Args:
             any_layout: they are for plans of several numbers of stages, whatever the spec has.
             wait_until_quiet: see `probe_costs`.
-            study: the folder of a study, which keeps measured costs for other runs of equal components.
+            kept: the folder that keeps measured costs for other trials of equal components.
 
         Raises:
             PlanError: if `probe` and a component is larger than this machine's memory.
@@ -191,9 +191,9 @@ class Planner:
         if not probe:
             return self._estimate()
         surroundings = self._around_any_layout() if any_layout else self.surroundings(one_process=one_process)
-        if study is not None:
+        if kept is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
-            return cached_costs(study / "costs", self.workload.spec, self.workload.code, surroundings, measure)
+            return cached_costs(kept, self.workload.spec, self.workload.code, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
     def costs_for_others(self, note: Note = lambda line: None) -> Costs:

@@ -56,8 +56,8 @@ def test_a_study_keeps_what_is_measured(
     make_planner: Callable[..., Planner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
-    first = make_planner().costs(probe=True, study=tmp_path)
-    assert make_planner("seed=7").costs(probe=True, study=tmp_path) == first
+    first = make_planner().costs(probe=True, kept=tmp_path)
+    assert make_planner("seed=7").costs(probe=True, kept=tmp_path) == first
     assert make_planner().costs(probe=True) != first, "two measurements differ"
 
 
@@ -69,7 +69,7 @@ def test_a_study_of_another_version_inspects_and_measures_again(
 
     def kept() -> set[str]:
         spec = load_small().spec
-        Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path)).costs(probe=True, study=tmp_path)
+        Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path)).costs(probe=True, kept=tmp_path / "costs")
         return {each.name for each in (tmp_path / "costs").iterdir()}
 
     before = kept()
@@ -90,7 +90,7 @@ def test_a_module_that_was_edited_is_inspected_and_measured_again(
         (tmp_path / "cached_own.py").write_text(module.format(width), encoding="utf-8")
         spec = load_small("model.components=[{block: linear, width: 5}, {block: 'python:cached_own.build'}]").spec
         planner = Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path / "study"))
-        planner.costs(probe=True, study=tmp_path / "study")
+        planner.costs(probe=True, kept=tmp_path / "study" / "costs")
         return tuple(planner.workload.network.encoders[1].output)
 
     assert [widths(16), widths(24), widths(16)] == [(16,), (24,), (16,)]
