@@ -27,10 +27,11 @@ from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.gpu_times import GpuTimes
 from alray.runtime.stage.reduction import ReducedReplication
 
+from ..runtime.channel.conftest import driven
 from ..simulated import nccl
 from ..simulated.nccl import Group, Wire
 from .conftest import GPU, SIMULATED, host_waits
-from .test_waiting import driven, whole
+from .test_waiting import whole
 
 pytestmark = pytest.mark.skipif(not SIMULATED, reason="a stand-in for NCCL, between simulated devices")
 DEVICES = [GPU, torch.device(GPU.type, 1)]

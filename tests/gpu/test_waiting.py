@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -48,18 +48,10 @@ from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
 from alray.runtime.stage.stage import Stage
 
 from ..engine.conftest import Workshop
+from ..runtime.channel.conftest import driven
 from .conftest import GPU, ON_GPU, SIMULATED, host_waits
 
 STEPS = 6
-
-
-def driven(waiting: Generator[None, None, Any]) -> Any:
-    """Run an operation of an edge to its end."""
-    while True:
-        try:
-            next(waiting)
-        except StopIteration as done:
-            return done.value
 
 
 def whole(step: int, device: torch.device) -> dict[str, torch.Tensor]:
