@@ -61,9 +61,9 @@ class Options:
 
     @property
     def kept_costs(self) -> Path | None:
-        """The folder of the measured costs that the trials of a study share; None for a run of its own.
+        """The folder of the measured costs that the trials of a session share; None for a run that is no trial.
 
-        Each session measures them again, so that one measurement that was disturbed is not the prediction of all.
+        Each session measures anew, so one disturbed measurement does not make the predictions of the whole study.
         """
         return None if self.study is None else self.study / "costs" / f"session_{self.session + 1}"
 

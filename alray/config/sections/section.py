@@ -38,7 +38,7 @@ class Section(BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
         validate_default=False,
-        defer_build=True,  # most sections are read as part of a spec, and a stage reads none
+        defer_build=True,  # of a validator, until its first use: a spec's one checks its sections, a stage checks none
     )
 
     abbreviation: ClassVar[str] = ""
