@@ -1,4 +1,5 @@
-"""The tables of rho and alpha on docs/crossover.md, from committed reports of studies and from `benchmarks.alpha`."""
+"""The tables of rho and alpha on docs/crossover.md and the picture of their product, from committed reports of studies
+and from `benchmarks.alpha`."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ import json
 from collections.abc import Iterator, Sequence
 from operator import mul
 from pathlib import Path
+from typing import NamedTuple
 
+from alray.report.drawing import Scale, colour_of
+from alray.report.figure import ROWS_NAME, Figure, Series
 from alray.studies.doubt import of_two
 from alray.studies.results import Results
 from alray.studies.table import PointRow
@@ -26,7 +30,10 @@ NETWORKS = {
 }
 SHORT = {"decoupled_greedy": "DGL", "associated_learning": "AL"}
 BASELINE = "backpropagation"
+LIMITS = {"BP on one device": 2.0, "1F1B, M = 2": 1.5, "1F1B, M = 4": 1.25, "replicas, 2BW": 1.0}
+"""The limits of alpha x rho on two stages, by the rule of docs/crossover.md."""
 _RATE, _STEPS = "optimizer.lr", "steps_to_target"
+_ENDS = ("product", "low", "high")
 Ends = Sequence[float]
 """A middle, and the two ends around it."""
 
@@ -49,17 +56,69 @@ def over_batch_sizes() -> str:
     return "\n".join(lines)
 
 
+class Factors(NamedTuple):
+    """What a network costs by a method, and by backpropagation; `rho` and `alpha` are None where they are not known."""
+
+    network: str
+    kind: str
+    results: Results
+    row: PointRow
+    best: PointRow
+    rho: Ends | None
+    alpha: Ends | None
+
+    @property
+    def product(self) -> Ends | None:
+        """alpha x rho, with that of the lower ends and that of the upper ends: a range without a level."""
+        return None if self.rho is None or self.alpha is None else tuple(map(mul, self.rho, self.alpha))
+
+
 def over_families(reports: Path = REPORTS) -> str:
     """rho and alpha of each family and method, and their product. A family without a report has no row."""
-    alpha = _alphas()
     lines = [
         "| network, data, target | method | its rate, BP's | mini-batches, BP's | rho | alpha | alpha x rho |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for name in OVER_FAMILIES:
-        if (reports / name / KEPT).is_file():
-            lines += _of_report(report_of(name).results, alpha)
+    lines += map(_line, _of_families(reports))
     return "\n".join(lines) if len(lines) > 2 else "These two studies have not run yet: their factors are not known."
+
+
+def picture() -> Figure:
+    """alpha x rho of each family, and the limits below which local losses win by the rule."""
+    rows = [
+        {
+            "network": each.network.partition(":")[0],
+            "series": SHORT[each.kind],
+            **dict(zip(_ENDS, each.product, strict=True)),
+        }
+        for each in _of_families(REPORTS)
+        if each.product is not None
+    ]
+    networks = Scale("network", "", names=list(dict.fromkeys(str(row["network"]) for row in rows)))
+    products = Scale("product", "alpha x rho", base=10, ticks=(0.4, 0.5, 0.7, 1, 1.25, 1.5, 2, 3, 5, 10))
+    series = (Series("DGL", "--c0"), Series("AL", "--c1"))
+    beside = {"field": "series", "type": "nominal", "scale": {"domain": [each.label for each in series]}}
+    placed = {"x": networks.options(), "y": products.options(), "color": colour_of(series), "xOffset": beside}
+    limits = {"values": [{"product": limit, "rival": rival} for rival, limit in LIMITS.items()]}
+    at_the_limit = {"y": products.options()}
+    label = {"type": "text", "align": "left", "dx": 6, "color": "--soft", "fontSize": 11}
+    right = {**at_the_limit, "x": {"value": "width"}, "text": {"field": "rival"}}
+    ends = {"y": {**products.options(), "field": "low"}, "y2": {"field": "high"}}
+    layers = [
+        {"data": limits, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "--ink"}, "encoding": at_the_limit},
+        {"data": limits, "mark": label, "encoding": right},
+        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {**placed, **ends}},
+        {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": placed},
+    ]
+    return Figure(
+        "products",
+        "Local losses win below the limit of their rival",
+        "The time to a target on one device over that of backpropagation, of six small networks by DGL and by AL, with "
+        "the ends of both factors, and the limits by the rule on two stages.",
+        rows,
+        {"data": {"name": ROWS_NAME}, "layer": layers},
+        series,
+    )
 
 
 def _alphas() -> dict[str, dict[str, Ends]]:
@@ -68,25 +127,35 @@ def _alphas() -> dict[str, dict[str, Ends]]:
     return {family: found["alpha"] for family, found in measured.items()}
 
 
-def _of_report(results: Results, alpha: dict[str, dict[str, Ends]]) -> Iterator[str]:
+def _of_families(reports: Path) -> Iterator[Factors]:
+    for name in OVER_FAMILIES:
+        if (reports / name / KEPT).is_file():
+            yield from _of_report(report_of(name).results)
+
+
+def _of_report(results: Results) -> Iterator[Factors]:
+    alpha = _alphas()
     rows = {(_family(row), _method(row)): row for row in results.rows}
     for family in dict.fromkeys(family for family, _ in rows):
         best = rows[family, BASELINE]
-        for kind, short in SHORT.items():
+        for kind in SHORT:
             row = rows.get((family, kind))
-            if row is None:  # the study was stopped before
-                continue
-            rho, step = _rho(results, row, best), alpha.get(family, {}).get(kind)
-            cells = (
-                NETWORKS[family],
-                short,
-                f"{_rate(results, row)}, {_rate(results, best)}",
-                f"{_steps(row)}, {_steps(best)}",
-                _with_ends(rho),
-                _with_ends(step, "not measured"),
-                _with_ends(None if rho is None or step is None else tuple(map(mul, rho, step))),
-            )
-            yield f"| {' | '.join(cells)} |"
+            if row is not None:  # the study was not stopped before
+                rho, step = _rho(results, row, best), alpha.get(family, {}).get(kind)
+                yield Factors(NETWORKS[family], kind, results, row, best, rho, step)
+
+
+def _line(found: Factors) -> str:
+    cells = (
+        found.network,
+        SHORT[found.kind],
+        f"{_rate(found.results, found.row)}, {_rate(found.results, found.best)}",
+        f"{_steps(found.row)}, {_steps(found.best)}",
+        _with_ends(found.rho),
+        _with_ends(found.alpha, "not measured"),
+        _with_ends(found.product),
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def _family(row: PointRow) -> str:
