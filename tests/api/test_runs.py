@@ -226,7 +226,7 @@ def test_threads_that_use_a_trained_network_at_once_compute_as_the_run_did(
 def test_evaluations_of_another_thread_change_no_weight_of_a_run(tiny: dict[str, Any], ended: alray.Run) -> None:
     """They take turns with its stages, which have the same generators and the same settings of torch."""
     part = {"block": "mlp", "widths": [8], "dropout": 0.5}
-    spec = {**tiny, "model": {"components": [part] * 3}, "run": {"epochs": 20}}
+    spec = {**tiny, "model": {"components": [part] * 3}, "run": {"epochs": 5}}
     alone = alray.run(spec, inline=True, progress=False)
     trained, over, evaluated = ended.trained(), threading.Event(), 0
     trained.evaluate()
