@@ -164,8 +164,12 @@ def crossover_spec(
     of_methods = {key: steps for key, steps in told.steps.items() if key[0] in methods}
     _require_reference(asked, of_methods, reference_of(methods), sizes, teller)
     asked = replace(asked, steps={**of_methods, **asked.steps})
-    opened = [opener.opened({} if method == own else {"method": method}, size) for method in methods for size in sizes]
     numbers = opener.devices(spec)
+    opened = [
+        opener.opened({} if method == own else {"method": method}, size, max(numbers))
+        for method in methods
+        for size in sizes
+    ]
     limit = opened[0].memory_limit(max(numbers))
     whole = opened[0].device_memory(max(numbers), asked.memory)
     contenders = tuple(each.contender() for each in opened)
@@ -254,11 +258,11 @@ class _Opener:
             objects=self.options.objects,
         )
 
-    def opened(self, values: Mapping[str, object], batch_size: int) -> _Opened:
+    def opened(self, values: Mapping[str, object], batch_size: int, most_stages: int) -> _Opened:
         values = {**values, "data.batch_size": batch_size}
         loaded = self.loaded(values)
         with loaded.locations.locating():
-            planner = open_planner(loaded, self.options, self.teller, without_data=True, any_layout=True)
+            planner = open_planner(loaded, self.options, self.teller, without_data=True, most_stages=most_stages)
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:

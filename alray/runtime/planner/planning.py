@@ -87,7 +87,7 @@ class Planner:
         note: Note = lambda line: None,
         trained: bool = False,
         without_data: bool = False,
-        any_layout: bool = False,
+        most_stages: int = 0,
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
@@ -99,7 +99,7 @@ class Planner:
         Args:
             without_data: data that are not there may be left out if their sizes are known, for there will be no run.
                 Only then do the spec's machines count.
-            any_layout: as for `open_training_data`.
+            most_stages: as for `Workload.open`.
         """
         if spec.machines is not None and not without_data:
             note("`machines` are for plans: this run is on this machine, or on its cluster")
@@ -120,7 +120,7 @@ class Planner:
                 for_plan=without_data,
                 of_run=options.standardised_as,
                 if_same_data=options.if_same_data,
-                any_layout=any_layout,
+                most_stages=most_stages,
             )
         else:
             workload = _open_trial(spec, code, study, options)
