@@ -176,8 +176,9 @@ def crossover_spec(
     memory = tuple(least for least, each in whole.items() if each in asked.memory)
     if limit is None and not memory:
         memory = _parts_of(alone_bytes(contenders[0], links[0]))
-    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((limit, *memory))), whole)
     machines = None if spec.machines is None else spec.machines.described()
+    unlike = machines is not None and len(set(machines.memory_limits(max(numbers), 1))) > 1
+    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((limit, *memory))), whole, unlike)
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
         Crossover(spec.name, basis, axes, contenders, asked.steps, usual, told.measured), doing=teller.doing
