@@ -68,7 +68,7 @@ def probe_spec(
     here = [*overrides, "machines=null", "pipeline.costs=null"]
     loaded = load_with_inputs(source, here, allow_elsewhere=options.allow_code, objects=options.objects)
     with loaded.locations.locating():
-        planner = open_planner(loaded, options, observer, any_layout=True)
+        planner = open_planner(loaded, options, observer, most_stages=loaded.spec.pipeline.stages)
         observer.doing("measuring the components")
         return planner.workload, planner.costs_for_others(observer.note)
 
@@ -91,7 +91,8 @@ def compare_spec(
         source, overrides, allow_elsewhere=options.allow_code, without_data=True, objects=options.objects
     )
     with loaded.locations.locating():
-        planner = open_planner(loaded, options, observer, without_data=True, any_layout=True)
+        stages = loaded.spec.pipeline.stages
+        planner = open_planner(loaded, options, observer, without_data=True, most_stages=stages)
         costs = planner.costs(probe=probe, any_layout=True)
         planned = planner.plan(costs, note=observer.note)
         for line in device_notes(loaded.spec):

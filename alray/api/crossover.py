@@ -58,7 +58,8 @@ def crossover(
     Args:
         spec, overrides, model, data, allow_code, progress: as for `alray.run`.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
-        devices: their numbers; (): 1, 2, 4, 8 and 16, with machines as many of these as they have, and all of theirs.
+        devices: their numbers; a way takes one of them, or a divisor of one. (): 1, 2, 4, 8 and 16, with machines as
+            many of these as they have, and all of theirs.
         micro_batches: their numbers.
         link: between any two devices, or with machines the card of each node, such as "10 Gbit/s, 50 us"; without
             machines also "host"; or several of them.

@@ -34,8 +34,9 @@ def crossover(
         str,
         typer.Option(
             metavar="N,N...",
-            help="Numbers of devices.  [default: 1,2,4,8,16; with machines those of them that they have, and all of "
-            "theirs]",
+            help="Numbers of devices. A way takes all devices of a number, or a divisor of it: 4,6 also tries 4 stages "
+            "on 6 devices, and 6 does not.  [default: 1,2,4,8,16; with machines those of them that they have, and all "
+            "of theirs]",
             show_default=False,
         ),
     ] = "",

@@ -119,18 +119,26 @@ def over_micro_batches(found: Crossover) -> Exhibit:
 def over_memory(found: Crossover) -> Exhibit | None:
     """As the first map, over the first link, on devices with so much memory. Where a way does not fit with its fastest
     cut, the cut that fills the fullest device least is taken, and where that does not fit either, a pipeline keeps
-    inputs only and computes forwards again (checkpointing). An empty place: nothing fits."""
+    inputs only and computes forwards again (checkpointing). Its own: devices differ, and each has what is published
+    of it. An empty place: nothing fits."""
     axes = found.axes
     if len(axes.memory) < 2:
         return None
     link = axes.links[0]
     places = [
-        ("no limit" if limit is None else size(axes.device_bytes(limit)), cell(found, devices, link, limit))
+        (_memory_of(axes, limit), cell(found, devices, link, limit))
         for limit in sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
         for devices in axes.devices
     ]
     title = f"The fastest way, over devices and their memory ({link})"
     return Exhibit("Devices and memory", (_winners(found, "fastest_over_memory", title, places, "memory of a device"),))
+
+
+def _memory_of(axes: Axes, limit: int | None) -> str:
+    """What a device has of which a stage may hold so much."""
+    if limit is None:
+        return "no limit"
+    return "its own" if axes.unlike and limit == axes.memory[0] else size(axes.device_bytes(limit))
 
 
 def rule(found: Crossover) -> Exhibit | None:

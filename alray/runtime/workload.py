@@ -105,7 +105,7 @@ class Workload:
         form: DataForm | None = None,
         of_run: Location | None = None,
         if_same_data: bool = False,
-        any_layout: bool = False,
+        most_stages: int = 0,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
@@ -121,18 +121,23 @@ class Workload:
             of_run: a run that this one goes on with, or does again: its samples and targets are standardised as there.
                 None: by the training split.
             if_same_data: only where these are surely the data of that run, which its `environment.json` tells.
-            any_layout: as for `open_training_data`.
+            most_stages: of plans of several layouts, for which components are counted or measured: a model is cut for
+                so many, and texts are padded where a layout needs it. 0: the layout is that of the spec.
         """
         if form is None:
             before = None if of_run is None else form_in(of_run)
             by_whole_set = of_run is not None and before is None  # a run of alray 0.3.0 or before
-            data = open_training_data(spec, code, for_plan=for_plan, by_whole_set=by_whole_set, any_layout=any_layout)
+            data = open_training_data(
+                spec, code, for_plan=for_plan, by_whole_set=by_whole_set, any_layout=most_stages > 0
+            )
             if before is not None and before.suits(data) and not (if_same_data and _may_be_others(data, of_run)):
                 before.standardise(data)
         else:
             data = described_data(spec.data, spec.task, form, code)
         facts = DataFacts.of(data)
-        network, note = _cut_network(spec, facts, code, trained=trained, encoders=known(facts.sample))
+        network, note = _cut_network(
+            spec, facts, code, trained=trained, encoders=known(facts.sample), most_stages=most_stages
+        )
         return cls(network.spec, code, data, facts, network, note)
 
     @cached_property
@@ -326,11 +331,16 @@ def _cut_network(
     *,
     trained: bool,
     encoders: Sequence[EncoderFacts],
+    most_stages: int,
 ) -> tuple[Network, str | None]:
     """The network of a spec, and a sentence where its model is cut by its list of layers because a trace cannot cut it
-    as the spec asks. The spec of the network then names the list, so that stages and later runs cut it in the same way.
+    as the spec asks, or into fewer components than there are stages. The spec of the network then names the list, so
+    that stages and later runs cut it in the same way.
 
     Raises SpecError.
+
+    Args:
+        most_stages: as for `Workload.open`.
     """
     make, model = partial(network_of, data=data, load=code, trained=trained), spec.model
     if model.source is None or model.by_layers or model.cut is not None or spec.run.compile or encoders:
@@ -354,15 +364,16 @@ def _cut_network(
             message = f"{first.message}; nor can it be cut between its layers: {second.message}"
             first = replace(first, message=message, hint=second.hint or first.hint)
             raise SpecError.of((first, *others)) from error
-    enough = len(network) >= spec.pipeline.stages or model.components != "auto"
+    enough = len(network) >= max(spec.pipeline.stages, most_stages) or model.components != "auto"
     if enough or (layers := list_of_layers_in(model, code)) is None:
         return network, None
     found = f"a trace of it finds {counted(len(network), 'component')}"
     try:
-        return by_layers(layers), f"{_cut_by(layers, model)}: {found}"
+        layered = by_layers(layers)
     except SpecError as error:
         why = error.problems[0].message
         return network, f"{found}, and `{model.source}` cannot be cut between the layers of `{layers}`: {why}"
+    return (layered, f"{_cut_by(layers, model)}: {found}") if len(layered) > len(network) else (network, None)
 
 
 def _cut_by(layers: str, model: Model) -> str:

@@ -136,6 +136,9 @@ _VALUES: dict[str, _Translate] = {
     "bool_type": _expected("true or false", _as_flag, "write true or false"),
     "string_type": _expected("a text", _as_text, "write a text"),
     "string_unicode": _expected("a text in UTF-8", lambda value: None, "write a text of whole characters"),
+    "string_pattern_mismatch": _expected(  # `model.layers` alone has a pattern
+        "names with dots between them", lambda value: None, "write names with dots between them, such as encoder.layers"
+    ),
     "tuple_type": _expected("a list", _as_list, "write a list: each entry after a `-`, or all of them in [ ]"),
     "dict_type": _section,
     "model_type": _section,

@@ -150,7 +150,7 @@ class MachinesSection(Section):
         one, other = (self.model_copy(update={key: text}).described() for text in ("1 GB/s", "2 GB/s"))
         if one == other:
             raise RequestError(
-                "it changes nothing: the machines have other links that count before it",
+                "it changes nothing: the machines are one device, or have other links that count before it",
                 key=f"--{key}",
                 hint="leave it out, or leave out `within` where there is one node, and the links of machines.nodes",
             )

@@ -31,8 +31,8 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     if setting.scheduled.is_pipeline:
         return PipelineBound(setting, cut).least(step_s)
     speeds = setting.stage_speed or (1.0,)
-    works = [_work(setting, speed) for speed in speeds]
-    fastest = works[speeds.index(max(speeds))]
+    works = {speed: _work(setting, speed) for speed in set(speeds)}
+    fastest = works[max(speeds)]
     whole = LocalWork(*(float(each[0, -1]) for each in fastest))
     nothing = LocalWork(0.0, 0.0, 0.0, 0.0)
     least_of = setting.scheduled.least
@@ -46,17 +46,18 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     # [n + 1, 1]: of components 0 to i - 1, with the message to component i until it is to be unpacked.
     under = LocalWork(*(each[:1].T for each in fastest))
     below = under._replace(forward=under.forward + np.maximum(up - busy, 0.0)[:, None])
-    least = [
-        least_of(below, work._replace(forward=work.forward + busy[:, None] + busy[None, :]), whole) for work in works
-    ]
-    _, least_s = partition_intervals(least, setting.stages)
+    least = {
+        speed: least_of(below, work._replace(forward=work.forward + busy[:, None] + busy[None, :]), whole)
+        for speed, work in works.items()
+    }
+    _, least_s = partition_intervals([least[speed] for speed in speeds], setting.stages)
     # Many cuts may have this bound: all of them where one stage works at a time. Of these, the one whose slowest stage
     # has the least work.
-    alone = [
-        np.where(bound <= least_s * (1.0 + _SAME), own_work(below, work, whole), np.inf)
-        for bound, work in zip(least, works, strict=True)
-    ]
-    return [partition_intervals(alone, setting.stages)[0]], least_s
+    alone = {
+        speed: np.where(least[speed] <= least_s * (1.0 + _SAME), own_work(below, work, whole), np.inf)
+        for speed, work in works.items()
+    }
+    return [partition_intervals([alone[speed] for speed in speeds], setting.stages)[0]], least_s
 
 
 def _busy(setting: StepSetting) -> Vector:

@@ -162,6 +162,8 @@ class Costs:
     precision: str = ""  # `run.precision` that they are of; "": not known
     optimizer: str = ""  # kind of the optimizer; "": not known
     accumulate: int = 0  # mini-batches that share an update; 0: not known
+    method: str = ""  # its kind; "": not known
+    compiled: bool | None = None  # whether by code that is compiled (`run.compile`); None: not known
     chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property

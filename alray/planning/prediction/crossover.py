@@ -93,6 +93,7 @@ class Axes:
         memory: bytes that a stage may hold of each device; None: no limit. Where settings have limits, these count in
             place of the first.
         whole: the bytes that a device has, by those that a stage may hold; what is missing is the same.
+        unlike: whether devices have limits of their own that differ, of which the first memory is the smallest.
     """
 
     devices: tuple[int, ...]
@@ -100,6 +101,7 @@ class Axes:
     links: tuple[str, ...]
     memory: tuple[int | None, ...] = (None,)
     whole: Mapping[int, int] = field(default_factory=dict, hash=False)
+    unlike: bool = False
 
     def device_bytes(self, limit: int) -> int:
         """What a device has, of which a stage may hold so many bytes."""

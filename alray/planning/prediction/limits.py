@@ -30,14 +30,23 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
         )
     if setting.in_turns:
         return "the stages take turns in one process: a step takes as long as the work of all of them"
-    if stages == 1:
-        return "one stage does all the work"
     step_s, even_s = prediction.step_time_s, prediction.even_step_s
-    uneven = ""
+    more = _averages(setting, partition, step_s)
+    if stages == 1:
+        return f"one stage does all the work{more}"
     if step_s > _WORTH_TELLING * even_s:
-        uneven = f"; waiting for uneven computations adds {100 * (step_s / even_s - 1.0):.2g} %"
+        more += f"; waiting for uneven computations adds {_percent(step_s / even_s - 1.0)}"
     other_cuts = _other_cuts(setting, partition, prediction.even_step_s)
-    return f"{_reason(setting, partition, prediction)}{uneven}; {other_cuts}"
+    return f"{_reason(setting, partition, prediction)}{more}; {other_cuts}"
+
+
+def _averages(setting: StepSetting, partition: Sequence[int], step_s: float) -> str:
+    """The share of the step in which a stage averages over the replicas; nothing where it is less than 1 %."""
+    averages_s = action_durations(setting, partition).averages_s
+    longest_s = max(of_stages(averages_s, setting.stages, setting.place))
+    if longest_s <= (_WORTH_TELLING - 1.0) * step_s:
+        return ""
+    return f"; averages over the replicas take {_percent(longest_s / step_s)} of a step"
 
 
 def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: float) -> str:
@@ -79,7 +88,7 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
     if setting.virtual_stages > 1 and schedule.local_losses:
         bound_s = schedule.bound(durations, stages, setting.micro_batches)
         more = step_of(setting, tuple(partition)) / bound_s - 1.0 if bound_s > 0 else 0.0
-        reason += f", and messages and waits for mini-batches that come round add {100 * more:.2g} %"
+        reason += f", and messages and waits for mini-batches that come round add {_percent(more)}"
     return reason
 
 
@@ -102,6 +111,12 @@ def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, in
         way = setting.stages - 1, stage
         busy[way] = busy.get(way, 0.0) + copied_s
     return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
+
+
+def _percent(share: float) -> str:
+    """To two digits, in whole ones from 100 on."""
+    percent = 100 * share
+    return f"{percent:,.0f} %" if percent >= 99.5 else f"{percent:.2g} %"
 
 
 def _milliseconds(seconds: float) -> str:

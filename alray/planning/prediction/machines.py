@@ -236,6 +236,7 @@ class Machines:
             processors = taken[0][1].devices
         return StageDevices(
             stage_speed=() if set(slowest) == {1.0} else slowest,
+            evaluation_speed=tuple(each[:stages]),
             cores=processors,
             nodes=self.nodes_of(stages, replicas),
             links=links if stages > 1 else (),

@@ -51,7 +51,7 @@ def make_plan(
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
     durations = action_durations(setting, counts)
-    evaluating = _of_whole_mini_batches(setting, shares)
+    evaluating = _of_evaluations(setting, shares)
     return Plan(
         method=method,
         schedule=setting.schedule,
@@ -105,8 +105,10 @@ def _too_large(setting: StepSetting, counts: tuple[int, ...]) -> str | None:
     return f"stage {stage} needs {need:,} bytes and its device has {limit:,}, so this plan is not likely to run"
 
 
-def _of_whole_mini_batches(setting: StepSetting, shares: Sequence[int]) -> StepSetting:
-    """The setting with the evaluations of whole mini-batches: one replica evaluates, and has more than its share."""
+def _of_evaluations(setting: StepSetting, shares: Sequence[int]) -> StepSetting:
+    """The setting of evaluations: replica 0 has whole mini-batches, not its share, on its own devices."""
+    if setting.evaluation_speed is not None:
+        setting = replace(setting, stage_speed=setting.evaluation_speed)
     costs, samples = setting.costs, sum(shares)
     if samples in (0, costs.batch_size):
         return setting

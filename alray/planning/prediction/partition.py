@@ -114,9 +114,10 @@ def partition_intervals(cost: Matrix | Sequence[Matrix], stages: int) -> tuple[C
 
     Args:
         cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
-            differ, one such matrix per stage.
+            differ, one such matrix per stage; those that are alike have one together.
     """
     costs = [cost] if isinstance(cost, np.ndarray) else cost
+    unlike = {id(one): one for one in costs}
     size = len(costs[0]) - 1
     check_size(size, stages)
     most, first = 0.0, 0
@@ -124,13 +125,13 @@ def partition_intervals(cost: Matrix | Sequence[Matrix], stages: int) -> tuple[C
         most = max(most, float(costs[stage % len(costs)][first, first + count]))
         first += count
     lengths = np.arange(size + 1)[None, :] - np.arange(size + 1)[:, None]
-    longest = max(int(lengths[(one <= most) & (lengths > 0)].max(initial=1)) for one in costs)
+    longest = max(int(lengths[(one <= most) & (lengths > 0)].max(initial=1)) for one in unlike.values())
 
     def runs_of(one: Matrix) -> Matrix:
         return short_runs(lambda first, ends: one[first, ends], size, min(longest, size + 1 - stages))
 
-    runs = [runs_of(one) for one in costs]
-    return with_cheapest_largest(lambda stage: runs[stage % len(runs)], size, stages)
+    runs = {number: runs_of(one) for number, one in unlike.items()}
+    return with_cheapest_largest(lambda stage: runs[id(costs[stage % len(costs)])], size, stages)
 
 
 def with_cheapest_largest(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float]:

@@ -49,7 +49,7 @@ class Rounds:
             links: None where no message goes over a link.
         """
         stages = len(begins)
-        times = np.empty((stages + len(gap), gap.shape[1]))
+        times = np.zeros((stages + len(gap), gap.shape[1]))
         times[:stages] = begins
         sent = times if links is None else times.copy()  # when the message of an event has left
         gap, lag = gap[self.order], lag[self.order]

@@ -47,6 +47,7 @@ class StepSetting:
     micro_batches: int = 1
     virtual_stages: int = 1
     stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all 1
+    evaluation_speed: tuple[float, ...] | None = None  # the same of replica 0, which evaluates; None: `stage_speed`
     memory_limits: tuple[int, ...] = ()  # bytes each stage may hold; (): no limits
     memories: tuple[StageMemory, ...] = ()  # what of each stage counts; (): all ON_CPU
     replicas: int = 1

@@ -37,6 +37,8 @@ class StageDevices:
     stage_speed: tuple[float, ...] = ()
     """Speed of each stage's device, relative to the device that the costs were measured on (`slowest_of`); (): all
     1."""
+    evaluation_speed: tuple[float, ...] | None = None
+    """The same of the devices of replica 0, whatever its share: it evaluates. None: not known."""
     memory_bytes: tuple[int | None, ...] = ()
     """The memory of each stage's accelerator where it was measured; None, or (): that of one here. Where all stages run
     on processors, the part of its machine's memory that each has."""

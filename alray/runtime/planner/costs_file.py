@@ -147,6 +147,16 @@ def in_proportion(costs: Costs, network: Costs) -> Costs:
 
 def _differences(costs: Costs, network: Costs) -> Iterator[str]:
     """Words on what was measured and is not what the spec has."""
+    for name, key in (
+        ("precision", "precision"),
+        ("optimizer", "optimizer"),
+        ("accumulate", "optimizer.accumulate"),
+        ("method", "method"),
+        ("compiled", "run.compile"),
+    ):
+        there, here = getattr(costs, name), getattr(network, name)
+        if there not in (here, getattr(Costs, name)):  # files of earlier versions do not say it
+            yield f"{key}: {there} there and {here} here"
     for index, (read, own) in enumerate(zip(costs.components, network.components, strict=True)):
         for what, there, here in (
             ("parameters", read.parameters, own.parameters),
@@ -155,10 +165,6 @@ def _differences(costs: Costs, network: Costs) -> Iterator[str]:
         ):
             if there != here:
                 yield f"network: component {index} has {_numbers(there)} {what} there and {_numbers(here)} here"
-    for name, key in (("precision", "precision"), ("optimizer", "optimizer"), ("accumulate", "optimizer.accumulate")):
-        there, here = getattr(costs, name), getattr(network, name)
-        if there and there != here:  # files of earlier versions do not say it
-            yield f"{key}: {there} there and {here} here"
 
 
 def _sample_bytes(component: ComponentCosts, costs: Costs) -> int:

@@ -164,16 +164,21 @@ def crossover_spec(
     of_methods = {key: steps for key, steps in told.steps.items() if key[0] in methods}
     _require_reference(asked, of_methods, reference_of(methods), sizes, teller)
     asked = replace(asked, steps={**of_methods, **asked.steps})
-    opened = [opener.opened({} if method == own else {"method": method}, size) for method in methods for size in sizes]
     numbers = opener.devices(spec)
+    opened = [
+        opener.opened({} if method == own else {"method": method}, size, max(numbers))
+        for method in methods
+        for size in sizes
+    ]
     limit = opened[0].memory_limit(max(numbers))
     whole = opened[0].device_memory(max(numbers), asked.memory)
     contenders = tuple(each.contender() for each in opened)
     memory = tuple(least for least, each in whole.items() if each in asked.memory)
     if limit is None and not memory:
         memory = _parts_of(alone_bytes(contenders[0], links[0]))
-    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((limit, *memory))), whole)
     machines = None if spec.machines is None else spec.machines.described()
+    unlike = machines is not None and len(set(machines.memory_limits(max(numbers), 1))) > 1
+    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((limit, *memory))), whole, unlike)
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
         Crossover(spec.name, basis, axes, contenders, asked.steps, usual, told.measured), doing=teller.doing
@@ -254,11 +259,11 @@ class _Opener:
             objects=self.options.objects,
         )
 
-    def opened(self, values: Mapping[str, object], batch_size: int) -> _Opened:
+    def opened(self, values: Mapping[str, object], batch_size: int, most_stages: int) -> _Opened:
         values = {**values, "data.batch_size": batch_size}
         loaded = self.loaded(values)
         with loaded.locations.locating():
-            planner = open_planner(loaded, self.options, self.teller, without_data=True, any_layout=True)
+            planner = open_planner(loaded, self.options, self.teller, without_data=True, most_stages=most_stages)
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:

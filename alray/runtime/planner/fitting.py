@@ -189,15 +189,18 @@ def fit_spec(
         )
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
-        planner = open_planner(loaded, options, teller, without_data=True, any_layout=True)
-        teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
+        most = len(sizes) // spec.replicas.count if "pipeline.stages" in free else 0
+        planner = open_planner(loaded, options, teller, without_data=True, most_stages=max(spec.pipeline.stages, most))
+        teller.doing("measuring the components" if probe else "counting the components")
         search = _LayoutSearch(
             source, overrides, sizes, planner, planner.costs(probe=probe, any_layout=True), free, teller
         )
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
+    layers = planner.workload.spec.model.layers
+    cut_by = [] if layers == spec.model.layers else [override_text("model.layers", layers)]
     devices_asked = [] if unlike else overrides_for_devices(spec)
     elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
     return Fitting(
@@ -215,6 +218,7 @@ def fit_spec(
                 if not each.startswith(elsewhere) and (each != _UNLIKE or each in asked)
             ),
             *devices_asked,
+            *cut_by,
         ),
         fixed=frozenset(_FREE) - free,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),

@@ -30,14 +30,14 @@ def open_planner(
     teller: Teller,
     *,
     without_data: bool = False,
-    any_layout: bool = False,
+    most_stages: int = 0,
     before_data: Callable[[], None] = lambda: None,
 ) -> Planner:
     """The planner of a spec, with its data opened.
 
     Args:
         before_data: is called once torch is loaded, before the data are opened, which may take long.
-        without_data, any_layout: as for `Planner.open`.
+        without_data, most_stages: as for `Planner.open`.
     """
     for line in loaded.notes:
         teller.note(line)
@@ -54,7 +54,7 @@ def open_planner(
     )
     with progress.shown(teller.doing):
         planner = Planner.open(
-            loaded.spec, code, options, note=teller.note, without_data=without_data, any_layout=any_layout
+            loaded.spec, code, options, note=teller.note, without_data=without_data, most_stages=most_stages
         )
     planner.workload.require_own_validation()
     return planner

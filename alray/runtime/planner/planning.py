@@ -13,7 +13,7 @@ from statistics import median
 import torch
 
 from alray.config.sections.own_code import OBJECT, OwnCode
-from alray.config.sections.replica_checks import layout_faults
+from alray.config.sections.replica_checks import REPLICA_CHECKS, layout_faults
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
@@ -44,7 +44,7 @@ from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
 from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
-from alray.runtime.planner.micro_batches import cut_into, with_micro_batches
+from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, stage_speeds, with_their_resources
 from alray.runtime.planner.updates import require_an_update, rest_note
@@ -87,7 +87,7 @@ class Planner:
         note: Note = lambda line: None,
         trained: bool = False,
         without_data: bool = False,
-        any_layout: bool = False,
+        most_stages: int = 0,
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
@@ -99,7 +99,7 @@ class Planner:
         Args:
             without_data: data that are not there may be left out if their sizes are known, for there will be no run.
                 Only then do the spec's machines count.
-            any_layout: as for `open_training_data`.
+            most_stages: as for `Workload.open`.
         """
         if spec.machines is not None and not without_data:
             note("`machines` are for plans: this run is on this machine, or on its cluster")
@@ -120,7 +120,7 @@ class Planner:
                 for_plan=without_data,
                 of_run=options.standardised_as,
                 if_same_data=options.if_same_data,
-                any_layout=any_layout,
+                most_stages=most_stages,
             )
         else:
             workload = _open_trial(spec, code, study, options)
@@ -469,6 +469,7 @@ class Planner:
             setting,
             costs=self.averaged(costs, replicas, found.replica_link),
             stage_speed=found.stage_speed,
+            evaluation_speed=found.evaluation_speed,
             links=found.links,
             cores=found.cores,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
@@ -478,10 +479,22 @@ class Planner:
     def placed_here(self, setting: StepSetting) -> StepSetting:
         """As `placed`; without machines, with the memory that its stages have on this machine.
 
-        Raises PlanError where the spec lists what another number of stages asks Ray for, and where a micro-batch has
-        too few samples.
+        Raises PlanError where the spec lists what another number of stages asks Ray for, where a micro-batch has too
+        few samples, and where the replicas cannot share mini-batches in this way.
         """
-        require_samples_to_normalise(cut_into(self.workload.spec, setting.micro_batches), self.workload)
+        layout = {
+            "schedule": setting.schedule,
+            "stages": setting.stages,
+            "micro_batches": setting.micro_batches,
+            "virtual_stages": setting.virtual_stages,
+            "partition": "auto",
+        }
+        of_spec = self.workload.spec
+        laid_out = of_spec.model_copy(update={"pipeline": of_spec.pipeline.model_copy(update=layout)})
+        for check in REPLICA_CHECKS:
+            for _, message, hint in check(laid_out):
+                raise PlanError(message, hint=hint)
+        require_samples_to_normalise(laid_out, self.workload)
         if self._machines is not None:
             return self.placed(setting)
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
@@ -558,6 +571,7 @@ class Planner:
                 micro_batches=spec.micro_batches,
                 virtual_stages=spec.virtual_stages,
                 stage_speed=() if one_process else stage_speeds(spec, stages, found),
+                evaluation_speed=found.evaluation_speed,
                 memory_limits=limits,
                 memories=stage_memories(spec, stages, replicas, one_process=one_process),
                 replicas=replicas,

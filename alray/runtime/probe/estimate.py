@@ -229,6 +229,8 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         precision=network.spec.run.precision,
         optimizer=network.spec.optimizer.kind,
         accumulate=network.spec.optimizer.accumulate,
+        method=network.spec.method.kind,
+        compiled=network.spec.run.compile,
         **known,
     )
 

@@ -393,7 +393,12 @@ class RayEngine(ClusterEngine):
         sizes = [here_bytes if each is None else each.memory_bytes for each in devices]
         # The smallest device of its replicas has to hold a stage.
         smallest = tuple(min(filter(None, sizes[stage :: plan.stages]), default=None) for stage in range(plan.stages))
-        return replace(found, stage_speed=rounded_speeds(slowest), memory_bytes=parts or smallest)
+        return replace(
+            found,
+            stage_speed=rounded_speeds(slowest),
+            evaluation_speed=rounded_speeds(speeds[: plan.stages]),
+            memory_bytes=parts or smallest,
+        )
 
     def _free_devices(self) -> None:
         """Called before the devices of the placement are measured: nothing else may compute there."""

@@ -296,3 +296,15 @@ def test_many_components_on_many_stages_keep_no_matrix_for_each(make_costs: Make
         assert tracemalloc.get_traced_memory()[1] < 10e6
     finally:
         tracemalloc.stop()
+
+
+def test_stages_of_one_speed_share_their_matrices(make_costs: Make) -> None:
+    """The bound of local losses has six of 0.7 MB for each speed."""
+    costs = replace(make_costs(), components=make_costs().components[:1] * 300)
+    setting = StepSetting("overlapped", costs, 32, 2, stage_speed=(1.0, 0.5) * 16)
+    tracemalloc.start()
+    try:
+        least_step(setting, partition_uniform(300, 32), 1.0)
+        assert tracemalloc.get_traced_memory()[1] < 30e6
+    finally:
+        tracemalloc.stop()

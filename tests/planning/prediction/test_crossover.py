@@ -18,7 +18,7 @@ from alray.planning.prediction.crossover import Axes, Contender, Crossover, Row,
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
 from alray.report.crossover import as_json, cell, changes, findings, kind_of, winners_table
-from alray.report.crossover_page import CrossoverReport
+from alray.report.crossover_page import CrossoverReport, over_memory
 
 AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
 SMALL = Axes((1, 2), (4,), ("host", "slow"))
@@ -87,13 +87,16 @@ def test_each_stage_keeps_within_its_own_device() -> None:
         return tuple((10**6, 200_000)[device % 2] for device in range(way.devices))[: way.stages]
 
     limited = replace(usual, setting=lambda way, link: replace(usual.setting(way, link), memory_limits=limits(way)))
-    axes = Axes((1, 2), (4,), ("host",), (200_000, 10**6))
+    axes = Axes((1, 2), (4,), ("host",), (200_000, 10**6), unlike=True)
     found = map_crossover(Crossover("tiny", {}, axes, (limited,), {}, 64), doing=lambda what: None)
     two = {memory: [row for row in found.at(2, "host", memory) if row.way.stages == 2] for memory in axes.memory}
     best, large = (rows[0] for rows in two.values())
     assert large.partition == (4, 4), "each has as much as is asked"
     assert best.partition[0] > 4 and best.step_s > large.step_s
     assert found.at(1, "host", 200_000), "the first device is the large one"
+    exhibit = over_memory(found)
+    assert exhibit is not None
+    assert {row["up"] for row in exhibit.figures[0].rows} == {"1.00 MB", "its own"}
 
 
 def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> None:

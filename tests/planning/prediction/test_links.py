@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from alray.core.errors import PlanError
@@ -48,6 +49,14 @@ def test_a_message_takes_the_link_and_then_its_latency() -> None:
     timeline = simulate(lists, durations, in_flight=1)
     assert starts(timeline, 0) == [0, 1]
     assert starts(timeline, 1) == [4.6, 4.7]  # 1 computed, 0.1 packed, 3 on the link, 0.5 late; then 0.1 unpacked
+
+
+def test_times_that_are_not_known_yet_are_not_computed_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lay in the memory before gave warnings."""
+    monkeypatch.setattr(np, "empty", lambda shape: np.full(shape, np.inf))
+    lists = [[parse("0F0"), parse("0S0")], [parse("1R0"), parse("1F0")]]
+    with np.errstate(invalid="raise"):
+        simulate(lists, over_a_link(up_s=0.2, link_s=3, latency_s=0.5, buffer_s=np.inf), in_flight=1)
 
 
 def test_the_sender_waits_for_the_message_before() -> None:

@@ -75,6 +75,24 @@ def test_single(make_costs: Make) -> None:
     assert plan.limited_by == "one stage does all the work"
 
 
+def test_averages_over_replicas_are_named(make_costs: Make) -> None:
+    given = make_costs()
+    costs = replace(given, components=tuple(replace(each, reduce_s=0.0) for each in given.components[:3]))
+    costs = replace(costs, components=(*costs.components, replace(given.components[3], reduce_s=0.05)))
+    said = plan_of(costs, replicas=2, partition=[2, 2]).limited_by
+    assert "; averages over the replicas take 40 % of a step; " in said  # 50 of 25 + 50 + 50 ms
+    alone = plan_of(costs, replicas=2, schedule="single", stages=1, method="backpropagation")
+    assert alone.limited_by == "one stage does all the work; averages over the replicas take 26 % of a step"
+    assert "averages" not in plan_of(costs, partition=[2, 2]).limited_by
+
+
+def test_shares_of_more_than_all_are_whole_numbers(make_costs: Make) -> None:
+    """They were `1.3e+02 %`."""
+    costs = make_costs(output_bytes=1_000_000, edge_s_per_byte=5e-8)
+    plan = plan_of(costs, schedule="overlapped", partition="cyclic", virtual_stages=2)
+    assert "e+" not in plan.limited_by
+
+
 def test_messages_take_time_of_both_stages(make_costs: Make) -> None:
     costs = make_costs(output_bytes=1_000_000, edge_s_per_byte=2e-9, edge_latency_s=1e-3)
     plan = plan_of(costs, partition=[2, 2])

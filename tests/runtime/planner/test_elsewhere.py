@@ -80,11 +80,12 @@ def test_devices_that_no_stage_takes_refuse_nothing(planned: Callable[..., Plan]
 def test_the_slower_of_two_devices_may_take_fewer_samples(planned: Callable[..., Plan]) -> None:
     wide = ("model.components.0.width=2000", "data.samples=8192", "pipeline.costs=null", "pipeline.stages=1")
     unlike = ("data.batch_size=4096", "machines={nodes: '1xA100,1xT4', link: 25 GB/s}", "replicas.count=2")
-    fitting_s, reversed_s = (
-        planned(f"replicas.shares={shares}", *unlike, *wide).predicted_step_time_s
-        for shares in ("[3072,1024]", "[1024,3072]")
+    fitting, reversed_ = (
+        planned(f"replicas.shares={shares}", *unlike, *wide) for shares in ("[3072,1024]", "[1024,3072]")
     )
+    fitting_s, reversed_s = fitting.predicted_step_time_s, reversed_.predicted_step_time_s
     assert fitting_s < 0.7 * reversed_s, "averages, and reading the samples here, take some of both"
+    assert fitting.evaluation_s == pytest.approx(reversed_.evaluation_s), "replica 0 evaluates, on its own device"
 
 
 GPT = """\
@@ -191,7 +192,11 @@ def test_costs_of_a_file_are_those_that_were_measured(
         planned(f"pipeline.costs={file}", "optimizer.kind=adam")
     with pytest.raises(PlanError, match=r"another optimizer\.accumulate: 1 there and 2 here"):
         planned(f"pipeline.costs={file}", "optimizer.accumulate=2")
-    of_spec = ("precision", "optimizer", "accumulate")
+    with pytest.raises(PlanError, match="another method: associated_learning there and backpropagation here"):
+        planned(f"pipeline.costs={file}", "method=backpropagation")
+    with pytest.raises(PlanError, match=r"another run\.compile: False there and True here"):
+        planned(f"pipeline.costs={file}", "run.compile=true")
+    of_spec = ("precision", "optimizer", "accumulate", "method", "compiled")
     earlier = {name: value for name, value in measured.as_json().items() if name not in of_spec}
     earlier["components"][3]["output_shape"] = [5]
     write_json(tmp_path / "earlier.json", earlier)

@@ -6,6 +6,9 @@ import random
 from typing import Any
 
 import pytest
+import torch
+import yaml
+from torch import nn
 
 import alray
 from alray.planning.prediction.compare import schedules_on
@@ -45,3 +48,44 @@ def test_the_best_layout_is_the_best_of_those_that_are_searched_alone(counted_on
         for number in schedule.possible_micro_batches(3, SAMPLES)
     ]
     assert len(alone) > 8 and best_s() == pytest.approx(min(alone))
+
+
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return x + self.linear(x * scale)
+
+
+class _Scaled(nn.Module):
+    """A trace cannot cut it: every layer needs a second tensor, which has no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_Layer() for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = torch.ones_like(x)
+        for layer in self.layers:
+            x = layer(x, scale)
+        return x[:, :2]
+
+
+def test_a_model_is_cut_for_as_many_stages_as_there_are_devices(one_thread: None) -> None:
+    spec = {**SPEC, "model": {"from": _Scaled}, "pipeline": {}, "resources": {}}
+    found = alray.search_layouts(spec, devices="3x1GB", progress=False)
+    assert {row.stages for row in found.rows} == {1, 2, 3}
+    row = next(each for each in found.rows if each.stages == 3 and each.micro_batches == 3)
+    overrides = found.overrides(row)
+    assert 'model.layers="layers"' in overrides, "the run on one stage too is cut by its layers"
+    plan = alray.plan(
+        spec,
+        {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in overrides)},
+        progress=False,
+    )
+    assert plan.partition == row.partition
+
+    crossed = alray.crossover(spec, devices=[1, 3], link="host", micro_batches=[3], progress=False)
+    assert 3 in set(crossed.table()["stages"])
