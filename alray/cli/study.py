@@ -57,9 +57,9 @@ def study(
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", hint="name one of them")
         if resume is not None and (output is not None or dry_run):
             raise RequestError(
-                "a study continues in its folder",
-                key="--resume",
-                hint="give the folder, and at most what makes the study grow, such as search.trials=40",
+                "this is for a new study, and --resume continues one in its folder",
+                key="--output" if output is not None else "--dry-run",
+                hint="leave it out; what makes the study grow may be given, such as search.trials=40",
             )
         if spec is not None and dry_run:
             _dry_run(streams, spec, given)

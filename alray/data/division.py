@@ -142,6 +142,6 @@ def never_trained(labels: Tensor | None, train: Tensor, classes: tuple[str, ...]
         return ()
     shown = ", ".join(missing[:MOST_SHOWN]) + (f" and {len(missing) - MOST_SHOWN} more" if missing[MOST_SHOWN:] else "")
     what = f"classes {shown} have" if len(missing) > 1 else f"class {shown} has"
-    return (
-        f"{what} no sample in the training split and cannot be learnt; data.split_by_classes=true leaves it its share",
-    )
+    is_there = not trained.issuperset(labels.tolist())
+    share = "; data.split_by_classes=true leaves it its share" if is_there else ""
+    return (f"{what} no sample in the training split and cannot be learnt{share}",)

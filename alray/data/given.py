@@ -51,7 +51,8 @@ _PAIR = (
     "tensors (samples, labels)"
 )
 _ONE_INPUT = (
-    "a network takes one tensor: let the data set put them into one, as by torch.cat, and `forward` take that apart; "
+    "a network takes one tensor: leave out what is no input, such as a number of the sample; let the data set put "
+    "several inputs into one, as by torch.cat, and `forward` take that apart; "
     "of tokens, give (tokens, label) where no row is padded; of texts, data={'source': 'text_csv', ...} makes the "
     "numbers and the mask"
 )

@@ -43,12 +43,18 @@ class Shape(tuple[int, ...]):
     @property
     def hint_of_numbers(self) -> str | None:
         """What to do where a module does not take rows of whole numbers. None: these are no such rows."""
-        if self.numbers is None:
+        if self.whole_numbers is None:
             return None
+        of_text = f"one of positions needs {self[0]}"
         return (
-            f"`forward` gets whole numbers from 0 to {self.numbers - 1}, int64: an nn.Embedding needs a row for each; "
-            "if they are quantities, give samples.float()"
+            f"`forward` gets whole numbers from 0 to {self.whole_numbers - 1}, int64: an nn.Embedding needs a row for "
+            f"each; {of_text if self.is_text else 'if they are quantities, give samples.float()'}"
         )
+
+    @property
+    def whole_numbers(self) -> int | None:
+        """How many whole numbers there are, where a sample is a row of them."""
+        return len(self.words) if self.words is not None else self.tokens or self.numbers
 
     @property
     def elements(self) -> int:

@@ -36,6 +36,10 @@ _IN_LATEX = {
 }
 
 
+_MINUS = re.compile(r"(?<![\w.)-])-(?=\d)")
+"""The sign of a number in a text, which LaTeX would set as a hyphen."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table: the headings, and rows of as many texts. The first column names the row.
@@ -308,4 +312,4 @@ def _in_markdown(text: str) -> str:
 
 
 def _in_latex(text: str) -> str:
-    return "".join(_IN_LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    return _MINUS.sub("$-$", "".join(_IN_LATEX.get(sign, sign) for sign in " ".join(text.split())))

@@ -71,7 +71,7 @@ class Listed:
 
 
 def rows_in(folders: Sequence[Location]) -> list[Listed]:
-    """Every run and study in these folders. A folder that is a run itself counts as one, and a study as its trials.
+    """Each run and study in these folders once. A folder that is a run itself counts as one, and a study as its trials.
 
     Args:
         folders: none: `runs` and `studies` of the current folder.
@@ -79,14 +79,14 @@ def rows_in(folders: Sequence[Location]) -> list[Listed]:
     Raises:
         RequestError: if a folder is not there.
     """
-    found = []
+    found: dict[Location, None] = {}
     for folder in folders or [Path(name) for name in _DEFAULT if Path(name).is_dir()]:
         if not folder.is_dir():
             fault = "this is a file, not a folder" if folder.exists() else "there is no such folder"
             raise RequestError(fault, file=str(folder), hint="name a folder that holds run folders")
         within = folder / "trials" if (folder / TRIALS).is_file() else folder
-        found += [row for each in _candidates(within) if (row := _row(each)) is not None]
-    return found
+        found |= dict.fromkeys(_candidates(within))
+    return [row for each in found if (row := _row(each)) is not None]
 
 
 def chosen(rows: Iterable[Listed], filters: Sequence[str]) -> list[Listed]:

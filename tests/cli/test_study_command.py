@@ -149,6 +149,8 @@ def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec
     assert alray("study", "--resume", ".").errors.startswith(".: this is not a study folder: ")
     for asked in ((study, "--output"), ("--resume",)):
         assert "a study needs a folder on a disk" in alray("study", *asked, "s3://bucket/x").errors
+    for option, *value in (("--dry-run",), ("--output", "there")):
+        assert alray("study", "--resume", ".", option, *value).errors.startswith(f"{option}: this is for a new study")
     Path("full").mkdir()
     shutil.copy(spec, "full")
     assert alray("study", study, "--output", "full", "--dry-run").code == 0

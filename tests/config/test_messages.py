@@ -61,6 +61,13 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
         )
     ),
 )
+
+
+def test_a_letter_that_no_name_of_a_folder_has() -> None:
+    with pytest.raises(SpecError, match=r"name: the text `münster` cannot name a folder; .* letters from a to z"):
+        load_spec({"name": "münster"})
+
+
 HALF = "\udce9"
 """What YAML makes of the escape of half a character. A byte of a file name that is not UTF-8 is kept like this."""
 

@@ -492,6 +492,9 @@ def test_a_class_that_is_never_trained_is_told_and_can_be_kept(tmp_path: Path) -
 
     without = [data for seed in range(40) for data, found in [labels(seed)] if 0 not in found]
     assert without and all("class `rare`" in data.notes[0] for data in without)
+    assert all("data.split_by_classes=true leaves" in data.notes[0] for data in without)
+    (never,) = (note for note in labels(0, classes=("rare", "usual", "none"))[0].notes if "`none`" in note)
+    assert never.endswith("cannot be learnt")
     for seed in range(10):
         data, found = labels(seed, split_by_classes=True)
         assert (found.count(0), len(found), len(data.validation or ())) in {(1, 30, 30), (2, 30, 30)} and not data.notes

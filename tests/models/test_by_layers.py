@@ -78,6 +78,21 @@ def test_parts_of_a_model_that_cannot_be_traced_are_the_whole(sample: Shape) -> 
     assert sorted(names) == sorted(model.whole.state_dict())
 
 
+def test_parts_are_exported_as_a_graph() -> None:
+    model = layered(Net())
+    parts = model.cut(2, None, TOKENS)
+    chain = nn.Sequential(*(model.part(*part) for part in parts), model.classifier(parts)).eval()
+    tokens = torch.arange(12).view(2, 6)
+    assert torch.equal(torch.export.export(chain, (tokens,)).module()(tokens), chain(tokens))
+
+
+def test_a_model_with_too_few_vectors_is_told_the_numbers() -> None:
+    more = Shape((6,), torch.int64, tokens=1000)
+    model = layered(Net(), more)
+    with pytest.raises(SpecError, match=r"whole numbers from 0 to 999, .* one of positions needs 6"):
+        model.prove(model.cut(2, None, more), more)
+
+
 class Moved(Net):
     """Has a tensor under a name that its class has."""
 

@@ -12,7 +12,7 @@ from alray.report.spread import spread
 from alray.report.table import Column, Numbers, Table, csv_text
 from alray.report.text import number, score, seconds
 
-TABLE = Table(("run", "a_b | 5 %"), (("al, <fast>", "0.5 ± 0.1"), (r"x*y\z", "–")))
+TABLE = Table(("run", "a_b | 5 %"), (("al, <fast>", "0.5 ± 0.1"), (r"x*y\z", "–"), ("a-1", "by -0.5 (-1e-3 to 0)")))
 
 
 def test_csv_can_be_read_again() -> None:
@@ -34,6 +34,7 @@ def test_markdown_shows_every_sign() -> None:
         "| --- | ---: |",
         r"| al, \<fast> | 0.5 ± 0.1 |",
         r"| x\*y\\z | – |",
+        "| a-1 | by -0.5 (-1e-3 to 0) |",
     ]
 
 
@@ -45,6 +46,7 @@ def test_latex_shows_every_sign() -> None:
         r"\midrule",
         r"al, \textless{}fast\textgreater{} & 0.5 $\pm$ 0.1 \\",
         r"x*y\textbackslash{}z & -- \\",
+        r"a-1 & by $-$0.5 ($-$1e-3 to 0) \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]

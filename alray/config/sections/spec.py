@@ -28,7 +28,7 @@ def _folder_name(name: str) -> str:
     if re.fullmatch(_NAME, name) is None:
         raise refusal(
             f"{describe(name)} cannot name a folder",
-            "use up to 100 letters, digits, `.`, `_` and `-`, a letter or digit first",
+            "use up to 100 letters from a to z or A to Z, digits, `.`, `_` and `-`, a letter or digit first",
         )
     return name
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -192,6 +192,8 @@ class LayersPart(Part):
         with ExitStack() as around:
             if s.device.type == "meta":
                 around.enter_context(_AnswersWithoutValues())
+            if torch.compiler.is_exporting():
+                around.enter_context(_left_calls_forgotten())
             if self._alray_last is not None:
                 around.enter_context(model.get_submodule(self._alray_last).register_forward_hook(self._alray_end))
             try:
@@ -228,6 +230,19 @@ class _AnswersWithoutValues(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default and args[0].device.type == "meta":
             return torch.ones((), dtype=args[0].dtype).item()
         return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _left_calls_forgotten() -> Iterator[None]:
+    """Has torch.export forget the calls of modules that `_Ended` leaves, as it forgets those that return."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to load
+
+    mode = get_proxy_mode()
+    calls = {} if mode is None else mode.tracer.module_stack
+    began = len(calls)
+    yield
+    while len(calls) > began:
+        calls.popitem()
 
 
 def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> Any:

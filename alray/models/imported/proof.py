@@ -109,11 +109,10 @@ def _samples(
     Args:
         shorter: whether texts have half of their length.
     """
-    numbers = len(sample.words) if sample.words is not None else sample.tokens or sample.numbers
-    if numbers is None:
+    if sample.whole_numbers is None:
         return torch.randn((count, *sample), generator=generator, dtype=sample.dtype), None
     length = max(sample[0] // 2, 1) if shorter and sample.is_text else sample[0]
-    samples = torch.randint(numbers, (count, length), generator=generator, dtype=sample.dtype)
+    samples = torch.randint(sample.whole_numbers, (count, length), generator=generator, dtype=sample.dtype)
     if sample.words is None:
         return samples, None
     lengths = torch.tensor([max(length - number * length // count, 1) for number in range(count)])
