@@ -178,13 +178,19 @@ def test_a_page_fetches_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
-    trials = [trial(n, {"variant": name, "a": value}) for n, (name, value) in enumerate([(HOSTILE, 1), ("b", HOSTILE)])]
-    failed = trial(2, {"variant": "b", "a": 1}, status="failed", reason=HOSTILE, summary=None)
-    html, scripts = page_of(write(results([*trials, failed]), tmp_path))
+    trials = [
+        trial(n, {"variant": name, "a": value}) for n, (name, value) in enumerate([(HOSTILE, 1), ("b]", HOSTILE)])
+    ]
+    failed = trial(2, {"variant": "b]", "a": 1}, status="failed", reason=HOSTILE, summary=None)
+    claim = {"claim": f"[{HOSTILE}](x)", "figure": "test", "of": {"variant": HOSTILE}, "above": 0.5}
+    html, scripts = page_of(write(results([*trials, failed], verdicts=[claim]), tmp_path))
+    markdown = (tmp_path / "out/report.md").read_text(encoding="utf-8")
+    assert "\\<script" in markdown and not re.search(r"(?<!\\)<|(?<!\\)\]\(x", markdown)
     assert "<script>alert" not in html and "&lt;script&gt;alert" in html
     assert "</script" not in scripts.lower() and "\\u003cscript\\u003ealert" in scripts
     assert scripts.count("alert(1)") == scripts.count("\\u003cscript\\u003ealert(1)")
     assert all(path.name == file_name(path.stem) + path.suffix for path in (tmp_path / "out/figures").iterdir())
+    assert len(re.findall(r"!\[([^\]\\]|\\.)*\]\(figures/", markdown)) == markdown.count("(figures/") > 0
 
 
 def test_a_study_whose_variant_replaced_the_target_is_still_reported(tmp_path: Path) -> None:
