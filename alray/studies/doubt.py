@@ -315,7 +315,8 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
 
 
 def _tie(values: Sequence[float]) -> bool:
-    return len(values) > 1 and all(math.isclose(each, values[0], rel_tol=1e-9, abs_tol=1e-9) for each in values)
+    finite = len(values) > 1 and math.isfinite(values[0])
+    return finite and all(math.isclose(each, values[0], rel_tol=1e-9, abs_tol=1e-9) for each in values)
 
 
 def _have_same_weights(rows: Sequence[PointRow]) -> bool:
@@ -332,7 +333,8 @@ def _share_of_a_sample(metric: Metric, figures: Sequence[float], samples: int | 
     if metric.name not in COUNTED:
         return None
     if samples is None:
-        samples = max(Fraction(each).limit_denominator(_MOST_SAMPLES).denominator for each in figures)
+        known = filter(math.isfinite, figures)  # a seed that only one point has may lack a number
+        samples = max(Fraction(each).limit_denominator(_MOST_SAMPLES).denominator for each in known)
         if samples == 1:
             return None
     return 1.0 / samples

@@ -427,8 +427,10 @@ def test_figures_that_have_no_ratio() -> None:
     assert answer((0.8, 0.8, 0.8, 0.8), **beside).answer == "holds"
     with_none = answer((0.8, 0.8, 0.8, 0.0), **beside)
     assert not with_none.compared and "a ratio needs figures above 0" in with_none.doubts
-    lost = answer((0.8, 0.8, 0.8, math.nan))
-    assert not lost.compared and any("not all of its values are finite" in doubt for doubt in lost.doubts)
+    for lost in (answer((0.8, 0.8, 0.8, math.nan)), answer((math.inf,) * 4)):
+        assert not lost.compared and any("not all of its values are finite" in doubt for doubt in lost.doubts)
+    unshared = answer((0.8, 0.8, 0.8, 0.8, math.nan), minus=[{"variant": "bp"}])
+    assert unshared.units == "4 seeds" and unshared.answer == "does not hold"
 
 
 def test_a_figure_that_is_zero_lies_below_a_bound() -> None:
