@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from alray.report.figure import Exhibit, exhibits_of
+from alray.report.table import in_markdown
 from alray.studies.batch_size import not_bracketed
 from alray.studies.doubt import NO_FIGURE
 from alray.studies.figures.scaling import device_scaling
@@ -80,7 +81,7 @@ def _with_what_is_not_bracketed(page: str, told: Sequence[str]) -> str:
     """A page with these warnings, above its first heading, in place of its own ones of this kind."""
     top, heading, rest = page.partition("\n## ")
     parts = [part for part in top.rstrip("\n").split("\n\n") if not re.match(r"\*\*.* is not bracketed: ", part)]
-    return "\n\n".join([*parts, *(f"**{each}**" for each in told)]) + f"\n{heading}{rest}"
+    return "\n\n".join([*parts, *(f"**{in_markdown(each)}**" for each in told)]) + f"\n{heading}{rest}"
 
 
 def _with_what_is_measured_again(page: str, answers: list[Answer]) -> str:

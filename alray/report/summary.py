@@ -28,8 +28,8 @@ from alray.core.run_folder.records import (
     Summary,
     effective,
     read,
+    replace_file,
     samples_per_s,
-    write_json,
 )
 from alray.core.run_folder.store import checkpoint_folder, has_checkpoint
 from alray.core.storage.location import Location
@@ -95,7 +95,7 @@ def write_summary(
     if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
         folder = checkpoint_folder(run_dir, summary.best.step)
         summary.best.checkpoint = f"{folder.parent.name}/{folder.name}"
-    write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
+    replace_file(run_dir / "summary.json", summary.model_dump_json(indent=2) + "\n")
     return summary
 
 

@@ -71,7 +71,7 @@ class Table:
         """The table as GitHub and Pandoc read it. Values keep the meaning of their signs: `|` and `*` are escaped."""
         texts = {0, *self.long_columns} if self.rows else {0}
         ruler = ["---" if column in texts else "---:" for column in range(len(self.head))]
-        lines = [map(_in_markdown, self.head), ruler, *(map(_in_markdown, row) for row in self.rows)]
+        lines = [map(in_markdown, self.head), ruler, *(map(in_markdown, row) for row in self.rows)]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     @property
@@ -281,6 +281,8 @@ def _setting(value: float) -> str:
 
 def _tabular(layout: str, head: Sequence[str], *rows: Sequence[str]) -> str:
     first, *others = (" & ".join(row) + r" \\" for row in (head, *rows))
+    # After the end of a line, `[` begins a distance, and `*` forbids to break the page.
+    others = [f"{{}}{row}" if row.startswith(("[", "*")) else row for row in others]
     lines = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule", first, r"\midrule", *others, r"\bottomrule"]
     return "\n".join([*lines, r"\end{tabular}", ""])
 
@@ -306,7 +308,8 @@ def _in_csv(value: Any) -> Any:
     return f"'{value}" if formula else value
 
 
-def _in_markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
+    """A text in Markdown, where its signs have no meaning."""
     escaped = "".join(f"\\{sign}" if sign in r"\|*_`<" else sign for sign in " ".join(text.split()))
     return escaped.replace("](", r"]\(")  # neither a link nor a picture
 

@@ -199,6 +199,7 @@ def _series(
     target."""
     reasons, sizes, columns = [], [], []
     for row in rows:
+        reasons += [f"{label_of(row.point)}: {reason}" for reason in _unended(results, row)]
         records = [record for trials in results.settings_of(row) for record in trials]
         reached = [[each for each in records if each.seed == seed and each.reached] for seed in seeds]
         known = [figure(min(of_seed, key=_steps)) for of_seed in reached if of_seed]
@@ -243,6 +244,10 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
         if way == "ratio":
             return Doubted(None, by_factors, (*reasons, "a ratio needs figures above 0"))
         by_factors = False
+    for row in rows:
+        if 0 < (lacking := sum(value_of(record, name) is None for record in row.best)) < len(row.best):
+            lack = "lacks" if lacking == 1 else "lack"
+            reasons.append(f"{lacking} of {counted(len(row.best), 'trial')} {lack} the figure")
     of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
     shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
     values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
@@ -275,12 +280,21 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
 def _troubles(results: Results, row: PointRow, name: str) -> Iterator[str]:
     """What happened to seeds of a point that makes its figures doubtful."""
     unit = "trial" if results.study.sessions > 1 else "seed"
+    yield from _unended(results, row)
     if (lacking := row.tried - len(row.best)) > 0:
         yield f"{counted(lacking, unit)} of {row.tried} did not come to an end"
     if name in TIMES and (disturbed := sum(map(is_disturbed, row.best))):
         yield f"other programs took processors from {counted(disturbed, 'trial')} of {len(row.best)}"
     if (lost := collapsed(row)) and name in SCORES:
         yield f"{counted(lost, unit)} of {row.tried} learned next to nothing"
+
+
+def _unended(results: Results, row: PointRow) -> Iterator[str]:
+    """That trials of a point are still to run, as after Ctrl-C."""
+    study = results.study
+    trials = study.repeats * study.sessions * (study.search.trials if study.search is not None else 1)
+    if row.trials < trials:
+        yield f"{row.trials} of {counted(trials, 'trial')} have ended"
 
 
 def _few(count: int, unit: str) -> str:
@@ -301,7 +315,8 @@ def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) ->
 
 
 def _tie(values: Sequence[float]) -> bool:
-    return len(values) > 1 and all(math.isclose(each, values[0], rel_tol=1e-9, abs_tol=1e-9) for each in values)
+    finite = len(values) > 1 and math.isfinite(values[0])
+    return finite and all(math.isclose(each, values[0], rel_tol=1e-9, abs_tol=1e-9) for each in values)
 
 
 def _have_same_weights(rows: Sequence[PointRow]) -> bool:
@@ -318,7 +333,8 @@ def _share_of_a_sample(metric: Metric, figures: Sequence[float], samples: int | 
     if metric.name not in COUNTED:
         return None
     if samples is None:
-        samples = max(Fraction(each).limit_denominator(_MOST_SAMPLES).denominator for each in figures)
+        known = filter(math.isfinite, figures)  # a seed that only one point has may lack a number
+        samples = max(Fraction(each).limit_denominator(_MOST_SAMPLES).denominator for each in known)
         if samples == 1:
             return None
     return 1.0 / samples

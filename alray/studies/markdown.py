@@ -7,7 +7,7 @@ from typing import Any
 
 from alray.core.counting import counted
 from alray.report.figure import Exhibit
-from alray.report.table import Table
+from alray.report.table import Table, in_markdown
 from alray.report.text import seconds
 from alray.studies.records import StudySummary
 from alray.studies.results import Results
@@ -39,7 +39,7 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
         f"{summary.outcome}: {counted(summary.points, 'point')}, {ended} of {counted(summary.trials, 'trial')} "
         f"({statuses}), {seconds(summary.trials_s)} of trials{lost}",
         *([TIMES_ONLY] if results.study.measures == "times" else []),
-        *(f"**{warning}**" for warning in summary.warnings),
+        *(f"**{in_markdown(warning)}**" for warning in summary.warnings),
         *(part for exhibit in exhibits for part in shown(exhibit)),
         "## Points",
         table.markdown.rstrip(),
@@ -53,11 +53,15 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
 
 def shown(exhibit: Exhibit) -> list[str]:
     """An exhibit as paragraphs."""
-    findings = "\n".join(f"- {finding}" for finding in exhibit.findings)
-    figures = [f"![{figure.description}](figures/{figure.name}.svg)" for figure in exhibit.figures]
+    findings = "\n".join(f"- {in_markdown(finding)}" for finding in exhibit.findings)
+    figures = [f"![{_in_brackets(figure.description)}](figures/{figure.name}.svg)" for figure in exhibit.figures]
     tables = [table.markdown.rstrip() for table in exhibit.tables.values()]
     parts = [f"## {exhibit.title}", findings, *figures, exhibit.note, *tables]
     return [part for part in parts if part]
+
+
+def _in_brackets(text: str) -> str:
+    return in_markdown(text).replace("[", r"\[").replace("]", r"\]")
 
 
 def made_with(results: Results) -> str | None:

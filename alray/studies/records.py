@@ -87,7 +87,7 @@ class Times(BaseModel):
 class TrialRecord(BaseModel):
     """`trial.json`: one trial that has ended. The source of every table of the study."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     number: NonNegativeInt
     point: dict[str, Any]  # axis -> value, for a variant its name

@@ -238,7 +238,8 @@ def collapsed(row: PointRow) -> int:
     scale: 0."""
     if not metric_of(row.best).share:
         return 0
-    found = [accuracy for record in row.best if (accuracy := value_of(record, "validation")) is not None]
+    values = (value_of(record, "validation") for record in row.best)
+    found = [value for value in values if value is not None and math.isfinite(value)]
     return sum(accuracy < max(found) / 2 for accuracy in found)
 
 

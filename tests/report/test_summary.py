@@ -1,16 +1,19 @@
 """The figures of a run against figures worked out by hand."""
 
 import json
+import math
 from dataclasses import replace
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from alray.core.run_folder.metrics import METRICS
-from alray.core.run_folder.records import Best, CheckpointRecord, Failure, Scores, Summary
+from alray.core.run_folder.records import Best, CheckpointRecord, Failure, Scores, Summary, Writer
+from alray.core.storage.json_file import read_json
 from alray.planning.prediction.costs import Link
-from alray.report.summary import figures_of, summarise
+from alray.report.summary import figures_of, summarise, write_summary
 
 FACTS = {
     "version": "0.1.0",
@@ -88,6 +91,24 @@ def test_the_metric_names_its_keys(given: ModuleType, name: str) -> None:
     assert getattr(summary, name) == summary.scores == Scores(train=0.99, validation=0.9, test=0.8)
     with pytest.raises(AttributeError, match="perplexity"):
         assert summary.perplexity
+
+
+def test_the_file_of_a_metric_that_is_not_finite_is_json(given: ModuleType, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "records.jsonl")
+    writer.write(given.evaluated(10, 1.0, math.nan, -math.inf).model_copy(update={"metric": "r2"}))
+    writer.close()
+    spec = SimpleNamespace(
+        name="a", seed=0, task=SimpleNamespace(measures=METRICS["r2"]), resources=SimpleNamespace(threads=1)
+    )
+    workload: Any = SimpleNamespace(spec=spec, data=SimpleNamespace(classes=()))
+    write_summary(tmp_path, workload, given.example_plan(), "inline", "finished", 0, duration_s=1.0, page=None)
+
+    def refused(constant: str) -> None:
+        pytest.fail(f"no JSON: {constant}")
+
+    json.loads((tmp_path / "summary.json").read_text(), parse_constant=refused)
+    found = read_json(tmp_path / "summary.json", Summary).scores
+    assert found.test == -math.inf and found.validation is not None and math.isnan(found.validation)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "r2"])

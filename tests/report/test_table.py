@@ -50,6 +50,8 @@ def test_latex_shows_every_sign() -> None:
         r"\bottomrule",
         r"\end{tabular}",
     ]
+    after_a_line = Table(("cut",), (("[1, 3]",), ("* all",))).latex.splitlines()[4:6]
+    assert after_a_line == [r"{}[1, 3] \\", r"{}* all \\"]  # \\[1, 3] is a distance, and \\* a line without a break
 
 
 @pytest.mark.parametrize(("broken", "text"), [(math.inf, "inf"), (math.nan, "nan")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from alray.config.study.trials import Trial
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import Best
 from alray.report.figure import file_name
-from alray.studies.records import Times
+from alray.studies.records import Times, read_study
 from alray.studies.report import write_report
 from alray.studies.results import Results
 
@@ -69,6 +70,28 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     (folder.path / "figures/of_an_older_report.svg").touch()
     write_report(folder)
     assert written() == before
+
+
+def test_files_of_a_metric_that_is_not_finite_are_json_and_keep_it(tmp_path: Path) -> None:
+    """A seed whose error is infinite does not leave its claim to the others."""
+    errors = {"a": (0.1, 0.2, 0.3, math.inf), "b": (0.9, 0.8, 0.9, 0.9)}
+    cells = [(name, seed) for name in errors for seed in range(4)]
+    ran = {"metric": "mean_squared_error"}
+    trials = [
+        trial(n, {"variant": name}, seed=seed, validation=errors[name][seed], ran=ran)
+        for n, (name, seed) in enumerate(cells)
+    ]
+    beside = {"figure": "validation", "of": {"variant": "a"}, "minus": [{"variant": "b"}], "below": 0}
+    folder = write(results(trials, verdicts=[{"claim": "a errs less", **beside}]), tmp_path)
+
+    def refused(constant: str) -> None:
+        pytest.fail(f"no JSON: {constant}")
+
+    for file in folder.rglob("*.json"):
+        json.loads(file.read_text(), parse_constant=refused)
+    study = read_study(folder / "study.json")
+    assert [each.answer for each in study.verdicts] == ["not decided by this study"]
+    assert study.rows[0]["figures"]["validation"]["mean"] is None
 
 
 def test_a_study_of_times_shows_no_accuracy(tmp_path: Path) -> None:
@@ -155,13 +178,19 @@ def test_a_page_fetches_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
-    trials = [trial(n, {"variant": name, "a": value}) for n, (name, value) in enumerate([(HOSTILE, 1), ("b", HOSTILE)])]
-    failed = trial(2, {"variant": "b", "a": 1}, status="failed", reason=HOSTILE, summary=None)
-    html, scripts = page_of(write(results([*trials, failed]), tmp_path))
+    trials = [
+        trial(n, {"variant": name, "a": value}) for n, (name, value) in enumerate([(HOSTILE, 1), ("b]", HOSTILE)])
+    ]
+    failed = trial(2, {"variant": "b]", "a": 1}, status="failed", reason=HOSTILE, summary=None)
+    claim = {"claim": f"[{HOSTILE}](x)", "figure": "test", "of": {"variant": HOSTILE}, "above": 0.5}
+    html, scripts = page_of(write(results([*trials, failed], verdicts=[claim]), tmp_path))
+    markdown = (tmp_path / "out/report.md").read_text(encoding="utf-8")
+    assert "\\<script" in markdown and not re.search(r"(?<!\\)<|(?<!\\)\]\(x", markdown)
     assert "<script>alert" not in html and "&lt;script&gt;alert" in html
     assert "</script" not in scripts.lower() and "\\u003cscript\\u003ealert" in scripts
     assert scripts.count("alert(1)") == scripts.count("\\u003cscript\\u003ealert(1)")
     assert all(path.name == file_name(path.stem) + path.suffix for path in (tmp_path / "out/figures").iterdir())
+    assert len(re.findall(r"!\[([^\]\\]|\\.)*\]\(figures/", markdown)) == markdown.count("(figures/") > 0
 
 
 def test_a_study_whose_variant_replaced_the_target_is_still_reported(tmp_path: Path) -> None:

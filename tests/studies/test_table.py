@@ -140,7 +140,7 @@ def test_memory_and_bytes_of_stages_have_columns_where_they_are_chosen() -> None
 
 
 def test_seeds_that_learned_next_to_nothing_are_counted() -> None:
-    (row,) = rows_of([trial(n, ONE, seed=n, validation=v) for n, v in enumerate((0.92, 0.1, 0.9))], target=False)
+    (row,) = rows_of([trial(n, ONE, seed=n, validation=v) for n, v in enumerate((math.nan, 0.92, 0.1))], target=False)
     assert collapsed(row) == 1
     (row,) = rows_of([trial(n, ONE, seed=n, validation=v) for n, v in enumerate((0.92, 0.6))], target=False)
     assert collapsed(row) == 0

@@ -91,6 +91,21 @@ def test_a_seed_that_is_missing_is_a_doubt() -> None:
     assert any("1 seed of 3 did not come to an end" in doubt for doubt in found.doubts)
 
 
+def test_trials_without_a_figure_and_those_that_have_not_ended_are_doubts() -> None:
+    scores = {"al": (0.9, 0.91, 0.92, None), "bp": (0.8, 0.8, 0.81)}
+    cells = [(name, seed) for name in scores for seed in range(len(scores[name]))]
+    trials = [
+        trial(n, {"variant": name}, seed=seed, validation=scores[name][seed]) for n, (name, seed) in enumerate(cells)
+    ]
+    beside = {"figure": "validation", "of": {"variant": "al"}, "minus": [{"variant": "bp"}], "above": 0}
+    (found,) = answers_of(results(trials, verdicts=[{"claim": "better", **beside}], repeats=4))
+    assert found.units == "3 seeds" and found.doubts == ["3 of 4 trials have ended", "1 of 4 trials lacks the figure"]
+    searched_in_part = [each for each in searched("sgd", 64, np.random.default_rng(0)) if each.index < 12]
+    claim = {"claim": "B_c", "figure": "critical_batch_size"}
+    (found,) = answers_of(search_study(*searched_in_part, verdicts=[claim]))
+    assert sum("36 of 120 trials have ended" in doubt for doubt in found.doubts) == 6
+
+
 def test_a_seed_that_learned_nothing_is_a_doubt_about_accuracies() -> None:
     trials = [trial(n, {"variant": "al"}, seed=n, validation=v) for n, v in enumerate((0.9, 0.91, 0.1))]
     claim = {"claim": "good", "figure": "validation", "above": 0.5, "source": "Ours, 1", "paraphrase": "it is"}
@@ -412,8 +427,10 @@ def test_figures_that_have_no_ratio() -> None:
     assert answer((0.8, 0.8, 0.8, 0.8), **beside).answer == "holds"
     with_none = answer((0.8, 0.8, 0.8, 0.0), **beside)
     assert not with_none.compared and "a ratio needs figures above 0" in with_none.doubts
-    lost = answer((0.8, 0.8, 0.8, math.nan))
-    assert not lost.compared and any("not all of its values are finite" in doubt for doubt in lost.doubts)
+    for lost in (answer((0.8, 0.8, 0.8, math.nan)), answer((math.inf,) * 4)):
+        assert not lost.compared and any("not all of its values are finite" in doubt for doubt in lost.doubts)
+    unshared = answer((0.8, 0.8, 0.8, 0.8, math.nan), minus=[{"variant": "bp"}])
+    assert unshared.units == "4 seeds" and unshared.answer == "does not hold"
 
 
 def test_a_figure_that_is_zero_lies_below_a_bound() -> None:

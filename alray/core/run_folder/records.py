@@ -33,6 +33,7 @@ from pydantic import (
 )
 
 from alray.core.errors import CheckpointError
+from alray.core.finite import finite
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.metrics import METRICS
 from alray.core.storage.appended import appending, keep_whole_lines, whole_lines
@@ -831,8 +832,8 @@ def read_summary(run_dir: Location) -> Summary | None:
 
 
 def write_json(path: Location, value: Any) -> None:
-    """Write a value as JSON by `replace_file`."""
-    replace_file(path, json.dumps(value, indent=2) + "\n")
+    """Write a value as JSON by `replace_file`. Numbers that are not finite become null."""
+    replace_file(path, json.dumps(finite(value), indent=2, allow_nan=False) + "\n")
 
 
 def replace_file(path: Location, text: str) -> None:
