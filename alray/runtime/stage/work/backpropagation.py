@@ -355,10 +355,8 @@ class BackpropagationWork(ChainWork):
                 nullcontext() if graph.later is None else self._splits[batch.own].deferring(graph.later, roots),
             ):
                 torch.autograd.backward(roots, gradients)
-        # A block may ignore a part of its input; the stage below waits for a gradient of it.
-        batch.to_below = {
-            name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in graph.leaves.items()
-        }
+        # A block may ignore a part of its input. Zeros in its place would move the weights below where they decay.
+        batch.to_below = {name: leaf.grad for name, leaf in graph.leaves.items() if leaf.grad is not None}
         graph.leaves = {}  # until G
         # The next pass may add to the parameters' before a message has left, or G has read what is left to it.
         separate_gradients(new, [*batch.to_below.values(), *(graph.later.gradients() if graph.later else ())])
