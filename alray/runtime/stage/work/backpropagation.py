@@ -25,7 +25,7 @@ from alray.models.backpropagation import BackpropagationComponent
 from alray.models.boundary import across
 from alray.models.component import Component, backward_of, read
 from alray.models.delayed_weights import DelayedWeights, keeping_versions
-from alray.models.encoder import Tensors, in_default_strides, row_major
+from alray.models.encoder import Tensors, alias, in_default_strides, row_major
 from alray.models.gradients import separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.models.weight_average import name_in_checkpoint
@@ -210,7 +210,9 @@ class BackpropagationWork(ChainWork):
         late = self._late[batch.own]
         unchanging = self._unchanging(batch, late, _changes_late) if late else nullcontext()
         with self._weights(batch, kept=True), noting, unchanging:
-            outgoing, scores = through(chain, incoming | leaves, *purpose)
+            # Of a leaf that is used twice, as of a weight, autocast would add up the gradients in the lower type.
+            given = {name: alias(leaf) for name, leaf in leaves.items()}
+            outgoing, scores = through(chain, incoming | given, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
                 graph.loss = total_of(chain, losses)
