@@ -173,7 +173,7 @@ def resume_run(
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
-            resumed.require_whole_checkpoint(planner.workload.network)
+            resumed.require_whole_checkpoint(planner.workload.network, observer.note)
             trackers = make_trackers(resumed.spec, code)
             with writing_to(resumed.run_dir):
                 return _run(planner, trackers, resumed.run_dir, resumed, engine, options, observer, interrupts)

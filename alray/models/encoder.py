@@ -145,9 +145,9 @@ class Encoder(nn.Module):
         s = incoming["s"]
         device = s.device
         if s.requires_grad:
-            s = _alias(s)
+            s = alias(s)
             s.register_hook(self._end_backward)
-        s = s.clone() if self.writes_input else _alias(s)
+        s = s.clone() if self.writes_input else alias(s)
         seed_all(device, self.seed, "draw", self.index, *purpose)
         with named(self.title, f"the forward pass of component {self.index}", key=self.key):
             outgoing = run_block(self.body, {**incoming, "s": s})
@@ -156,7 +156,7 @@ class Encoder(nn.Module):
             self.in_backward = True
             seed_all(device, self.seed, "draw", self.index, *purpose, "backward")
 
-        ends = {name: _alias(end) for name, end in outgoing.items() if getattr(end, "requires_grad", False)}
+        ends = {name: alias(end) for name, end in outgoing.items() if getattr(end, "requires_grad", False)}
         if ends:
             register_multi_grad_hook(tuple(ends.values()), begin_backward, mode="any")
         return {**outgoing, **ends}
@@ -165,10 +165,10 @@ class Encoder(nn.Module):
         self.in_backward = False
 
 
-def _alias(tensor: torch.Tensor) -> torch.Tensor:
+def alias(tensor: torch.Tensor) -> torch.Tensor:
     """The same values and strides, with a separate node in the gradient graph."""
-    alias: torch.Tensor = torch.ops.aten.alias(tensor)
-    return alias
+    same: torch.Tensor = torch.ops.aten.alias(tensor)
+    return same
 
 
 def run_block(block: nn.Module, incoming: Tensors) -> Tensors:

@@ -46,13 +46,24 @@ def components(at: int) -> str:
     return f'model.components=[{{block: vgg, channels: [4]}}, {{block: "python:hungry.Hungry", at: {at}}}]'
 
 
+@pytest.mark.few
+def test_a_stage_is_named_with_all_that_it_holds(hungry: Workshop) -> None:
+    """With several virtual stages, too; the last of them fails."""
+    vgg = "{block: vgg, channels: [4], repeat: 4}"
+    made = f'model.components=[{vgg}, {{block: "python:hungry.Hungry", at: 3}}]'
+    costs = f"pipeline.costs=[{', '.join([COST] * 5)}]"
+    layout = ("pipeline.partition=[2, 1, 1, 1]", "pipeline.virtual_stages=2", costs)
+    (problem,) = hungry.run(made, *layout).error.problems
+    assert problem.message.startswith("stage 1 (components 2 and 4) ran out of memory")
+
+
 def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop) -> None:
     """On the second stage, in its third mini-batch; it is not tried again."""
     finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]")
     error = finished.error
     assert isinstance(error, StageError)
     (problem,) = error.problems
-    assert problem.message.startswith("stage 1 (components 1 to 1) ran out of memory")
+    assert problem.message.startswith("stage 1 (component 1) ran out of memory")
     assert "1,125.9 TB" in problem.message and problem.hint
     assert finished.summary.status == "failed"
     assert len(finished.summary.failures) == 1

@@ -82,6 +82,13 @@ class Growing(nn.Module):
         return s if s.device.type == "meta" else torch.cat([s, s], 1)
 
 
+class Stopped(Linear):
+    """Lets no gradient through."""
+
+    def forward(self, s, mask=None):
+        return super().forward(s.detach())
+
+
 class Same(nn.Module):
     """Gives back what it is given."""
 
@@ -256,6 +263,22 @@ def test_states_travel_with_their_gradients(pipeline, name) -> None:
     alone = pipeline.run(*made[:-1], "pipeline.schedule=1f1b", "pipeline.partition=[4]", made[-1], name="alone")
     assert alone.error is None
     assert {run.summary.weights_sha256 for run in runs} == {alone.summary.weights_sha256}
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("between", ["queues", pytest.param("processes", marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", ["1f1b", "zero_bubble"])
+def test_what_has_no_gradient_stays_on_every_partition(pipeline, name, between, request) -> None:
+    """Zeros in place of no gradient would let weights decay, and averages of gradients go on."""
+    if between == "processes":
+        request.getfixturevalue(between)
+    made = ["model.components.3={block: 'python:plain.Stopped', width: 12}", "pipeline.micro_batches=4"]
+    made += ["optimizer={kind: adamw, lr: 0.01, weight_decay: 0.1}", "run.steps=4"]
+    alone = pipeline.run(*made, "pipeline.schedule=1f1b", "pipeline.partition=[4]", name="alone")
+    cut = (f"pipeline.schedule={name}", "pipeline.partition=[3, 1]")
+    run = pipeline.run(*made, *cut, inline=between == "queues")
+    assert run.error is None, run.error
+    assert run.summary.weights_sha256 == alone.summary.weights_sha256
 
 
 POSITIONS = """

@@ -31,3 +31,12 @@ def test_a_pipeline_of_backpropagation_and_its_evaluation_later(workshop: Worksh
     full = workshop.run(*PIPELINE, "pipeline.partition=[1,3]", "pipeline.schedule=1f1b", name="full")
     assert full.summary.weights_sha256 != run.summary.weights_sha256
     assert run.summary.accuracy.train == pytest.approx(full.summary.accuracy.train, abs=0.15)
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
+def test_autocast_takes_no_input_of_a_stage_for_a_weight(workshop: Workshop, schedule: str) -> None:
+    """The first block of the second stage convolves its input twice, the second time in its shortcut."""
+    of_family(workshop, "resnet")
+    one = workshop.run(*PIPELINE, BF16, "pipeline.partition=[4]", "pipeline.schedule=1f1b", name="one")
+    same(workshop.run(*PIPELINE, BF16, "pipeline.partition=[2,2]", f"pipeline.schedule={schedule}"), one)

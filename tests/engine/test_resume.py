@@ -324,6 +324,21 @@ def test_a_resume_that_does_not_fit_the_checkpoint_changes_nothing(workshop, beg
     assert [file.read_bytes() for file in files] == before
 
 
+def test_a_resume_that_freezes_a_whole_component_says_what_it_leaves_out(workshop) -> None:
+    (workshop.folder / "twins.py").write_text(TWINS)
+    began = frozen("[]", "kind: adam")
+    cost = "{forward_s: 1, backward_s: 1, update_s: 0}"
+    began = (began[0].replace("components: 1", "cut: [a]"), *began[1:2], f"pipeline.costs=[{cost}, {cost}]", *began[3:])
+    run = workshop.run(*began)
+    said = Watching()
+    again = workshop.resume("model.freeze=[a]", "run.epochs=2", allow_change=True, watching=said)
+    assert again.error is None and again.summary.weights_sha256 != run.summary.weights_sha256
+    (told,) = (note for note in said.notes if "frozen" in note)
+    assert told.startswith("what component 0 has trained is frozen now: checkpoints from here on leave out")
+    with pytest.raises(CheckpointError, match="component 0: none of its parameters was trained"):
+        workshop.resume("model.freeze=[]", "run.epochs=3", allow_change=True)
+
+
 def test_an_optimizer_that_a_hand_changed_ends_a_resume_before_it_changes_anything(workshop) -> None:
     workshop.run("run.epochs=1")
     spec = workshop.folder / "run" / "spec.yaml"

@@ -72,6 +72,13 @@ class StagePlan:
         """All components of the stage, the lowest first."""
         return tuple(index for run in self.runs for index in run)
 
+    @property
+    def title(self) -> str:
+        """The stage with its components in messages, such as `stage 0 (components 0 to 2 and 7)`."""
+        runs = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in self.runs]
+        several = "s" if len(self.components) > 1 else ""
+        return f"stage {self.stage} (component{several} {' and '.join(runs)})"
+
 
 @dataclass(frozen=True)
 class EdgePlan:

@@ -55,8 +55,8 @@ def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
     own = plan.stage_plans[stage]
     activations = own.memory.activations_bytes + own.memory.temporary_bytes
     return StageError(
-        f"stage {stage} (components {own.first} to {own.last}) ran out of memory: {requested_text(fault)}; the plan "
-        f"predicts {_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations",
+        f"{own.title} ran out of memory: {requested_text(fault)}; the plan predicts "
+        f"{_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations",
         hint=hint_for(plan.schedule),
     )
 

@@ -140,6 +140,6 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
         return type(known)(f"stage {assignment.stage}: {problem.message}", file=problem.file, hint=problem.hint)
     text = str(fault).strip() or "no message"
     return StageError(
-        f"stage {assignment.stage} (components {plan.first} to {plan.last}) raised {type(fault).__name__}: {text}",
+        f"{plan.title} raised {type(fault).__name__}: {text}",
         hint=hint,
     )

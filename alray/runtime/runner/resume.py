@@ -175,7 +175,9 @@ class Resumed:
         it saw that another one has marked the run folder."""
         return replace(self, manifest=latest_manifest(self.run_dir))
 
-    def require_whole_checkpoint(self, network: Network | None = None) -> None:
+    def require_whole_checkpoint(
+        self, network: Network | None = None, note: Callable[[str], None] = lambda text: None
+    ) -> None:
         """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged, or if another
         network or another optimizer is to go on from it.
 
@@ -183,6 +185,7 @@ class Resumed:
 
         Args:
             network: that is to go on; None: it is the same one.
+            note: hears of states of optimizers that are left out.
         """
         manifest = latest_manifest(self.run_dir)
         if manifest is None:
@@ -200,7 +203,12 @@ class Resumed:
                         hint="leave the model as it was, or start a new run",
                     )
                 for index in range(saved):
-                    require_component(network.component(index, "meta"), folder, hashes, self.spec.optimizer)
+                    left_out = require_component(network.component(index, "meta"), folder, hashes, self.spec.optimizer)
+                    if left_out:
+                        note(
+                            f"what component {index} has trained is frozen now: checkpoints from here on leave out the "
+                            "state of its optimizer, without which no resume can train it again"
+                        )
                     compared |= {weights_file(index), optimizer_file(index)}
             for file, sha256 in hashes.items():
                 if file not in compared:
@@ -208,7 +216,8 @@ class Resumed:
         except CheckpointError:
             if latest_manifest(self.run_dir) == manifest:
                 raise
-            self.require_whole_checkpoint(network)  # a process that is at work here has deleted this one: see `at_last`
+            # A process that is at work here has deleted this one: see `at_last`.
+            self.require_whole_checkpoint(network, note)
 
     @property
     def start(self) -> Start:

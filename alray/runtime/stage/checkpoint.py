@@ -204,9 +204,9 @@ def load_component(component: Component, folder: Location, hashes: dict[str, str
 
 def require_component(
     component: Component, folder: Location, hashes: dict[str, str], optimizer: OptimizerSection
-) -> None:
+) -> bool:
     """Raise CheckpointError if `load_component` cannot load this component from the checkpoint whose manifest has these
-    hashes.
+    hashes. Return whether it leaves out the state of an optimizer, because none of its parameters is trained any more.
 
     Args:
         component: on torch's meta device.
@@ -218,6 +218,7 @@ def require_component(
     _require_same_optimizer(state, optimizer)
     _go_on(component, state.get(_TRAINED, {}), folder / name)
     _over_optimizers(component, state, folder / name, ComponentOptimizer.require_state)
+    return any(state[key] and not part.parameters for key, part in component.optimizers().items())
 
 
 def _load_weights(

@@ -25,7 +25,7 @@ from alray.models.backpropagation import BackpropagationComponent
 from alray.models.boundary import across
 from alray.models.component import Component, backward_of, read
 from alray.models.delayed_weights import DelayedWeights, keeping_versions
-from alray.models.encoder import Tensors, in_default_strides, row_major
+from alray.models.encoder import Tensors, alias, in_default_strides, row_major
 from alray.models.gradients import separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.models.weight_average import name_in_checkpoint
@@ -210,7 +210,9 @@ class BackpropagationWork(ChainWork):
         late = self._late[batch.own]
         unchanging = self._unchanging(batch, late, _changes_late) if late else nullcontext()
         with self._weights(batch, kept=True), noting, unchanging:
-            outgoing, scores = through(chain, incoming | leaves, *purpose)
+            # Of a leaf that is used twice, as of a weight, autocast would add up the gradients in the lower type.
+            given = {name: alias(leaf) for name, leaf in leaves.items()}
+            outgoing, scores = through(chain, incoming | given, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
                 graph.loss = total_of(chain, losses)
@@ -355,10 +357,8 @@ class BackpropagationWork(ChainWork):
                 nullcontext() if graph.later is None else self._splits[batch.own].deferring(graph.later, roots),
             ):
                 torch.autograd.backward(roots, gradients)
-        # A block may ignore a part of its input; the stage below waits for a gradient of it.
-        batch.to_below = {
-            name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in graph.leaves.items()
-        }
+        # A block may ignore a part of its input. Zeros in its place would move the weights below where they decay.
+        batch.to_below = {name: leaf.grad for name, leaf in graph.leaves.items() if leaf.grad is not None}
         graph.leaves = {}  # until G
         # The next pass may add to the parameters' before a message has left, or G has read what is left to it.
         separate_gradients(new, [*batch.to_below.values(), *(graph.later.gradients() if graph.later else ())])
