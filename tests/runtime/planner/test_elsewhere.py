@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -211,26 +212,26 @@ def test_costs_of_a_file_are_those_that_were_measured(
     for name, value in (("backward_s", -0.5), ("forward_s", 1e308), ("forward_fixed_s", float("-inf"))):
         damaged = measured.as_json()
         damaged["components"][1][name] = value
-        write_json(file, damaged)
+        file.write_text(json.dumps(damaged))
         with pytest.raises(PlanError, match=re.escape(f"`{name}` of component 1 is not a time: it is {value}")):
             planned(f"pipeline.costs={file}")
     damaged = measured.as_json()
     damaged["components"][1]["activation_bytes"] = -1
-    write_json(file, damaged)
+    file.write_text(json.dumps(damaged))
     with pytest.raises(PlanError, match="`activation_bytes` of component 1 is below 0: it is -1"):
         planned(f"pipeline.costs={file}")
     damaged["components"][1]["activation_bytes"] = 10**400
-    write_json(file, damaged)
+    file.write_text(json.dumps(damaged))
     with pytest.raises(PlanError, match="`activation_bytes` of component 1 is above 1,000,000,000,000,000,000"):
         planned(f"pipeline.costs={file}")
     beyond: list[tuple[str, Any]] = [("jitter_s", -1.0), ("jitter_s", float("inf")), ("contention", 0.2)]
     beyond += [("batch_size", 0), ("processor_share", 9.0), ("input_gradient_share", float("nan")), ("threads", 0)]
     for name, value in beyond:
-        write_json(file, measured.as_json() | {name: value})
+        file.write_text(json.dumps(measured.as_json() | {name: value}))
         with pytest.raises(PlanError, match=f"`{name}` lies between"):
             planned(f"pipeline.costs={file}")
     for spread in ([-1.0, 0.5], [1.5, 1.0], [float("nan"), 2.0]):
-        write_json(file, measured.as_json() | {"spread": spread})
+        file.write_text(json.dumps(measured.as_json() | {"spread": spread}))
         with pytest.raises(PlanError, match="`spread` is the least and the most"):
             planned(f"pipeline.costs={file}")
 
