@@ -21,7 +21,6 @@ BREAK_IT = {
     "language_sleeping",
     "slow_links_sleeping",
     "strong_scaling_sleeping",
-    "weak_scaling_sleeping",
 }
 """Measured by the clock of alray 0.2, before it was mended. A study that runs again leaves this list."""
 
