@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 NOT_MEASURED = "–"
 BETTER = (
     "better: no other cut of the row is faster by more than this "
@@ -14,6 +16,8 @@ def seconds(value: float | None) -> str:
     """A duration in seconds, shown in the unit that suits it: 41.2 ms, 3.05 s, 12 min 7 s."""
     if value is None:
         return NOT_MEASURED
+    if not math.isfinite(value):  # a damaged file may have it
+        return str(value)
     if value == 0:
         return "0 s"
     if value >= 7200:

@@ -74,12 +74,15 @@ def test_a_table_within_80_columns(alray: Callable[..., Any], folder: Path) -> N
     assert sum("is damaged: " in line for line in lines) == 2
 
 
-def test_a_metric_that_is_not_finite_has_no_value(alray: Callable[..., Any], folder: Path) -> None:
+def test_a_figure_that_is_not_finite_has_no_value(alray: Callable[..., Any], folder: Path) -> None:
     file = folder / "better" / "summary.json"
     summary = json.loads(file.read_text())
-    file.write_text(json.dumps({**summary, "accuracy": summary["accuracy"] | {"test": float("nan")}}), encoding="utf-8")
+    damaged = {"accuracy": summary["accuracy"] | {"test": float("nan")}, "step_time_s": float("inf")}
+    file.write_text(json.dumps(summary | damaged), encoding="utf-8")
     (row,) = alray("list", "runs/better", "--json").json["runs"]
-    assert row["test"] is None and row["validation"] == summary["accuracy"]["validation"]
+    assert (row["test"], row["step_time_s"]) == (None, None)
+    assert row["validation"] == summary["accuracy"]["validation"]
+    assert alray("list", "runs/better").code == 0
 
 
 @pytest.mark.few

@@ -37,7 +37,7 @@ LARGEST_BYTES = 500_000
 
 _CELL = re.compile(r"(0|[1-9]\d{0,6})([FBIGW])(0|[1-9]\d{0,6})")
 _TOGETHER = re.compile(r"\((.*)\)OVERLAP_F_B")
-_HINT = "write virtual stage, kind and micro-batch, such as `2F0`; the kinds are F, B, I and W"
+_HINT = "write virtual stage, kind and micro-batch, such as `2F0`, and commas between them; the kinds are F, B, I and W"
 Row = list[Computation]
 
 
