@@ -70,7 +70,8 @@ class Report:
         records = list(self._records())
         if study.measures == "times":
             records = [record.without_accuracies for record in records]
-        return Results(study, records, lambda number: NOWHERE / str(number))
+        skipped = [each.point.values for each in self.loaded.skipped]
+        return Results(study, records, lambda number: NOWHERE / str(number), skipped)
 
     def spec_of(self, record: TrialRecord) -> Spec:
         return self.loaded.spec_of(self._trials[record.number])

@@ -47,6 +47,7 @@ each, and *holds* if it holds at all of them. All claims of this page are decide
 one session, at a false discovery rate by which one decided claim in twenty is expected to be decided in the wrong
 direction; a report of one study decides its own claims together, so it may leave one open that is decided here, and
 decide one that is open here. A claim about what chance does not move, as a number of parameters, is decided by itself.
+A claim and its opposite, on one figure and one bound, are one test.
 The interval of an accuracy is over seeds, for the same pictures of the test or validation set, unless the claim gives
 the size of that set: another set may show another difference. What *would decide* an open claim shows an effect of this
 size with a probability of 80 %, if it is the only claim.

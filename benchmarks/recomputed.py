@@ -40,6 +40,8 @@ OF_TIMES = (
     *("step_time_s", "predicted_step_time_s", "samples_per_s", "bubble", "training_s", "epoch_s", "forward_s"),
     *("backward_s", "update_s", "exit_time", "seconds_to_target"),
 )
+_ASKS = ("figure", "of", "over", "minus", "than", "samples")
+"""Keys of a claim that say which figure it is about."""
 ENDED = ("finished", "reached")
 TOLERANCE = 0.01
 """Of p-values and of the ends of intervals, as a share of their width. Distributions by numbers differ by less."""
@@ -453,9 +455,13 @@ def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, flo
         whole.append((holds, min(1.0, len(found) * min(each[1] for each in found))))
     # what chance does not move is decided, and no part of the family
     certain = [bool(found) and all(low == high for _, _, low, high in found) for found in details]
-    p_values = sorted(
-        min(1.0, 2 * min(pair)) for pair, sure in zip(whole, certain, strict=True) if pair is not None and not sure
-    )
+    # a claim and its opposite are one test
+    tests = {
+        (json.dumps([claim.get(key) for key in _ASKS]), claim["above"] or claim["below"], *sorted(pair)): pair
+        for claim, pair, sure in zip(claims, whole, certain, strict=True)
+        if pair is not None and not sure
+    }
+    p_values = sorted(min(1.0, 2 * min(pair)) for pair in tests.values())
     limit = max((p for rank, p in enumerate(p_values, 1) if p <= 0.1 * rank / len(p_values)), default=-1.0)
     answers = []
     for pair, without_bound, found, sure in zip(whole, estimated, details, certain, strict=True):

@@ -25,7 +25,11 @@ def study(
     overrides: Overrides = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the points and what their trials ask for, and run none.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="List the points and what their trials ask for, and run none; with --resume those that are left.",
+        ),
     ] = False,
     resume: Annotated[
         Path | None,
@@ -55,14 +59,14 @@ def study(
             given, spec = [str(spec), *given], None  # in front of the overrides there is no SPEC
         if (spec is None) == (resume is None):
             raise RequestError("give either SPEC or --resume DIR", key="SPEC", hint="name one of them")
-        if resume is not None and (output is not None or dry_run):
+        if resume is not None and output is not None:
             raise RequestError(
                 "this is for a new study, and --resume continues one in its folder",
-                key="--output" if output is not None else "--dry-run",
+                key="--output",
                 hint="leave it out; what makes the study grow may be given, such as search.trials=40",
             )
-        if spec is not None and dry_run:
-            _dry_run(streams, spec, given)
+        if dry_run:
+            _dry_run(streams, spec, resume, given)
             return
         from alray.studies.study import StudyOptions, Watcher, progress_line, resume_study, run_study
 
@@ -136,12 +140,21 @@ def study_text(report: StudyReport, page: Page) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
+def _dry_run(streams: Terminal, spec: Path | None, resume: Path | None, overrides: list[str]) -> None:
+    """List the trials of a new study, or those that a resume would run."""
     from alray.config.study.load import load_study
     from alray.core.counting import counted
+    from alray.studies.folder import STUDY, StudyFolder
     from alray.studies.forecast import forecasts
 
-    loaded = load_study(spec, overrides)
+    if resume is not None:
+        folder = StudyFolder.open(resume)
+        grown = folder.grown(load_study(folder.path / STUDY, overrides))
+        folder.require_same_code(grown)
+        loaded = folder.left_of(grown)
+    else:
+        assert spec is not None
+        loaded = load_study(spec, overrides)
     found = forecasts(loaded)
     if streams.as_json:
         trials = [{"number": each.number, "label": each.label, "overrides": each.overrides} for each in loaded.trials]
@@ -162,4 +175,5 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
     if loaded.skipped:
         left_out = Table(("skipped", "reason"), tuple((each.point.label, each.reason) for each in loaded.skipped))
         streams.put(f"{page.table(left_out)}\n")
-    streams.say(f"{counted(len(loaded.trials), 'trial')}; the study says how long they take once some have ended")
+    left = " left" if resume is not None else ""
+    streams.say(f"{counted(len(loaded.trials), 'trial')}{left}; the study says how long they take once some have ended")

@@ -227,6 +227,8 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
         reasons.append(
             f"{counted(len(several), 'session')} of {results.study.sessions} began at several or unknown times"
         )
+    if name in TIMES and results.study.max_concurrent != 1:
+        reasons.append("trials may have run side by side, and so may have slowed each other down (max_concurrent)")
     to_target, search = name.endswith("_to_target"), results.study.search
     if to_target or name in SCORES:
         reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]

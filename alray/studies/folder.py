@@ -186,6 +186,10 @@ class StudyFolder:
         reasons = [text for key, text in changes if not is_under(key, _LOSE_NO_TRIAL)]
         return self._renumbered(begun, loaded, reasons)
 
+    def left_of(self, loaded: LoadedStudy) -> LoadedStudy:
+        """A study that `grown` returned, with those of its trials alone that have not ended."""
+        return replace(loaded, trials=tuple(each for each in loaded.trials if not self.has_ended(each.number)))
+
     def _require_same_specs(self, begun: Begun, now: Begun, loaded: LoadedStudy) -> None:
         """Raise RequestError if a point that the study began with has another spec now. Points that are no longer in it
         are left to `_renumbered`."""
@@ -469,5 +473,8 @@ def _has_sections(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message. Sections in a list are counted, for all of their keys would fill a page."""
+    """A value in a message. Sections in a list are counted, for all of their keys would fill a page. Of `set` and the
+    like a key that is not there is None, too."""
+    if value is None:
+        return "not set"
     return f"a list of {counted(len(value), 'section')}" if _has_sections(value) else json.dumps(value)

@@ -29,9 +29,11 @@ class Forecast:
 
 
 def forecasts(loaded: LoadedStudy) -> list[Forecast]:
-    """A forecast of every point."""
+    """A forecast of every point that has trials: of a study that goes on, some may have none left."""
     trials, found = Counter(trial.point.number for trial in loaded.trials), []
     for point, spec in zip(loaded.points, loaded.specs, strict=True):
+        if not trials[point.number]:
+            continue
         resources: Counter[str] = Counter()
         for bundle in stage_bundles(spec, spec.pipeline.stages, spec.replicas.count):
             resources.update(bundle)

@@ -48,7 +48,8 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     require_no_links(folder.path)
     study, records, lost = folder.study, folder.records(), folder.lost()
     times_only = study.measures == "times"
-    results = Results(study, [each.without_accuracies for each in records] if times_only else records, folder.trial_dir)
+    shown = [each.without_accuracies for each in records] if times_only else records
+    results = Results(study, shown, folder.trial_dir, [each.point for each in folder.begun.skipped])
     table = table_of(
         results.rows,
         target=study.target is not None,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from alray.config.loading.load import read_document
-from alray.config.study.points import label_of, series_label
+from alray.config.study.points import label_of, points_of, series_label
 from alray.config.study.section import BATCH_SIZE, Study
 from alray.core.metric import Metric
 from alray.core.run_folder.records import Record, effective, read, read_environment
@@ -26,11 +26,13 @@ class Results:
 
     Attributes:
         trial_dir: the run folder of a trial, by its number.
+        skipped: the values of points that the study has no trials of.
     """
 
     study: Study
     records: Sequence[TrialRecord]
     trial_dir: Callable[[int], Path]
+    skipped: Sequence[Mapping[str, Any]] = ()
 
     @cached_property
     def rows(self) -> list[PointRow]:
@@ -50,6 +52,15 @@ class Results:
     def metric(self) -> Metric:
         """The metric of the trials' task."""
         return metric_of(self.records)
+
+    @cached_property
+    def unmeasured(self) -> list[Mapping[str, Any]]:
+        """The values of the points none of whose trials has ended."""
+        known = {
+            json.dumps(dict(point), sort_keys=True) for point in (*(row.point for row in self.rows), *self.skipped)
+        }
+        values = [each.values for each in points_of(self.study)]
+        return [each for each in values if json.dumps(dict(each), sort_keys=True) not in known]
 
     @property
     def axes(self) -> list[str]:

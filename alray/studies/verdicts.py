@@ -29,17 +29,26 @@ def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
     (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of one session,
     whose p-values say nothing of another session, are none of them. Nor are figures that no chance moves, such as a
-    number of parameters: they are decided, and would only allow others a larger p-value."""
+    number of parameters: they are decided, and would only allow others a larger p-value. So would one test that is
+    counted twice, as that of a claim and its opposite."""
     bounded = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_session]
-    asked = [at for at in bounded if any(each.low < each.high for each in answers[at].compared)]
+    tests = {at: _test(answers[at]) for at in bounded if any(each.low < each.high for each in answers[at].compared)}
+    p_values = {test: answers[at].p for at, test in tests.items()}
+    discovered = dict(zip(p_values, discoveries(list(p_values.values())), strict=True))
     flags = {at: answers[at].p < 1.0 - LEVEL for at in bounded}
-    flags |= dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
+    flags |= {at: discovered[test] for at, test in tests.items()}
     return [
         each
         if each.answer == ESTIMATED
         else each.model_copy(update={"answer": _words(each) if flags.get(at) else UNDECIDED})
         for at, each in enumerate(answers)
     ]
+
+
+def _test(answer: Answer) -> tuple[object, ...]:
+    """Equal for claims that one test decides: about one figure and one bound, from whichever side."""
+    numbers = tuple((each.point, each.value, each.low, each.high) for each in answer.compared)
+    return answer.figure, answer.bound.partition(" ")[2], numbers, frozenset((answer.p_holds, answer.p_fails))
 
 
 def _words(answer: Answer) -> Literal["holds", "does not hold"]:
@@ -91,6 +100,7 @@ _IF_ANY = ("needed", "source")
 _NOISE = 1e-9
 """Of the way from 0 to either end of an interval around it: a value nearer to 0 is a rounding error of sums."""
 _NOTHING = "the study has nothing to compare it with"
+_NO_TRIAL = "no trial has ended at a point that it is about"
 
 
 def p_text(answer: Answer) -> str:
@@ -109,7 +119,7 @@ def compared_text(each: Compared) -> str:
 
 def _three_digits(value: float) -> str:
     """A number with three digits, from 1,000 on a whole one: 0.0642, 128, 1,024."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def _answer(verdict: Verdict, results: Results) -> Answer:
@@ -134,13 +144,19 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         doubts=list(dict.fromkeys([*doubts, *results.study.doubts])),
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
-        units=next((figure.units for figures in known for figure in figures), ""),
+        units=_units([figure.units for figures in known for figure in figures]),
         one_session=verdict.figure in TIMES and results.study.sessions == 1,
         published=verdict.published,
     )
     if bound is None or not complete:
         return answer
     return answer.model_copy(update={"needed": _needed(answer, verdict, known, bound, results)})
+
+
+def _units(of_figures: Sequence[str]) -> str:
+    """How many seeds, sessions or runs figures come from, in words; where these differ, the fewest and the most."""
+    found = sorted(set(of_figures), key=lambda units: int(units.partition(" ")[0].replace(",", "")))
+    return " to ".join([*(units.partition(" ")[0] for units in found[:-1][:1]), *found[-1:]])
 
 
 def _at_a_place(
@@ -199,7 +215,7 @@ def _needed(
     counts = _decisive(
         [[_count_of(verdict, each, bound, by_all, len(place)) for each in place] for place in places], by_all
     )
-    unit = answer.units.partition(" ")[2].rstrip("s")
+    unit = answer.units.rpartition(" ")[2].rstrip("s")
     if counts is not None:
         return counted(counts, unit)
     of_set = any(isinstance(each.confidence, Sampled) and each.confidence.hides(each.scaled(bound)) for each in means)
@@ -256,7 +272,7 @@ def _decided_by(verdict: Verdict) -> str:
 def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doubted]]]:
     """Every point that a claim is about, with the figure there, or its ratio to or difference from each of those that
     it is compared with: on the axes that the claim does not name, they have the same values."""
-    known = _series(results) if verdict.is_of_series else [(row.point, [row]) for row in results.rows]
+    known = _series(results) if verdict.is_of_series else _points(results)
     others = verdict.over or verdict.minus
     named = {axis for selector in (verdict.of, *others, verdict.than) for axis in selector}
     for point, rows in known:
@@ -270,6 +286,8 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
             continue  # it is all that others are compared with
         if others and not compared:
             yield place, [Doubted(None, False, (_NOTHING,))]
+        elif not all((rows, *compared)):
+            yield place, [Doubted(None, False, (_NO_TRIAL,))]
         elif verdict.figure == "growth_of_best_rate":
             yield place, [of_growth(results, rows)]
         elif verdict.is_of_series:
@@ -316,11 +334,19 @@ def _matches(point: Mapping[str, Any], selector: Mapping[str, Any]) -> bool:
     return all(axis in point and same_value(point[axis], value) for axis, value in selector.items())
 
 
-def _series(results: Results) -> list[tuple[dict[str, Any], list[PointRow]]]:
-    """The series of batch sizes by their other axes; a study without batch sizes has none."""
+def _points(results: Results) -> list[tuple[Mapping[str, Any], list[PointRow]]]:
+    """Every point with its row; none where no trial has ended."""
+    return [*((row.point, [row]) for row in results.rows), *((point, []) for point in results.unmeasured)]
+
+
+def _series(results: Results) -> list[tuple[Mapping[str, Any], list[PointRow]]]:
+    """The series of batch sizes by their other axes, and their rows; none where one of its points has none. A study
+    without batch sizes has no series."""
     if not results.is_of_batch_sizes:
         return []
-    return [
-        ({axis: value for axis, value in rows[0].point.items() if axis != BATCH_SIZE}, rows)
-        for rows in results.along(BATCH_SIZE).values()
-    ]
+    found: dict[str, tuple[Mapping[str, Any], list[PointRow]]] = {}
+    unmeasured = [(point, []) for point in results.unmeasured]
+    for point, rows in (*unmeasured, *((rows[0].point, rows) for rows in results.along(BATCH_SIZE).values())):
+        others = {axis: value for axis, value in point.items() if axis != BATCH_SIZE}
+        found.setdefault(label_of(others), (others, rows))
+    return list(found.values())

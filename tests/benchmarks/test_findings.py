@@ -111,7 +111,10 @@ def test_claims_of_a_page_are_decided_at_one_false_discovery_rate(study: Path) -
     """A p-value of 0.02 is enough for one claim, and not for the smallest of ten."""
     first, _ = found_of(study)
     assert first.answer is not None
-    others = [replace(first, answer=first.answer.model_copy(update={"p_holds": 0.4, "p_fails": 0.6}))] * 9
+    others = [
+        replace(first, answer=first.answer.model_copy(update={"figure": str(at), "p_holds": 0.4, "p_fails": 0.6}))
+        for at in range(9)
+    ]
     assert "| holds (p = 0.02) |" in page([first])
     assert "| not decided by this study (p = 0.02) |" in page([first, *others])
 

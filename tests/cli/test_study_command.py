@@ -78,6 +78,29 @@ def test_a_dry_run_lists_points_and_says_no_time(alray: Callable[..., Any], stud
     assert not Path("studies").exists()
 
 
+def test_a_dry_run_of_a_resume_lists_what_is_left_and_refuses_what_a_resume_does(
+    alray: Callable[..., Any], study: Path
+) -> None:
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    for trial in loaded.trials[:3]:
+        folder.write(record_of(trial, "lost" if trial.number == 1 else "diverged", "why"))
+    left = alray("study", "--resume", "out", "--dry-run", "--json").json
+    assert [each["number"] for each in left["trials"]] == [1, 3]
+    assert [each["trials"] for each in left["points"]] == [1, 1]
+    said = alray("study", "--resume", "out", "axes.pipeline.stages=[1,3,2]", "--dry-run").out
+    assert re.findall(r"^(pipeline\S+)\s+(\d)", said, re.M) == [
+        ("pipeline.stages=1", "1"),
+        ("pipeline.stages=3", "1"),
+        ("pipeline.stages=2", "2"),
+    ]
+    assert "4 trials left" in said and len(folder.begun.trials) == 4
+    for trial in loaded.trials[:2]:
+        folder.write(record_of(trial, "diverged", "why"))
+    assert "pipeline.stages=1" not in alray("study", "--resume", "out", "--dry-run").out
+    assert "was not set and is 30" in alray("study", "--resume", "out", "set.run.steps=30", "--dry-run").errors
+
+
 @pytest.mark.full  # tests/config/test_studies.py has points that are skipped
 def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
     alray: Callable[..., Any], study: Path, one_thread: None
@@ -149,8 +172,7 @@ def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec
     assert alray("study", "--resume", ".").errors.startswith(".: this is not a study folder: ")
     for asked in ((study, "--output"), ("--resume",)):
         assert "a study needs a folder on a disk" in alray("study", *asked, "s3://bucket/x").errors
-    for option, *value in (("--dry-run",), ("--output", "there")):
-        assert alray("study", "--resume", ".", option, *value).errors.startswith(f"{option}: this is for a new study")
+    assert alray("study", "--resume", ".", "--output", "there").errors.startswith("--output: this is for a new study")
     Path("full").mkdir()
     shutil.copy(spec, "full")
     assert alray("study", study, "--output", "full", "--dry-run").code == 0

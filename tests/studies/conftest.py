@@ -141,7 +141,7 @@ def results(trials: Sequence[TrialRecord], trial_dir: Path = Path("nowhere"), **
                     axes[axis][value] = {}
                 else:
                     axes[axis].append(value)
-    made = Study.model_validate({"study": "made-up", "base": "x.yaml", "axes": axes, **study})
+    made = Study.model_validate({"study": "made-up", "base": "x.yaml", "axes": axes, "max_concurrent": 1, **study})
     return Results(made, trials, lambda number: trial_dir / f"{number:04d}")
 
 

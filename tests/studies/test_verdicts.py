@@ -13,16 +13,19 @@ import numpy as np
 import pytest
 
 from alray.config.known_code import CodeRecord, write_record
+from alray.config.study.section import Study
 from alray.core.run_folder.records import Best, Writer
 from alray.studies.figures import OTHER_DATA, warnings_of
 from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
 from alray.studies.report import write_report
+from alray.studies.results import Results
 from alray.studies.table import ROW_FIGURES
 from alray.studies.verdicts import answers_of, compared_text, decided, p_text
 
 from .conftest import evaluation, results, study_folder, trial
 
+OPEN = "not decided by this study"
 FASTER = {"claim": "streaming is faster", "figure": "step_time_s", "of": {"variant": "streamed"}, "below": 1.0}
 
 
@@ -104,6 +107,29 @@ def test_trials_without_a_figure_and_those_that_have_not_ended_are_doubts() -> N
     claim = {"claim": "B_c", "figure": "critical_batch_size"}
     (found,) = answers_of(search_study(*searched_in_part, verdicts=[claim]))
     assert sum("36 of 120 trials have ended" in doubt for doubt in found.doubts) == 6
+
+
+def test_a_claim_about_points_with_other_numbers_of_seeds_says_both() -> None:
+    cells = [(size, name, seed) for size in (32, 64) for name in ("al", "bp") for seed in range(5)]
+    trials = [
+        trial(
+            n, {"variant": name, "data.batch_size": size}, seed=seed, validation=0.8 + seed / 100 + (name == "al") / 20
+        )
+        for n, (size, name, seed) in enumerate(cells)
+        if not (size == 64 and name == "bp" and seed > 2)
+    ]
+    beside = {"figure": "validation", "of": {"variant": "al"}, "minus": [{"variant": "bp"}], "above": 0.04}
+    (found,) = answers_of(results(trials, verdicts=[{"claim": "better", **beside}], repeats=5))
+    assert found.units == "3 to 5 seeds"
+
+
+def test_times_of_trials_that_may_have_run_side_by_side_are_doubtful() -> None:
+    trials = timed(streamed=[0.010, 0.0101, 0.0102], naive=[0.02, 0.021, 0.022])
+    claims = [{**FASTER, "over": [{"variant": "naive"}]}, {"claim": "good", "figure": "validation", "above": 0.4}]
+    for most, doubts in ((None, 2), (2, 2), (1, 0)):
+        times, accuracy = answers_of(results(trials, verdicts=claims, sessions=3, max_concurrent=most))
+        assert len([doubt for doubt in times.doubts if "side by side" in doubt]) == doubts
+        assert not any("side by side" in doubt for doubt in accuracy.doubts)
 
 
 def test_a_seed_that_learned_nothing_is_a_doubt_about_accuracies() -> None:
@@ -219,6 +245,8 @@ def test_the_rounding_error_of_a_mean_is_shown_as_zero() -> None:
     assert compared_text(compared) == "0 (-0.0141 to 0.0141)"
     ratio = Compared(point="", value=1.2, low=1e-5, high=2e9, p_holds=0.5, p_fails=0.5)
     assert compared_text(ratio) == "1.2 (1e-05 to 2,000,000,000)"
+    perplexity = Compared(point="", value=999.7, low=999.4, high=1000.4, p_holds=0.5, p_fails=0.5)
+    assert compared_text(perplexity) == "1,000 (999 to 1,000)"
 
 
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
@@ -572,7 +600,10 @@ def test_claims_of_a_page_are_decided_together() -> None:
     names = {"claim": "c", "figure": "test", "bound": "above 0", "answer": "not decided by this study", "doubts": []}
     compared = {"point": "", "value": 1.0, "low": 0.0, "high": 2.0, "p_holds": 0.0, "p_fails": 1.0}
     p_values = (0.015, 0.3, 0.3, 0.3, 0.3)
-    claims = [Answer(**names, compared=[compared], p_holds=p, p_fails=1.0 - p) for p in p_values]
+    claims = [
+        Answer(**{**names, "figure": f"test {at}"}, compared=[compared], p_holds=p, p_fails=1.0 - p)
+        for at, p in enumerate(p_values)
+    ]
     without = Answer(**names, compared=[])
     assert {each.answer for each in decided([*claims, without])} == {"not decided by this study"}
     assert [each.answer for each in decided([without, *claims[:2]])][1:] == ["holds", "not decided by this study"]
@@ -585,8 +616,20 @@ def test_a_figure_without_chance_is_no_discovery() -> None:
     names = {"claim": "c", "figure": "test", "bound": "above 0", "answer": "not decided by this study", "doubts": []}
     compared = {"point": "", "value": 1.0, "low": 0.0, "high": 2.0, "p_holds": 0.0, "p_fails": 1.0}
     certain = [Answer(**names, compared=[{**compared, "low": 1.0, "high": 1.0}], p_holds=0.0, p_fails=1.0)] * 2
-    claims = [Answer(**names, compared=[compared], p_holds=p, p_fails=1.0 - p) for p in (0.035, 0.3, 0.3)]
+    claims = [Answer(**names, compared=[compared], p_holds=p, p_fails=1.0 - p) for p in (0.035, 0.3, 0.31)]
     assert [each.answer for each in decided([*certain, *claims])][:3] == ["holds", "holds", "not decided by this study"]
+
+
+def test_a_claim_and_its_opposite_are_one_test() -> None:
+    """Twice the p-value of 0.06 would be the two smallest of three, of which both may be 0.067; once it may be 0.05."""
+    names = {"figure": "test", "answer": "not decided by this study", "doubts": []}
+    compared = {"point": "", "value": 1.0, "low": -0.1, "high": 2.0, "p_holds": 0.0, "p_fails": 1.0}
+    more, less, other = (
+        Answer(claim=bound, **names, bound=bound, compared=[compared], p_holds=p, p_fails=opposite)
+        for bound, p, opposite in (("above 0", 0.03, 0.97), ("below 0", 0.97, 0.03), ("above 0", 0.25, 0.75))
+    )
+    assert {each.answer for each in decided([more, less, other])} == {"not decided by this study"}
+    assert [each.answer for each in decided([more, less])] == ["holds", "does not hold"]
 
 
 def test_one_session_decides_nothing_about_times_and_weighs_in_no_other_claim() -> None:
@@ -699,3 +742,26 @@ def test_other_points_are_compared_with_one_of_them() -> None:
     assert found.answer == "holds"
     points = [f"variant={name}, data.batch_size={size}" for name in ("streamed", "zb") for size in (32, 64)]
     assert [each.point for each in found.compared] == points
+
+
+def test_a_claim_is_about_the_points_that_have_not_run_yet_too() -> None:
+    """A study that was interrupted: no trial of the batch size 64 has ended, and none of the second rival."""
+    cells = [(name, seed) for name in ("al", "bp") for seed in range(3)]
+    trials = [
+        trial(n, {"variant": name, "data.batch_size": 32}, seed=seed, validation=0.8 + seed / 100 + (name == "al") / 10)
+        for n, (name, seed) in enumerate(cells)
+    ]
+    beside = {"claim": "better", "figure": "validation", "of": {"variant": "al"}, "above": 0.0}
+    claims = [{**beside, "minus": [{"variant": "bp"}]}, {**beside, "minus": [{"variant": "bp"}, {"variant": "dgl"}]}]
+    of = results(trials, repeats=3, verdicts=claims[:1])
+    assert [each.answer for each in answers_of(of)] == ["holds"]
+    for axes, skipped, answers in (
+        ({"variant": {"al": {}, "bp": {}}, "data.batch_size": [32, 64]}, [], [OPEN]),
+        ({"variant": {"al": {}, "bp": {}}, "data.batch_size": [32, 64]}, [64], ["holds"]),
+        ({"variant": {"al": {}, "bp": {}, "dgl": {}}, "data.batch_size": [32]}, [], ["holds", OPEN]),
+    ):
+        study = Study.model_validate({**of.study.model_dump(), "axes": axes, "verdicts": claims[: len(answers)]})
+        left_out = [{"variant": name, "data.batch_size": size} for size in skipped for name in ("al", "bp")]
+        found = answers_of(Results(study, trials, of.trial_dir, left_out))
+        assert [each.answer for each in found] == answers
+        assert all(each.answer == "holds" or "no trial has ended" in each.doubts[0] for each in found)
