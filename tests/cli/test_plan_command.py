@@ -295,6 +295,23 @@ def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any],
     assert alray("plan", spec, COUNTED, "--compare", "--svg", "x.svg", "--json").json["errors"][0]["key"] == "--svg"
 
 
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ((), "batch normalisation"),
+        (("data.last_batch=keep", "pipeline.micro_batch_norm=accept"), "mini-batches of one size"),
+        (("method.deep_supervision=0.5", "pipeline.micro_batch_norm=accept"), "the loss of the last component alone"),
+    ],
+)
+def test_a_comparison_refuses_what_a_run_does(
+    alray: Callable[..., Any], spec: Path, asked: tuple[str, ...], why: str
+) -> None:
+    rows = alray("plan", spec, COUNTED, "method=backpropagation", *asked, "--compare", "--json").json["comparisons"]
+    cut = [row for row in rows if row["micro_batches"] > 1]
+    assert cut and all(why in (row["refused"] or "") for row in cut)
+    assert any(row["refused"] is None for row in rows)
+
+
 def test_a_pipeline_of_micro_batches(alray: Callable[..., Any], spec: Path) -> None:
     """Every stage's runs of components, and edges that have room for all micro-batches."""
     text = spec.read_text().replace("channels: [2]}\n", "channels: [2], repeat: 2}\n", 1)

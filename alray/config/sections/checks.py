@@ -451,6 +451,15 @@ def one_validation_set(spec: Spec) -> Iterator[Finding]:
         yield ("data", "validation_fraction"), message, "leave it out"
 
 
+LAYOUT_CHECKS: tuple[Check, ...] = (
+    parts_suit_the_spec,
+    pipelines_drop_the_last_batch,
+    micro_batches_leave_norms_alone,
+    only_whole_backwards_are_compiled,
+)
+"""Those whose answer depends on the schedule, the stages or the micro-batches, and which the schedule itself cannot
+tell."""
+
 CHECKS: tuple[Check, ...] = (
     parts_suit_the_spec,
     partition_adds_up,

@@ -12,6 +12,7 @@ from statistics import median
 
 import torch
 
+from alray.config.sections.checks import LAYOUT_CHECKS
 from alray.config.sections.own_code import OBJECT, OwnCode
 from alray.config.sections.replica_checks import REPLICA_CHECKS, layout_faults
 from alray.config.sections.replicas import AverageEvery
@@ -479,8 +480,8 @@ class Planner:
     def placed_here(self, setting: StepSetting) -> StepSetting:
         """As `placed`; without machines, with the memory that its stages have on this machine.
 
-        Raises PlanError where the spec lists what another number of stages asks Ray for, where a micro-batch has too
-        few samples, and where the replicas cannot share mini-batches in this way.
+        Raises PlanError where the spec lists what another number of stages asks Ray for, and where a run would refuse
+        the layout.
         """
         layout = {
             "schedule": setting.schedule,
@@ -491,9 +492,10 @@ class Planner:
         }
         of_spec = self.workload.spec
         laid_out = of_spec.model_copy(update={"pipeline": of_spec.pipeline.model_copy(update=layout)})
-        for check in REPLICA_CHECKS:
+        for check in (*LAYOUT_CHECKS, *REPLICA_CHECKS):
             for _, message, hint in check(laid_out):
                 raise PlanError(message, hint=hint)
+        require_whole_norms(laid_out, self.workload.network)
         require_samples_to_normalise(laid_out, self.workload)
         if self._machines is not None:
             return self.placed(setting)
