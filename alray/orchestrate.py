@@ -91,21 +91,22 @@ def compare_spec(
         source, overrides, allow_elsewhere=options.allow_code, without_data=True, objects=options.objects
     )
     with loaded.locations.locating():
-        stages = loaded.spec.pipeline.stages
-        planner = open_planner(loaded, options, observer, without_data=True, most_stages=stages)
+        asked, most = loaded.spec, MOST_COMPARED
+        if asked.machines is not None:
+            most = len(asked.machines.described().devices) // asked.replicas.count
+        planner = open_planner(
+            loaded, options, observer, without_data=True, most_stages=max(asked.pipeline.stages, most)
+        )
         costs = planner.costs(probe=probe, any_layout=True)
         planned = planner.plan(costs, note=observer.note)
         for line in device_notes(loaded.spec):
             observer.note(line)
         spec = planner.workload.spec
-        most = min(len(costs.components), MOST_COMPARED)
-        if spec.machines is not None:
-            most = min(len(costs.components), len(spec.machines.described().devices) // planned.replicas)
         rows = compare_plans(
             method=planned.method,
             local_losses=spec.method.local_losses,
             costs=costs,
-            stages=sorted({*range(1, most + 1), planned.stages}),
+            stages=sorted({*range(1, min(most, len(costs.components)) + 1), planned.stages}),
             in_flight=planned.in_flight,
             micro_batches=None if spec.pipeline.micro_batches is None else planned.micro_batches,
             virtual_stages=spec.pipeline.virtual_stages,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from alray.config.sections.method import METHODS
 from alray.core.counting import counted
-from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row, Way
+from alray.planning.prediction.crossover import CLOSE, OWN, REFERENCE, Crossover, Factors, Row, Way
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.table import Table
 from alray.report.text import number, seconds, size
@@ -294,7 +294,7 @@ def _columns(found: Crossover, row: Row) -> dict[str, Any]:
         "virtual_stages": way.virtual_stages,
         "batch_size": way.batch_size,
         "checkpointing": "yes" if way.recomputes else "no",
-        "memory_limit_bytes": row.memory_limit,
+        "memory_limit_bytes": _told(row.memory_limit),
         "partition": " ".join(map(str, row.partition)),
         "step_s": row.step_s,
         "least_step_s": row.least_s,
@@ -306,6 +306,11 @@ def _columns(found: Crossover, row: Row) -> dict[str, Any]:
         "steps_source": steps and steps.source,
         "target_s": steps and found.seconds(row),
     }
+
+
+def _told(limit: int | None) -> int | str | None:
+    """A memory in files and JSON."""
+    return "own" if limit == OWN else limit
 
 
 _OF_PLACE = (
@@ -332,7 +337,7 @@ def as_json(found: Crossover) -> dict[str, Any]:
         "devices": list(found.axes.devices),
         "micro_batches": list(found.axes.micro_batches),
         "links": list(found.axes.links),
-        "memory_bytes": list(found.axes.memory),
+        "memory_bytes": [_told(limit) for limit in found.axes.memory],
         "factors": [asdict(each) for each in found.factors],
         "fastest": [
             {

@@ -14,7 +14,7 @@ from typing import Any
 from alray import __version__
 from alray.core.run_folder.records import replace_file
 from alray.core.storage.location import Location
-from alray.planning.prediction.crossover import REFERENCE, Axes, Crossover, Factors
+from alray.planning.prediction.crossover import OWN, REFERENCE, Axes, Crossover, Factors
 from alray.planning.schedules.table import default_schedule
 from alray.report.crossover import (
     Cell,
@@ -138,7 +138,7 @@ def _memory_of(axes: Axes, limit: int | None) -> str:
     """What a device has of which a stage may hold so much."""
     if limit is None:
         return "no limit"
-    return "its own" if axes.unlike and limit == axes.memory[0] else size(axes.device_bytes(limit))
+    return "its own" if limit == OWN else size(axes.device_bytes(limit))
 
 
 def rule(found: Crossover) -> Exhibit | None:

@@ -286,6 +286,20 @@ def test_memory_that_is_asked_for_is_that_of_the_device(alray: Callable[..., Any
     assert '"80.0 GB"' in page and '"79.0 GB"' not in page
 
 
+def test_the_memory_of_the_smallest_device_is_not_that_of_each(alray: Callable[..., Any], spec: Path) -> None:
+    few = ("--on", "1xA100,1xT4", "--link", "9 GB/s", "--micro-batches", "2", "pipeline.micro_batch_norm=accept")
+    found = alray("crossover", spec, COUNTED, *few, "--memory", "16GB,80GB", "--json")
+    assert found.json["memory_bytes"] == ["own", 79 * 10**9, 15 * 10**9]
+    page = Path("crossover.html").read_text(encoding="utf-8")
+    assert all(f'"{each}"' in page for each in ("its own", "80.0 GB", "16.0 GB"))
+
+
+@pytest.mark.parametrize("memory", ["4x24GB", "24GBs", "0GB"])
+def test_memory_is_a_list_of_sizes(alray: Callable[..., Any], spec: Path, memory: str) -> None:
+    said = alray("crossover", spec, COUNTED, "--memory", memory)
+    assert said.code == 2 and said.errors.startswith("--memory: ") and "16GB,80GB" in said.errors
+
+
 def test_where_no_way_can_run_the_reason_is_told(alray: Callable[..., Any], spec: Path) -> None:
     on = ("run.precision=bf16", "--on", "2xV100", "--micro-batches", "2", "--devices", "2")
     said = alray("crossover", spec, COUNTED, *on)

@@ -100,7 +100,7 @@ def compare_plans(
         links_of: the links between so many stages, as `StepSetting` takes them.
         place: completes the setting of a row by what its stages run on. It may raise PlanError: then it cannot run.
         besides: a schedule of a file or of a package, which is compared too on the stages that it is for.
-        recomputes: whether stages of pipelines keep inputs only, and compute forwards again.
+        recomputes: whether stages keep inputs only, and compute forwards again, in schedules that cut mini-batches.
     """
     rows = []
     for count in stages:
@@ -130,7 +130,7 @@ def compare_plans(
                     replicas=replicas,
                     cores=cores,
                     links=tuple(links_of(count)),
-                    recomputes=recomputes,
+                    recomputes=recomputes and schedule.cuts_mini_batches,
                 )
                 setting = place(asked)
                 plan = make_plan(

@@ -164,6 +164,7 @@ class Costs:
     accumulate: int = 0  # mini-batches that share an update; 0: not known
     method: str = ""  # its kind; "": not known
     compiled: bool | None = None  # whether by code that is compiled (`run.compile`); None: not known
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)  # of the spec measured; {}: not known, or told
     chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property

@@ -32,6 +32,8 @@ REFERENCE = "backpropagation"
 CLOSE = 1.05
 """Ways whose times differ by less are close: of published pipelines that differ by more, the simulation puts 98 % of
 the pairs into the right order."""
+OWN = 0
+"""In place of a number of bytes: what each device has of its own, where devices differ."""
 NEAR = 1.1
 """Ways that are slower than the fastest one by less get the search for the best cut; the first pass is off by less,
 but for a few."""
@@ -91,9 +93,8 @@ class Axes:
         micro_batches: for the schedules that cut mini-batches.
         links: the names of the links between devices.
         memory: bytes that a stage may hold of each device; None: no limit. Where settings have limits, these count in
-            place of the first.
+            place of the first, which is `OWN` where they differ.
         whole: the bytes that a device has, by those that a stage may hold; what is missing is the same.
-        unlike: whether devices have limits of their own that differ, of which the first memory is the smallest.
     """
 
     devices: tuple[int, ...]
@@ -101,7 +102,6 @@ class Axes:
     links: tuple[str, ...]
     memory: tuple[int | None, ...] = (None,)
     whole: Mapping[int, int] = field(default_factory=dict, hash=False)
-    unlike: bool = False
 
     def device_bytes(self, limit: int) -> int:
         """What a device has, of which a stage may hold so many bytes."""
@@ -157,7 +157,7 @@ class Row:
     """A way over one link.
 
     Attributes:
-        memory_limit: bytes that each device has, where the cut was chosen for that; None: the cut needs no such choice.
+        memory_limit: bytes that each device has, or `OWN`, if the cut was chosen for it; None: it needs no choice.
         step_s: of one mini-batch.
         least_s: no cut has a shorter step.
         memory_bytes: of the stage that needs the most.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from alray.config.sections.spec import Spec
 from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.core.storage.json_file import first_fault, read_json
@@ -20,6 +22,14 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import share_s
 from alray.planning.prediction.machines import DEVICES, Machines
 
+_SETTINGS: dict[str, Any] = {
+    "method": True,
+    "optimizer": True,
+    "pipeline": {"messages"},
+    "resources": {"tf32"},
+    "run": {"deterministic"},
+}
+"""Of a spec, what times depend on and sizes need not."""
 _HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
 PUBLISHED = 0.125
 """How far nine in ten predictions of published pipelines were off at most. A test ties it to docs/predictions.md."""
@@ -53,8 +63,9 @@ _BOUNDS = {
 """Between which numbers each figure of all components lies."""
 
 
-def probed(costs: Costs) -> Costs:
-    """Measured costs as `alray probe` writes them: they say where they were measured."""
+def probed(costs: Costs, spec: Spec) -> Costs:
+    """Measured costs of a spec as `alray probe` writes them: they say where they were measured, and with which
+    settings."""
     threads = counted(costs.threads, "thread")
     low, high = PREDICTED
     return replace(
@@ -63,11 +74,12 @@ def probed(costs: Costs) -> Costs:
         origin=f"measured by `alray probe` on {costs.device}, {threads}, on {date.today().isoformat()}",
         spread=MEASURED_SPREAD,
         spread_origin=f"nine in ten predictions from measured components were {low} to {high} of the measured step",
+        settings=spec.model_dump(mode="json", include=_SETTINGS),
     )
 
 
-def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
-    """The costs of a file, for the network of a spec.
+def read_costs(file: Path, spec: Spec, network: Costs, machines: Machines | None) -> Costs:
+    """The costs of a file, for the network of a spec. Their origin names other settings that they were measured with.
 
     Raises PlanError where it has another number of components, an impossible figure, or is of another network,
     precision, optimizer or number of mini-batches that share an update; CheckpointError where it cannot be read.
@@ -111,7 +123,8 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
             file=str(file),
             hint=_HINT,
         )
-    costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
+    others = "".join(_other_settings(costs.settings, spec.model_dump(mode="json", include=_SETTINGS)))
+    costs = replace(costs, origin=costs.origin + _stands_for(costs, machines) + others, settings={})
     for fault in () if costs.chain else _differences(costs, network):
         raise PlanError(
             f"`{file.name}` is of another {fault}", key="pipeline.costs", hint="measure this spec with `alray probe`"
@@ -165,6 +178,15 @@ def _differences(costs: Costs, network: Costs) -> Iterator[str]:
         ):
             if there != here:
                 yield f"network: component {index} has {_numbers(there)} {what} there and {_numbers(here)} here"
+
+
+def _other_settings(there: Any, here: Any, key: str = "") -> Iterator[str]:
+    """Words on the settings that costs were measured with and the spec does not have. Two rates take the same time."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for name in (each for each in there if each in here):
+            yield from _other_settings(there[name], here[name], f"{key}.{name}" if key else name)
+    elif there != here and not (isinstance(there, float) and isinstance(here, float) and there and here):
+        yield f", with {key} {json.dumps(there)} (here {json.dumps(here)})"
 
 
 def _sample_bytes(component: ComponentCosts, costs: Costs) -> int:

@@ -13,9 +13,11 @@ from alray.config.loading.load import LoadedSpec, SpecSource, read_spec
 from alray.config.loading.overrides import override_text
 from alray.config.sections.method import DEFAULT
 from alray.core.errors import PlanError, RequestError
+from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.crossover import (
+    OWN,
     REFERENCE,
     Axes,
     Contender,
@@ -33,7 +35,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import parse_devices, values_given, with_stages_alike
+from alray.runtime.planner.fitting import values_given, with_stages_alike
 from alray.runtime.planner.memory_limits import left_for_tensors, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -109,7 +111,7 @@ class Asked:
             _numbers(devices, "--devices", MOST_DEVICES) if devices else (),
             _numbers(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
             tuple(dict.fromkeys(links)),
-            parse_devices(memory, key="--memory") if memory else (),
+            _sizes(memory) if memory else (),
             _parts(methods),
             _numbers(batch_sizes, "--batch-sizes", _MOST_SAMPLES) if batch_sizes else (),
             dict(map(_given_steps, steps)),
@@ -178,7 +180,7 @@ def crossover_spec(
         memory = _parts_of(alone_bytes(contenders[0], links[0]))
     machines = None if spec.machines is None else spec.machines.described()
     unlike = machines is not None and len(set(machines.memory_limits(max(numbers), 1))) > 1
-    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((limit, *memory))), whole, unlike)
+    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((OWN if unlike else limit, *memory))), whole)
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
         Crossover(spec.name, basis, axes, contenders, asked.steps, usual, told.measured), doing=teller.doing
@@ -437,6 +439,19 @@ def _numbers(text: str, key: str, most: int) -> tuple[int, ...]:
             hint="write, for example, 1,2,4,8",
         )
     return tuple(sorted(map(int, parts)))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        found = [value_of(part, BYTES) for part in _parts(text)]
+    except PlanError as error:
+        problem = error.problems[0]
+        raise RequestError(problem.message, hint=problem.hint, key="--memory") from error
+    if not found or not all(found):
+        raise RequestError(
+            f"`{text}` is not a list of sizes of memory", key="--memory", hint="write, for example, 16GB or 16GB,80GB"
+        )
+    return tuple(int(each) for each in found if each)
 
 
 def _given_steps(text: str) -> tuple[tuple[str, str | None, int | None], Steps]:

@@ -117,7 +117,7 @@ class Fitting:
         }
 
 
-def parse_devices(text: str, key: str = "--devices") -> tuple[int, ...]:
+def parse_devices(text: str) -> tuple[int, ...]:
     """The memory of each device in bytes, from a text such as `4x24GB` or `2x80GB,24GiB`. Raises RequestError."""
     found: list[int] = []
     for part in text.split(","):
@@ -125,7 +125,7 @@ def parse_devices(text: str, key: str = "--devices") -> tuple[int, ...]:
         if read is None or read[1] == "0" or float(read[2]) == 0:
             raise RequestError(
                 f"`{part}` is not a number of devices and their memory",
-                key=key,
+                key="--devices",
                 hint="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
             )
         count = int(read[1] or 1)
@@ -134,7 +134,7 @@ def parse_devices(text: str, key: str = "--devices") -> tuple[int, ...]:
             require_few(len(found) + count)
         except PlanError as error:
             problem = error.problems[0]
-            raise RequestError(problem.message, hint=problem.hint, key=key) from error
+            raise RequestError(problem.message, hint=problem.hint, key="--devices") from error
         found += [int(size or 0)] * count
     return tuple(found)
 

@@ -173,7 +173,8 @@ class Planner:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()
-            return on_their_devices(read_costs(given, counted, self._machines), self._machines)
+            read = read_costs(given, self.workload.spec, counted, self._machines)
+            return on_their_devices(read, self._machines)
         if given is not None:
             if len(given) != len(self.workload.network):
                 raise PlanError(
@@ -202,7 +203,7 @@ class Planner:
         costs = self._measure(self._around_any_layout(), lambda: None)
         for line in _busy_notes(self.workload.spec, costs, one_process=False):
             note(line)
-        return probed(costs)
+        return probed(costs, self.workload.spec)
 
     def _around_any_layout(self) -> Surroundings:
         """The surroundings with micro-batches where the method has any, and with as many other stages as there are

@@ -14,7 +14,7 @@ import pytest
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import ComponentCosts, Costs, Link
-from alray.planning.prediction.crossover import Axes, Contender, Crossover, Row, Steps, Way, map_crossover
+from alray.planning.prediction.crossover import OWN, Axes, Contender, Crossover, Row, Steps, Way, map_crossover
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
 from alray.report.crossover import as_json, cell, changes, findings, kind_of, winners_table
@@ -87,13 +87,13 @@ def test_each_stage_keeps_within_its_own_device() -> None:
         return tuple((10**6, 200_000)[device % 2] for device in range(way.devices))[: way.stages]
 
     limited = replace(usual, setting=lambda way, link: replace(usual.setting(way, link), memory_limits=limits(way)))
-    axes = Axes((1, 2), (4,), ("host",), (200_000, 10**6), unlike=True)
+    axes = Axes((1, 2), (4,), ("host",), (OWN, 10**6))
     found = map_crossover(Crossover("tiny", {}, axes, (limited,), {}, 64), doing=lambda what: None)
     two = {memory: [row for row in found.at(2, "host", memory) if row.way.stages == 2] for memory in axes.memory}
     best, large = (rows[0] for rows in two.values())
     assert large.partition == (4, 4), "each has as much as is asked"
     assert best.partition[0] > 4 and best.step_s > large.step_s
-    assert found.at(1, "host", 200_000), "the first device is the large one"
+    assert found.at(1, "host", OWN), "the first device is the large one"
     exhibit = over_memory(found)
     assert exhibit is not None
     assert {row["up"] for row in exhibit.figures[0].rows} == {"1.00 MB", "its own"}

@@ -185,6 +185,16 @@ def test_costs_of_a_file_are_those_that_were_measured(
     assert half.components[0].forward_s == pytest.approx(measured.components[0].forward_s / 2)
     assert half.components[0].output_bytes == measured.components[0].output_bytes / 2
     assert "which stands for A100" in planned("machines={nodes: 8xA100}", f"pipeline.costs={file}").basis["times"]
+    other = (
+        "resources.tf32=all",
+        "run.deterministic=false",
+        "optimizer.ema_decay=0.9",
+        "method.label_activation=none",
+    )
+    told = planned(f"pipeline.costs={file}", "optimizer.lr=0.5", *other).basis["times"]
+    assert 'with method.label_activation "tanh" (here "none"), with optimizer.ema_decay null (here 0.9)' in told
+    assert 'resources.tf32 "convolutions" (here "all"), with run.deterministic true (here false)' in told
+    assert "optimizer.lr" not in told and "(here" not in plan.basis["times"]
     with pytest.raises(PlanError, match="is of another network: component 0 has"):
         planned(f"pipeline.costs={file}", "model.components.0.width=4")
     with pytest.raises(PlanError, match="another precision: float32 there and bf16 here"):
