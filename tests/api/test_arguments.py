@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import alray
 from alray.core.errors import RequestError
@@ -90,6 +91,11 @@ def test_a_misspelled_name_is_told(call: Callable[[], object], said: str) -> Non
 def test_a_model_is_told_how_it_trains() -> None:
     with pytest.raises(RequestError, match=r"alray\.train"):
         alray.run(Net())  # type: ignore[arg-type]
+
+
+def test_tensors_are_told_what_takes_them() -> None:
+    with pytest.raises(RequestError, match=r"this is a Tensor; give a file, .* run\.network\(\)\(samples\)"):
+        alray.Run("x").predict(torch.zeros(2))  # type: ignore[arg-type]
 
 
 def test_torchrun_is_told_who_starts_the_processes(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
