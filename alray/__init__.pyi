@@ -38,3 +38,4 @@ Task = LearningTask
 read_scores = read
 
 __version__: str
+_PLACES: dict[str, tuple[str, str]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import shutil
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.config.user_code import UserCode
+from alray.config.user_code import UserCode, folder_to_name
 from alray.core.errors import SpecError
 
 
@@ -59,6 +60,14 @@ def test_a_module_of_a_package_and_what_it_imports(tmp_path):
 def test_a_folder_without_init_is_a_package_too(tmp_path):
     write(tmp_path, **{"plain_a.blocks": "word = 'plain'"})
     assert UserCode(tmp_path)("python:plain_a.blocks.word") == "plain"
+
+
+def test_its_classes_stay_where_its_folder_is_twice_in_the_path(tmp_path):
+    """As with `python -m pytest` and PYTHONPATH."""
+    sys.path[:0] = 2 * [str(write(tmp_path, **{"twice_a.blocks": "class Block: ..."}))]
+    found = importlib.import_module("twice_a.blocks").Block
+    assert UserCode(tmp_path)("python:twice_a.blocks.Block") is found
+    assert folder_to_name(found) == tmp_path
 
 
 def test_what_is_not_there(tmp_path):

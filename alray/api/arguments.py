@@ -41,7 +41,9 @@ _FORMS = {
     "address": _TEXT,
     "profile": _TEXT,
     "prompt": _Form((str,), "a text"),
-    "inputs": _Form((str, Path, Sequence), "a file, a text, or several", (str, Path)),
+    "inputs": _Form(
+        (str, Path, Sequence), "a file, a text, or several; run.network()(samples) takes tensors", (str, Path)
+    ),
     "callbacks": _Form((Sequence,), "a list of objects of alray.Callback"),
     "devices": _Form((str, Sequence, NoneType), "their memory, such as '4x24GB', or a list of bytes", (Integral,)),
     "costs": _Form((str, Path, NoneType), "a path or None"),

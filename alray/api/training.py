@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,10 +11,11 @@ from alray.api.arguments import checked
 from alray.api.calls import teller
 from alray.api.objects import taken
 from alray.api.runs import Run, run, run_taken
+from alray.config.loading.usual_names import key_elsewhere, key_here
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.sections.run import LENGTHS
-from alray.config.sections.section import describe, nearest
-from alray.config.sections.spec import Spec
+from alray.config.sections.section import describe
+from alray.config.sections.spec import NAME, Spec
 from alray.core.errors import RequestError
 
 _OPTIONS = frozenset(inspect.signature(run).parameters) - {"spec", "overrides"} - frozenset(Spec.model_fields)
@@ -50,10 +52,10 @@ def train(
         keys: further sections and keys of the spec, such as `optimizer={"kind": "sgd", "lr": 0.1}`, `seed=1` or
             `data={"batch_size": 32}`; and what `alray.run` takes, such as `inline` and `output`.
     """
-    known = (*Spec.model_fields, *sorted(_OPTIONS))
+    known = (*Spec.model_fields, *sorted(_OPTIONS), "validation", "test", "stages", "epochs")
     for key in keys.keys() - set(known):
-        meant = nearest(key, known)
-        hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}"
+        meant = key_here(key, known) or key_elsewhere(key)
+        hint = f"did you mean `{_as_argument(meant)}`?" if meant else f"known: {', '.join(known)}"
         raise RequestError("unknown argument", key=key, hint=hint)
     for section, key in _GIVEN.items():
         _require_further_keys(section, key, keys.get(section, {}))
@@ -61,7 +63,7 @@ def train(
     made_of = getattr(module, "func", module)  # of a functools.partial
     name = getattr(made_of, "__name__", type(made_of).__name__)
     spec: dict[str, Any] = {
-        "name": name.lower() if name.isidentifier() else "model",
+        "name": name.lower() if re.fullmatch(NAME, name) else "model",
         "method": method,
         "pipeline": {"stages": stages},
         "run": {} if _has_length(keys) else {"epochs": epochs},
@@ -89,6 +91,15 @@ def _require_further_keys(section: str, given: str, value: Any) -> None:
         return
     example = "{'components': 4}" if section == "model" else "{'batch_size': 32}"
     raise RequestError(wrong, key=key, hint=f"give further keys of the section alone, such as {section}={example}")
+
+
+def _as_argument(key: str) -> str:
+    """A key of the spec as `train` takes it: `optimizer={'lr': ...}` for `optimizer.lr`."""
+    argument, *within = key.split(".")
+    value = "..."
+    for name in reversed(within):
+        value = f"{{'{name}': {value}}}"
+    return f"{argument}={value}" if within else argument
 
 
 def _has_length(keys: Mapping[str, Any]) -> bool:

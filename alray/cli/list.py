@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from alray.api.console.layout import unbroken
-from alray.cli.options import Json
+from alray.cli.options import Json, gives_value
 from alray.cli.terminal import shown, terminal
 from alray.core.storage.location import location_of
 
@@ -39,8 +39,8 @@ def list_runs(
         from alray.studies.listing import chosen, notes_on, ordered, rows_in, table_of
 
         words = given or []
-        folders = [location_of(word) for word in words if "=" not in word]
-        rows = chosen(rows_in(folders), [word for word in words if "=" in word])
+        filters = [word for word in words if gives_value(word)]
+        rows = chosen(rows_in([location_of(word) for word in words if word not in filters]), filters)
         rows = ordered(rows, sort, reverse=reverse)
         if json:
             streams.answer({"runs": [row.as_json() for row in rows]})

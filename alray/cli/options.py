@@ -13,6 +13,13 @@ import typer
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)]
 
 
+def gives_value(word: str) -> bool:
+    """Whether a word is `key=value`, and not the path of what is there."""
+    from alray.config.sections.section import is_too_long
+
+    return "=" in word and (is_too_long(word) or not Path(word).exists())
+
+
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
     """For the shell: the overrides that begin like this."""
     from alray.config.loading.completion import keys_like

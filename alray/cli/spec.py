@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from alray.api.console.layout import unbroken
-from alray.cli.options import AllowCode, Json
+from alray.cli.options import AllowCode, Json, gives_value
 from alray.cli.terminal import Terminal, shown, terminal, writing
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, Problem, RequestError
@@ -46,12 +46,10 @@ def validate(
 
     The data and the `python:` classes that a spec names must be there. They are opened only with --deep.
     """
-    from alray.config.sections.section import is_too_long
-
     with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
-        overrides = [word for word in specs if "=" in word and (is_too_long(word) or not Path(word).exists())]
+        overrides = [word for word in specs if gives_value(word)]
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import alray
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import OwnCode, reference_to
 from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, SpecError
@@ -47,8 +48,10 @@ def class_of(
     """
     found = code_of(kind, section, load, implementation=implementation)
     if not (isinstance(found, type) and issubclass(found, base)):
+        place = (base.__module__, base.__qualname__)
+        public = (f"alray.{name}" for name, each in alray._PLACES.items() if each == place)
         raise SpecError(
-            f"`{getattr(section, kind.key)}` is not a subclass of {base.__module__}.{base.__qualname__}",
+            f"`{getattr(section, kind.key)}` is not a subclass of {next(public, '.'.join(place))}",
             key=key,
             hint="derive it from that class; its docstring says what to define",
         )

@@ -303,7 +303,7 @@ class UserCode:
             owned = {module.__name__.partition(".")[0] for module in list(sys.modules.values()) if _in_a_root(module)}
         for name in owned | {top}:
             here, loaded = self._find(name), sys.modules.get(name)
-            if here is not None and loaded is not None and _files_of(here) != _files_of(loaded.__spec__):
+            if here is not None and loaded is not None and _file_of(here) != _file_of(loaded.__spec__):
                 for part in [part for part in sys.modules if part == name or part.startswith(f"{name}.")]:
                     del sys.modules[part]
         if sys.path[:1] != [str(self.root)]:
@@ -440,9 +440,9 @@ def _in_a_root(module: ModuleType) -> bool:
     return path is not None and not _folders(path).isdisjoint(_roots)
 
 
-def _files_of(spec: ModuleSpec | None) -> list[Path]:
-    """Return where a module's code lies: its file, or the directories of a namespace package."""
+def _file_of(spec: ModuleSpec | None) -> Path | None:
+    """Return where a module's code lies: its file, or the directory of a namespace package that comes first."""
     if spec is None:
-        return []
+        return None
     origin = [spec.origin] if spec.origin is not None else list(spec.submodule_search_locations or [])
-    return [Path(path).resolve() for path in origin]
+    return Path(origin[0]).resolve() if origin else None

@@ -299,7 +299,16 @@ def _anew(samples: SampleSet | None) -> SampleSet | None:
 
 
 def _names(classes: int | Sequence[str]) -> tuple[str, ...]:
-    return tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
+    """The names of the classes. Raises DataError for what is neither their number nor a list of them."""
+    if type(classes) is int and classes > 0:
+        return tuple(map(str, range(classes)))
+    if isinstance(classes, list | tuple):
+        return tuple(classes)
+    raise DataError(
+        f"`classes` says how many classes there are, and {reprlib.repr(classes)} is no such number",
+        key="data.classes",
+        hint="give a whole number, such as 10, or a list of the names",
+    )
 
 
 def _sets(data: Any) -> dict[SplitName, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from alray.config.made import Load, class_of, making, no_user_code
 from alray.config.sections.section import listed
@@ -80,6 +82,20 @@ class Prediction(Protocol):
 
 
 @dataclass(frozen=True)
+class ClassPrediction:
+    """The prediction for one input. `score` is the share of the label, in 0..1 (`LearningTask.shares`)."""
+
+    input: str
+    label: str
+    class_index: int
+    score: float
+    depth: int
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.score:.4f})"
+
+
+@dataclass(frozen=True)
 class ValuesPrediction:
     """The prediction of numbers for one input: the value of each target, by its name."""
 
@@ -98,7 +114,10 @@ def _digits(value: float) -> str:
 
 
 class LearningTask(ABC):
-    """What a network learns. A method asks it for the loss; the data, for the form of its labels."""
+    """What a network learns. A method asks it for the loss; the data, for the form of its labels.
+
+    A label is the number of a class, unless a task says otherwise.
+    """
 
     loss_name: str
     """The name of the loss in records."""
@@ -122,14 +141,14 @@ class LearningTask(ABC):
         self.metric: Metric = section.measures
 
     @property
-    @abstractmethod
     def label_shape(self) -> tuple[int, ...]:
         """Shape of the label of one sample."""
+        return ()
 
     @property
-    @abstractmethod
     def label_dtype(self) -> torch.dtype:
         """Type of the labels as the data gives them."""
+        return torch.int64
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -176,8 +195,9 @@ class LearningTask(ABC):
         raise SpecError("it weighs classes, and this task has none", key="task.class_weights", hint=hint)
 
     def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
-        """The labels as Associated Learning encodes them: t_0, [N, width]; of tokens their numbers."""
-        return labels.to(dtype)
+        """The labels as Associated Learning encodes them: t_0, [N, width], classes one-hot; of tokens their
+        numbers."""
+        return (labels if self.label_shape else functional.one_hot(labels, self.width)).to(dtype)
 
     def first_label_encoder(self, dim: int) -> nn.Module:
         """The layer of the first component's label encoder, from t_0 to `dim` values."""
@@ -204,22 +224,27 @@ class LearningTask(ABC):
 
     # --- The labels of a source ---
 
-    @abstractmethod
     def read(self, label: object) -> Label | None:
         """The label of a sample as a user's source gives it; None if it is none."""
+        try:
+            return operator.index(label)  # type: ignore[arg-type]  # its type is checked here
+        except TypeError:
+            return None
 
-    @abstractmethod
     def collated(self, labels: Sequence[Label]) -> Tensor:
         """The labels of a mini-batch, [N, *label_shape]."""
+        return torch.tensor(labels, dtype=torch.int64)
 
-    @abstractmethod
     def fits(self, labels: Tensor) -> Tensor:
         """Which of these labels, [N, ...], are valid: [N] bool."""
+        if labels.dtype != torch.int64 or labels.ndim != 1:
+            return torch.zeros(len(labels), dtype=torch.bool)
+        return (labels >= 0) & (labels < self.width)
 
     @property
-    @abstractmethod
     def wants(self) -> str:
         """How a source gives the label of one sample, for messages."""
+        return f"use labels from 0 to {self.width - 1}"
 
     # --- Predictions ---
 
@@ -239,7 +264,6 @@ class LearningTask(ABC):
         total = shares.sum(-1, keepdim=True)
         return shares / torch.where(total == 0, 1, total)
 
-    @abstractmethod
     def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> Prediction:
         """What the route of this depth says of the input `given`.
 
@@ -247,10 +271,12 @@ class LearningTask(ABC):
             scores: [width], of a regression in the units of the targets.
             names: of the classes, labels or targets.
         """
+        best = int(scores.argmax())
+        return ClassPrediction(given, names[best], best, float(self.shares(scores)[best]), depth)
 
 
 class VectorTask(LearningTask):
-    """A task whose label is one number for each output."""
+    """A task whose label is one number for each output: any finite one, unless a task says otherwise."""
 
     @property
     def label_shape(self) -> tuple[int, ...]:
@@ -280,9 +306,16 @@ class VectorTask(LearningTask):
             return torch.zeros(len(labels), dtype=torch.bool)
         return self._numbers_fit(labels).all(1)
 
-    @abstractmethod
     def _numbers_fit(self, labels: Tensor) -> Tensor:
         """Which numbers are valid: [N, width] -> [N, width] bool."""
+        return labels.isfinite()
+
+    @property
+    def wants(self) -> str:
+        return "give a finite number" if self.width == 1 else f"give {self.width} finite numbers"
+
+    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> Prediction:
+        return ValuesPrediction(given, dict(zip(names, map(float, scores), strict=True)), depth)
 
 
 def make_task(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import alray
 from alray.core.errors import RequestError
@@ -74,6 +75,8 @@ class Deaf(alray.Callback):
     ("call", "said"),
     [
         (lambda: alray.train(Net(), (), inlin=True), "^inlin: unknown argument; did you mean `inline`"),
+        (lambda: alray.train(Net(), (), loss=len), "^loss: unknown argument; did you mean `task`"),
+        (lambda: alray.train(Net(), (), lr=0.1), r"did you mean `optimizer=\{'lr': \.\.\.\}`"),
         (
             lambda: alray.run({}, callbacks=[alray.Callback(), Deaf()]),
             r"^callbacks\[1\]: `on_evaluate` of `Deaf` is never called; did you mean `on_evaluation`",
@@ -88,6 +91,11 @@ def test_a_misspelled_name_is_told(call: Callable[[], object], said: str) -> Non
 def test_a_model_is_told_how_it_trains() -> None:
     with pytest.raises(RequestError, match=r"alray\.train"):
         alray.run(Net())  # type: ignore[arg-type]
+
+
+def test_tensors_are_told_what_takes_them() -> None:
+    with pytest.raises(RequestError, match=r"this is a Tensor; give a file, .* run\.network\(\)\(samples\)"):
+        alray.Run("x").predict(torch.zeros(2))  # type: ignore[arg-type]
 
 
 def test_torchrun_is_told_who_starts_the_processes(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

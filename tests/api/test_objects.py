@@ -350,6 +350,10 @@ def hooked() -> nn.Module:
         (lambda: train(net(), (X.long().abs(), Y)), "model.from", r"whole numbers from 0 to 3, .*samples.float\(\)"),
         (lambda: train(net(), (X.long()[:, None], Y)), "data", "samples of type torch.int64.*pictures as uint8"),
         (lambda: train(net(), (X, Y), data={"numbers": 3}), "data.numbers", "the samples are values"),
+        *(
+            (lambda wrong=wrong: train(net(), (X, Y), data={"classes": wrong}), "data.classes", "is no such number")
+            for wrong in (3.0, "ten", -1)
+        ),
         (
             lambda: train(Words(), (ROWS, Y), data={"batch_size": 10, "numbers": 5}),
             "data",
@@ -548,6 +552,12 @@ def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) ->
     assert taken(again, None, model=net).spec["model"] == again["model"]
 
 
+def test_a_class_whose_name_names_no_folder_trains() -> None:
+    class _Net(nn.Sequential): ...
+
+    assert train(_Net(*net()), (X, Y)).spec.name == "model"
+
+
 def test_labels_say_the_task_unless_the_spec_does() -> None:
     found = {
         name: taken({"task": name} if name != "none" else {}, None, data=(X, labels))
@@ -595,20 +605,29 @@ def test_an_override_of_objects_that_cannot_be_applied_is_refused() -> None:
             alray.run(SPEC, overrides, model=net(), data=(X, Y), inline=True, progress=False)
 
 
-def test_data_of_a_task_of_the_users_are_given_again() -> None:
-    """Its labels are what they were."""
+@pytest.mark.parametrize("method", ["backpropagation", "decoupled_greedy", "associated_learning"])
+def test_a_task_of_the_users_with_classes_brings_loss_and_metric_alone(method: str) -> None:
+    """With those of classification it trains the same bits. Its data are given again: its labels are what they were."""
     text = (
-        "from alray.parts.tasks.classification import task\n\n"
-        "class Mine(task.ClassificationTask):\n"
+        "from torch.nn.functional import cross_entropy\n"
+        "from alray import Task, WholeTally\n\n"
+        "class Mine(Task):\n"
+        "    loss_name = 'cross_entropy'\n"
         "    metrics = ('score',)\n\n"
+        "    def loss(self, scores, target, label_smoothing=0.0):\n"
+        "        return cross_entropy(scores, target)\n\n"
         "    def tally(self):\n"
-        "        return task._Counts(task._METRICS['accuracy'], self.width)\n"
+        "        return Right()\n\n"
+        "class Right(WholeTally):\n"
+        "    def metric_of(self, scores, labels):\n"
+        "        return float((scores.argmax(1) == labels).double().mean())\n"
     )
     Path("own_task.py").write_text(text, encoding="utf-8")
-    spec = {**SPEC, "method": "backpropagation", "task": {"kind": "python:own_task.Mine", "metric": "score"}}
+    own = {"task": {"kind": "python:own_task.Mine", "metric": "score"}}
     objects = {"model": net(), "data": ((X, Y), None, (X, Y))}
-    run = alray.run(spec, **objects, inline=True, progress=False)
-    assert alray.load_run(run.folder, **objects).evaluate().scores
+    like, run = (alray.run({**SPEC, "method": method, **task}, **objects, inline=True) for task in ({}, own))
+    assert (sha256(run), run.summary.scores.test) == (sha256(like), like.summary.scores.test)
+    assert alray.load_run(run.folder, **objects).evaluate().scores[-1].test == run.summary.scores.test
 
 
 def test_pictures_and_parts_of_a_set() -> None:

@@ -101,6 +101,11 @@ def test_filters_and_orders(alray: Callable[..., Any], folder: Path, words: list
     assert list(states(alray("list", *words, "--json"))) == names
 
 
+def test_a_folder_whose_name_has_an_equals_sign_is_no_filter(alray: Callable[..., Any], folder: Path) -> None:
+    Path("runs").rename("lr=1e-3")
+    assert list(states(alray("list", "lr=1e-3", "state=killed", "--json"))) == ["killed"]
+
+
 def test_a_run_in_two_of_the_folders_is_listed_once(alray: Callable[..., Any], folder: Path) -> None:
     once, twice = (alray("list", *words, "--json").json["runs"] for words in (["runs"], ["runs/killed", "./runs"]))
     assert sorted(row["folder"] for row in once) == sorted(row["folder"] for row in twice)

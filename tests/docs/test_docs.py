@@ -39,6 +39,7 @@ def test_the_example_of_a_spec_runs(
 ) -> None:
     assert write_files("docs/own_classes.md", tmp_path) == [
         "one_hot.py",
+        "focal.py",
         "quantile.py",
         "stripes.py",
         "stripes.yaml",

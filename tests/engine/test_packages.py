@@ -303,7 +303,7 @@ def test_what_is_refused(own: Workshop, there: Path, tmp_path: Path, monkeypatch
     assert message == "several packages provide `one_hot`: another 0.3 and my-package 1.0"
     assert hint == "uninstall all but one of them"
     assert refused("method=none")[0].startswith("`none of another 0.3` cannot be imported: ModuleNotFoundError")
-    assert refused("method=wrong")[0] == "`wrong` is not a subclass of alray.models.method.Method"
+    assert refused("method=wrong")[0] == "`wrong` is not a subclass of alray.Method"
     assert refused("method=lost")[0] == "`lost of broken 1`: module `json` has no `Lost`"
     own.run("method=mono_forward", "run.epochs=1", name="alrays")  # its own
     assert refused(TASK[0].replace("cost", "r2"))[0] == "task `quantile` does not measure r2"

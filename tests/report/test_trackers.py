@@ -188,7 +188,7 @@ def test_a_run_without_points_begins_none(watch: Any) -> None:
 @pytest.mark.parametrize(
     ("trackers", "code", "said"),
     [
-        ("['python:own_blocks.Its']", "class Its: pass", "is not a subclass of alray.report.trackers.tracker.Tracker"),
+        ("['python:own_blocks.Its']", "class Its: pass", "is not a subclass of alray.Tracker"),
         (
             "[{kind: 'python:own_blocks.Its', size: 3}]",
             "from alray.report.trackers.tracker import Tracker\nclass Its(Tracker):\n    def write(self, points): ...",

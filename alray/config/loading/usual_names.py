@@ -43,6 +43,9 @@ _USUAL = {
     "ema": "ema_decay",
     "model_ema": "ema_decay",
     "monitor": "metric",
+    "loss": "task",
+    "loss_fn": "task",
+    "criterion": "task",
 }
 """Names that other libraries use, and the keys of a spec."""
 
@@ -100,7 +103,7 @@ def key_elsewhere(word: str, root: type[Section] = Spec, around: Path = ()) -> s
     for name in (word, _usual(word)):
         found = _by_name(root).get(name or "", ())
         highest = [path for path in found if len(path) == min(map(len, found))]
-        if len(highest) == 1 and highest[0][:-1] != around:
+        if len(highest) == 1 and around not in (highest[0], highest[0][:-1]):
             return key_text(highest[0])
     return None
 

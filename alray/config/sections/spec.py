@@ -21,11 +21,11 @@ from alray.config.sections.section import Section, describe, refusal
 from alray.config.sections.task import TASKS, Task
 from alray.planning.schedules.table import SCHEDULES
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
 def _folder_name(name: str) -> str:
-    if re.fullmatch(_NAME, name) is None:
+    if re.fullmatch(NAME, name) is None:
         raise refusal(
             f"{describe(name)} cannot name a folder",
             "use up to 100 letters from a to z or A to Z, digits, `.`, `_` and `-`, a letter or digit first",
@@ -33,7 +33,7 @@ def _folder_name(name: str) -> str:
     return name
 
 
-FolderName = Annotated[str, AfterValidator(_folder_name), WithJsonSchema({"type": "string", "pattern": _NAME})]
+FolderName = Annotated[str, AfterValidator(_folder_name), WithJsonSchema({"type": "string", "pattern": NAME})]
 """A name that a folder can have."""
 
 

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from alray.models.task import Label, LearningTask, Tally
-
-
-@dataclass(frozen=True)
-class ClassPrediction:
-    """The prediction for one input. `score` is the share of the label, in 0..1 (`LearningTask.shares`)."""
-
-    input: str
-    label: str
-    class_index: int
-    score: float
-    depth: int
-
-    def __str__(self) -> str:
-        return f"{self.label} ({self.score:.4f})"
+from alray.models.task import LearningTask, Tally
 
 
 class ClassificationTask(LearningTask):
@@ -32,14 +16,6 @@ class ClassificationTask(LearningTask):
     one-hot."""
 
     loss_name = "cross_entropy"
-
-    @property
-    def label_shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def label_dtype(self) -> torch.dtype:
-        return torch.int64
 
     def of_mixed_samples(self) -> LearningTask:
         return MixedClassificationTask(self.section, self.width, self.sample)
@@ -50,33 +26,8 @@ class ClassificationTask(LearningTask):
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         return functional.cross_entropy(scores, target, label_smoothing=label_smoothing)
 
-    def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
-        return functional.one_hot(labels, self.width).to(dtype)
-
     def tally(self) -> Tally:
         return _Counts(_METRICS[self.metric.name], self.width)
-
-    def read(self, label: object) -> int | None:
-        try:
-            return operator.index(label)  # type: ignore[arg-type]  # its type is checked here
-        except TypeError:
-            return None
-
-    def collated(self, labels: Sequence[Label]) -> Tensor:
-        return torch.tensor(labels, dtype=torch.int64)
-
-    def fits(self, labels: Tensor) -> Tensor:
-        if labels.dtype != torch.int64 or labels.ndim != 1:
-            return torch.zeros(len(labels), dtype=torch.bool)
-        return (labels >= 0) & (labels < self.width)
-
-    @property
-    def wants(self) -> str:
-        return f"use labels from 0 to {self.width - 1}"
-
-    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> ClassPrediction:
-        best = int(scores.argmax())
-        return ClassPrediction(given, names[best], best, float(self.shares(scores)[best]), depth)
 
 
 class MixedClassificationTask(ClassificationTask):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import RequestError
-from alray.models.task import Tally, ValuesPrediction, VectorTask, WholeTally
+from alray.models.task import Tally, VectorTask, WholeTally
 from alray.parts.tasks.regression.keys import Regression
 
 
@@ -32,18 +32,8 @@ class RegressionTask(VectorTask):
     def tally(self) -> Tally:
         return _Errors(_METRICS[self.metric.name])
 
-    def _numbers_fit(self, labels: Tensor) -> Tensor:
-        return labels.isfinite()
-
-    @property
-    def wants(self) -> str:
-        return "give a finite number" if self.width == 1 else f"give {self.width} finite numbers"
-
     def shares(self, scores: Tensor) -> Tensor:
         raise RequestError("the network predicts numbers, and these have no shares")
-
-    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> ValuesPrediction:
-        return ValuesPrediction(given, dict(zip(names, map(float, scores), strict=True)), depth)
 
 
 class _Errors(WholeTally):
