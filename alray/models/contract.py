@@ -14,7 +14,7 @@ import torch
 
 from alray.config.user_code import own_place
 from alray.core.errors import Problem, UserCodeError
-from alray.models.encoder import Tensors, row_major
+from alray.models.encoder import Tensors, described, row_major
 from alray.models.shape import Shape
 
 
@@ -78,7 +78,7 @@ class Contract:
             )
         if not isinstance(tensor, torch.Tensor):
             return f"returns {type(tensor).__name__} as `{name}`", "return tensors by name"
-        got = f"`{name}` of {_described(tensor.shape, tensor.dtype)}"
+        got = f"`{name}` of {described(tensor.shape, tensor.dtype)}"
         if shape is None:
             return (
                 f"returns {got}, and `{where}({self.index})` does not name it",
@@ -90,7 +90,7 @@ class Contract:
         )
         if not fits or tensor.dtype != shape.dtype:
             return (
-                f"returns {got}; by `{where}({self.index})` it is {_described(wanted, shape.dtype)}",
+                f"returns {got}; by `{where}({self.index})` it is {described(wanted, shape.dtype)}",
                 f"return that, or have `{where}` give the shape and type of one sample of what is returned",
             )
         if tensor.requires_grad:
@@ -117,7 +117,3 @@ def _pair_fault(given: Any) -> str | None:
         if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
             return f"a loss `{name}` that is no scalar tensor with a gradient graph"
     return None
-
-
-def _described(sizes: tuple[int, ...], dtype: torch.dtype) -> str:
-    return f"{list(sizes)} {str(dtype).removeprefix('torch.')}"

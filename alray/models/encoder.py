@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 
-from alray.config.user_code import named
+from alray.config.user_code import named, own_place
 from alray.core.compat import DropoutNd
+from alray.core.errors import Problem, UserCodeError
 from alray.core.randomness.generators import seed_all, seed_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.readout import Pooling
@@ -109,6 +110,8 @@ class Encoder(nn.Module):
         self.writes_input = facts.writes_input
         self.title = f"block `{facts.name}`"
         self.key = facts.key(index)
+        self._input = facts.input
+        self._gives = facts.gives
         self.in_backward = False
         """Whether the backward pass of a user's block has started and not ended."""
 
@@ -151,6 +154,7 @@ class Encoder(nn.Module):
         seed_all(device, self.seed, "draw", self.index, *purpose)
         with named(self.title, f"the forward pass of component {self.index}", key=self.key):
             outgoing = run_block(self.body, {**incoming, "s": s})
+        self._require_as_found(s, outgoing)
 
         def begin_backward(_: torch.Tensor) -> None:
             self.in_backward = True
@@ -163,6 +167,30 @@ class Encoder(nn.Module):
 
     def _end_backward(self, _: torch.Tensor) -> None:
         self.in_backward = False
+
+    def _require_as_found(self, s: torch.Tensor, outgoing: Tensors) -> None:
+        """Raise UserCodeError where the block gives something else than it did on the meta device: a component above,
+        or a loss, would raise an error that does not name this block.
+
+        Rows of text may be shorter than there, and what is given with them.
+        """
+        whole = tuple(s.shape[1:]) == self._input
+        for name, value in outgoing.items():
+            shape = self._gives[name]
+            if isinstance(value, torch.Tensor):
+                fits = value.ndim > 0 and len(value) == len(s) and (tuple(value.shape[1:]) == shape or not whole)
+                if fits and value.dtype == shape.dtype:
+                    continue
+                got = described(value.shape, value.dtype)
+            else:
+                got = type(value).__name__
+            wanted = described((len(s), *shape), shape.dtype)
+            if not whole:
+                wanted = f"{len(s)} rows of {str(shape.dtype).removeprefix('torch.')}"
+            message = f"{self.title} gave `{name}` of {got} in the forward pass of component {self.index}, not {wanted}"
+            hint = "give one row for each sample, of the shape and type that `forward` gives on torch's meta device"
+            file, line = own_place(getattr(type(self.body), "forward", None)) or (None, None)
+            raise UserCodeError.of((Problem(message, hint, file, line, self.key),))
 
 
 def alias(tensor: torch.Tensor) -> torch.Tensor:
@@ -192,6 +220,11 @@ def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
     if mask is not None and isinstance(outgoing["s"], torch.Tensor) and outgoing["s"].ndim > 2:
         outgoing["mask"] = mask
     return outgoing
+
+
+def described(sizes: tuple[int, ...], dtype: torch.dtype) -> str:
+    """A tensor in messages, such as `[8, 16] float32`."""
+    return f"{list(sizes)} {str(dtype).removeprefix('torch.')}"
 
 
 # --- What crosses the boundary between components ---

@@ -85,12 +85,14 @@ class WeightAverage:
 
     def load(self, trained: Mapping[str, torch.Tensor]) -> None:
         """Continue from a checkpoint, whose average the module has: it is kept, and the module takes what `trained`
-        gave. If that is empty, the average begins with the next update.
+        gave. If that is empty, the average begins with the next update. Where no parameter learns any more no update
+        follows, and there is no average.
 
         Raises KeyError if a tensor is missing.
         """
-        self._means = _copies(self._averaged()) if trained else {}
-        _put(self._averaged(), trained)
+        averaged = self._averaged()
+        self._means = _copies(averaged) if trained and self._parameters else {}
+        _put(self._module, averaged, trained)
 
     def _averaged(self) -> dict[str, torch.Tensor]:
         return _averaged(self._module, self._parameters)
@@ -127,13 +129,16 @@ def go_on_with(module: nn.Module, trained: Mapping[str, torch.Tensor]) -> None:
 
     Raises KeyError if a tensor is missing.
     """
-    _put(_averaged(module, {value for value in module.parameters() if value.requires_grad}), trained)
+    _put(module, _averaged(module, {value for value in module.parameters() if value.requires_grad}), trained)
 
 
 @torch.no_grad()
-def _put(held: Mapping[str, torch.Tensor], trained: Mapping[str, torch.Tensor]) -> None:
-    for name, tensor in held.items() if trained else ():
-        tensor.copy_(trained[name])
+def _put(module: nn.Module, averaged: Mapping[str, torch.Tensor], trained: Mapping[str, torch.Tensor]) -> None:
+    """Put these values in place, also those of parameters that learnt then and are frozen now: whatever learns above
+    them has trained with these, and not with their average."""
+    held = _averaged(module, set(module.parameters()))
+    for name in averaged.keys() | trained.keys() if trained else ():
+        held[name].copy_(trained[name])
 
 
 def _copies(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

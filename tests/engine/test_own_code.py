@@ -244,6 +244,41 @@ def test_a_block_that_raises_in_its_backward_pass_is_named(tmp_path, processes, 
     assert len(run.summary.failures) == 1, "the same bits would raise it again: there is nothing to try anew"
 
 
+OTHER = '''
+import torch
+
+
+class Other(torch.nn.Module):
+    """Gives something else than on the meta device."""
+
+    def __init__(self, input, gives):
+        super().__init__()
+        self.gives = gives
+
+    def forward(self, s, mask=None):
+        return s if s.is_meta else {"rows": s[1:], "type": s.double(), "shape": s[:, 1:], "list": [s]}[self.gives]
+'''
+
+
+@pytest.mark.parametrize(
+    ("gives", "overrides"),
+    [
+        ("rows", ()),
+        ("type", (*BP, "pipeline.stages=1")),
+        pytest.param("shape", PIPELINES[0], marks=pytest.mark.full),
+        pytest.param("list", (*BP, "pipeline.stages=1"), marks=pytest.mark.full),
+    ],
+)
+def test_a_block_that_gives_something_else_in_a_run_is_named(workshop: Workshop, gives: str, overrides) -> None:
+    """And not the component above, which fails by it. Costs are given, or it would go wrong when it is measured."""
+    (workshop.folder / "other.py").write_text(OTHER)
+    run = workshop.run(f"model.components.1={{block: 'python:other.Other', gives: {gives}}}", *overrides)
+    (problem,) = run.error.problems
+    line = 1 + OTHER.splitlines().index("    def forward(self, s, mask=None):")
+    assert (problem.file, problem.line, problem.key) == (str(workshop.folder / "other.py"), line, "model.components[1]")
+    assert problem.message.startswith("block `python:other.Other` gave `s` of ")
+
+
 PUTTING = """
 import torch
 from torch import nn

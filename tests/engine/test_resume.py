@@ -9,7 +9,7 @@ import pytest
 
 from alray.api.reproduction import reproduce_run
 from alray.core.errors import CheckpointError, SpecError
-from alray.core.run_folder.records import effective, read, read_environment
+from alray.core.run_folder.records import StepRecord, effective, read, read_environment
 from alray.core.run_folder.store import latest_manifest
 from alray.orchestrate import Options
 from alray.report.compare import ComparedRun
@@ -324,12 +324,16 @@ def test_a_resume_that_does_not_fit_the_checkpoint_changes_nothing(workshop, beg
     assert [file.read_bytes() for file in files] == before
 
 
+def cut_after_a(optimizer: str) -> tuple[str, ...]:
+    """The same as two components, of which the first holds the layer `a` alone."""
+    model, method, _, *others = frozen("[]", optimizer)
+    cost = "{forward_s: 1, backward_s: 1, update_s: 0}"
+    return model.replace("components: 1", "cut: [a]"), method, f"pipeline.costs=[{cost}, {cost}]", *others
+
+
 def test_a_resume_that_freezes_a_whole_component_says_what_it_leaves_out(workshop) -> None:
     (workshop.folder / "twins.py").write_text(TWINS)
-    began = frozen("[]", "kind: adam")
-    cost = "{forward_s: 1, backward_s: 1, update_s: 0}"
-    began = (began[0].replace("components: 1", "cut: [a]"), *began[1:2], f"pipeline.costs=[{cost}, {cost}]", *began[3:])
-    run = workshop.run(*began)
+    run = workshop.run(*cut_after_a("kind: adam"))
     said = Watching()
     again = workshop.resume("model.freeze=[a]", "run.epochs=2", allow_change=True, watching=said)
     assert again.error is None and again.summary.weights_sha256 != run.summary.weights_sha256
@@ -337,6 +341,20 @@ def test_a_resume_that_freezes_a_whole_component_says_what_it_leaves_out(worksho
     assert told.startswith("what component 0 has trained is frozen now: checkpoints from here on leave out")
     with pytest.raises(CheckpointError, match="component 0: none of its parameters was trained"):
         workshop.resume("model.freeze=[]", "run.epochs=3", allow_change=True)
+
+
+def test_a_component_that_a_resume_freezes_goes_on_with_the_weights_of_training(workshop) -> None:
+    """And not with their moving average, with which the component above has never trained."""
+    (workshop.folder / "twins.py").write_text(TWINS)
+    found = []
+    for name, optimizer in (("plain", "kind: adam"), ("averaged", "kind: adam, ema_decay: 0.9")):
+        workshop.run(*cut_after_a(optimizer), name=name)
+        watching = Watching()
+        workshop.resume("model.freeze=[a]", "run.epochs=2", allow_change=True, watching=watching, name=name)
+        losses = [record.losses for record in watching.records if isinstance(record, StepRecord)]
+        frozen_file = max((workshop.folder / name / "checkpoints").iterdir()) / "component-00.safetensors"
+        found.append((losses, frozen_file.read_bytes()))
+    assert found[0] == found[1] and len(found[0][0]) == 7
 
 
 def test_an_optimizer_that_a_hand_changed_ends_a_resume_before_it_changes_anything(workshop) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import traceback
+from dataclasses import replace
 
 import torch
 
-from alray.core.errors import StageError, UserCodeError
+from alray.core.errors import Problem, StageError, UserCodeError
 from alray.core.system_errors import NO_GPU_MEMORY, NO_HOST_MEMORY
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
@@ -54,11 +55,18 @@ def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
     """Return the error of a stage that ran out of memory: what it requested, what the plan predicted, what helps."""
     own = plan.stage_plans[stage]
     activations = own.memory.activations_bytes + own.memory.temporary_bytes
-    return StageError(
+    message = (
         f"{own.title} ran out of memory: {requested_text(fault)}; the plan predicts "
-        f"{_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations",
-        hint=hint_for(plan.schedule),
+        f"{_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations"
     )
+    return StageError.of((problem_of(fault, message, hint_for(plan.schedule)),))
+
+
+def problem_of(fault: BaseException, message: str, hint: str) -> Problem:
+    """What to tell of an error of running out of memory: with file, line, key and traceback of a user's code, if that
+    raised it."""
+    known = fault.problems[0] if isinstance(fault, UserCodeError) else Problem("")
+    return replace(known, message=message, hint=hint)
 
 
 def hint_for(schedule: str) -> str:
@@ -70,7 +78,12 @@ def hint_for(schedule: str) -> str:
 def requested_text(fault: BaseException) -> str:
     """Return the size of the failed request in words, or the error's message if it does not give the size."""
     requested = requested_bytes(fault)
-    return f"it requested {_size(requested)} at once" if requested is not None else f"{type(fault).__name__}: {fault}"
+    if requested is not None:
+        return f"it requested {_size(requested)} at once"
+    if isinstance(fault, UserCodeError):
+        return fault.problems[0].message
+    text = str(fault).strip() or "no message"
+    return f"{type(fault).__name__}: {text}"
 
 
 def _size(nbytes: int) -> str:

@@ -23,7 +23,7 @@ from alray.models.own_state import require_same_buffers, unsaved_buffers
 from alray.models.precision import require_precision
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
-from alray.runtime.device.out_of_memory import is_out_of_memory, requested_text
+from alray.runtime.device.out_of_memory import is_out_of_memory, problem_of, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
@@ -258,12 +258,11 @@ def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator
         yield
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
-            raise RunError(
-                f"component {index} (block `{network.encoders[index].name}`) ran out of memory on "
-                f"{tried_on}: {requested_text(error)}",
-                key=f"model.components[{index}]",
-                hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
-            ) from error
+            block = network.encoders[index].name
+            message = f"component {index} (block `{block}`) ran out of memory on {tried_on}: {requested_text(error)}"
+            hint = "use a smaller data.batch_size, a smaller component, or a device with more memory"
+            problem = replace(problem_of(error, message, hint), key=f"model.components[{index}]")
+            raise RunError.of((problem,)) from error
         tried = f"it was tried on {tried_on}; correct its code, or the spec's fields for it"
         hint = devices.hint_where_not_deterministic(error) or tried
         if isinstance(error, UserCodeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -107,7 +107,7 @@ def assemble_loop(
     if assignment.start.folder is not None:
         for component in components:
             load_replica_state(component, replication, assignment.start.folder, dict(assignment.start.hashes))
-    stage = _stage(assignment, components, replication, network)
+    stage = _stage(assignment, components, replication)
 
     def inputs(batch: Batch) -> Tensors:
         return batch.inputs(device, network.dtype)
@@ -218,7 +218,7 @@ def _replication(
     )
 
 
-def _stage(assignment: Assignment, components: list[Component], replication: Replication, network: Network) -> Stage:
+def _stage(assignment: Assignment, components: list[Component], replication: Replication) -> Stage:
     spec, plan = assignment.spec, assignment.plan
     slowdown = None
     if spec.replicas.disturbance is not None:
@@ -229,7 +229,6 @@ def _stage(assignment: Assignment, components: list[Component], replication: Rep
         assert isinstance(replication, DataParallelReplication)
         work = DataParallel(chain_of(components), replication)
         return Stage(work, plan.actions(assignment.stage), micro_batches=plan.micro_batches, slowdown=slowdown)
-    ends = sorted(run[-1] for stage in plan.stage_plans for run in stage.runs)[:-1] if plan.stages > 1 else []
     return stage_of(
         plan,
         assignment.stage,
@@ -237,7 +236,6 @@ def _stage(assignment: Assignment, components: list[Component], replication: Rep
         replication,
         slowdown=slowdown,
         compiled=spec.run.compile,
-        most_elements={end: network.encoders[end].output.elements for end in ends},
     )
 
 
@@ -250,14 +248,12 @@ def stage_of(
     actions: Sequence[Action] | None = None,
     slowdown: Slowdown | None = None,
     compiled: bool = False,
-    most_elements: Mapping[int, int] | None = None,
 ) -> Stage:
     """A stage of the plan that trains these components.
 
     Args:
         actions: in place of the plan's list; None: the plan's.
         compiled: whether blocks are compiled, so that no backward can be split.
-        most_elements: as in `MicroBatching`.
     """
     listed = plan.actions(stage) if actions is None else actions
     work = work_of(
@@ -266,11 +262,7 @@ def stage_of(
         # On one stage virtual stages are run as one.
         runs=[len(run) for run in plan.stage_plans[stage].runs] if plan.stages > 1 else [],
         averages_early=slowdown is None,
-        cut=MicroBatching(
-            plan.micro_batches,
-            split=set() if compiled else split_by(listed),
-            most_elements=most_elements or {},
-        ),
+        cut=MicroBatching(plan.micro_batches, split=set() if compiled else split_by(listed)),
     )
     micro_batches = None if isinstance(work, LocalLosses) else plan.micro_batches
     return Stage(work, listed, micro_batches=micro_batches, slowdown=slowdown)

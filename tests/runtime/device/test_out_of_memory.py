@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from alray.core.errors import UserCodeError
 from alray.runtime.device.out_of_memory import is_out_of_memory, out_of_memory, requested_bytes
 
 CPU_TEXT = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
@@ -71,3 +72,14 @@ def test_the_need_and_the_mend_are_told(
     assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: ")
     assert "5.0 MB" in problem.message and need in problem.message
     assert hint in problem.hint
+
+
+def test_what_a_block_raised_is_told_once_and_where(make_planner: Callable[..., Any]) -> None:
+    planner = make_planner()
+    raised = "block `python:own.Hungry` raised MemoryError in the forward pass of component 1: no message"
+    fault = UserCodeError(raised, file="own.py", line=7, key="model.components[1]", hint="end other programs")
+    fault.__cause__ = MemoryError()
+    (problem,) = out_of_memory(fault, planner.plan(planner.costs(probe=False)), 0).problems
+    assert (problem.file, problem.line, problem.key) == ("own.py", 7, "model.components[1]")
+    assert problem.message.startswith(f"stage 0 (components 0 to 1) ran out of memory: {raised}; the plan predicts ")
+    assert "end other programs" not in str(problem)

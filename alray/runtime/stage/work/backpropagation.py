@@ -105,12 +105,10 @@ class MicroBatching:
         count: micro-batches of a mini-batch.
         split: the micro-batches whose backward has two parts, I and G, as (virtual stage of this stage, number). The
             layers of the others run as torch's own; those that leave their weights for later cost some 30 us more each.
-        most_elements: how many numbers of a sample a component may pass on to another stage, by its index.
     """
 
     count: int = 1
     split: Collection[tuple[int, int]] = frozenset()
-    most_elements: Mapping[int, int] = field(default_factory=dict)
 
 
 WHOLE = MicroBatching()
@@ -134,7 +132,6 @@ class BackpropagationWork(ChainWork):
         self._micro_batches = cut.count
         self._split = cut.split
         self._splits = [SplitBackward(chain) for chain in self.chains] if cut.split else []
-        self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
         self._losses: dict[int, Losses] = {}  # by micro-batch
@@ -218,7 +215,6 @@ class BackpropagationWork(ChainWork):
                 graph.loss = total_of(chain, losses)
                 self._losses[batch.number] = {index: loss.detach() for index, loss in losses.items()}
                 return None
-        self._check(chain[-1].index, outgoing["s"])
         graph.edges = {
             name: get_gradient_edge(value) for name, value in _floating(outgoing).items() if value.requires_grad
         }
@@ -310,16 +306,6 @@ class BackpropagationWork(ChainWork):
             for name, value in module._parameters.items()
             if value is not None
         }
-
-    def _check(self, index: int, s: torch.Tensor) -> None:
-        """The edge to the next virtual stage has room for what the block gave on the meta device."""
-        most = self._most_elements.get(index)
-        if most is not None and s.numel() > most * len(s):
-            raise StageError(
-                f"component {index} gave {tuple(s.shape)} for a micro-batch, the edge was laid out for {most} numbers "
-                "of each sample",
-                hint="a block must not give more than it did on the meta device",
-            )
 
     def backward(self, batch: MicroBatch) -> ComponentLosses:
         """B of a micro-batch. The last one returns the mean losses of the mini-batch."""
