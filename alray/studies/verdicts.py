@@ -345,7 +345,7 @@ def _series(results: Results) -> list[tuple[Mapping[str, Any], list[PointRow]]]:
     if not results.is_of_batch_sizes:
         return []
     found: dict[str, tuple[Mapping[str, Any], list[PointRow]]] = {}
-    unmeasured = [(point, []) for point in results.unmeasured]
+    unmeasured: list[tuple[Mapping[str, Any], list[PointRow]]] = [(point, []) for point in results.unmeasured]
     for point, rows in (*unmeasured, *((rows[0].point, rows) for rows in results.along(BATCH_SIZE).values())):
         others = {axis: value for axis, value in point.items() if axis != BATCH_SIZE}
         found.setdefault(label_of(others), (others, rows))

@@ -297,7 +297,7 @@ def test_the_memory_of_the_smallest_device_is_not_that_of_each(alray: Callable[.
 @pytest.mark.parametrize("memory", ["4x24GB", "24GBs", "0GB"])
 def test_memory_is_a_list_of_sizes(alray: Callable[..., Any], spec: Path, memory: str) -> None:
     said = alray("crossover", spec, COUNTED, "--memory", memory)
-    assert said.code == 2 and said.errors.startswith("--memory: ") and "16GB,80GB" in said.errors
+    assert said.code == 2 and "--memory: `" in said.errors and "16GB,80GB" in said.errors
 
 
 def test_where_no_way_can_run_the_reason_is_told(alray: Callable[..., Any], spec: Path) -> None:
