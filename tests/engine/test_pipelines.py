@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from alray.core.errors import PlanError
 from alray.core.run_folder.records import StageRecord, read
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
-from alray.runtime.channel.message import packed_bytes
+from alray.runtime.channel.in_process import QueueReceiver, QueueSender
+from alray.runtime.channel.message import Message, packed_bytes
+from alray.runtime.stage.ports import WITHIN
 
 from .conftest import Watching, Workshop
 from .process_graph import in_processes
@@ -310,6 +315,47 @@ def test_a_gradient_does_not_lie_in_the_buffer_of_a_message(pipeline, processes)
         run = pipeline.run(*made, *schedule(name, 2, "pipeline.micro_batches=4"), inline=False, name=name)
         assert run.error is None, run.error
         assert run.summary.weights_sha256 == alone.summary.weights_sha256
+
+
+@pytest.fixture
+def overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages in one process lie in buffers that are overwritten when they are released, as between processes."""
+    buffers: dict[int, list[torch.Tensor]] = {}
+    send, release = QueueSender.send, QueueReceiver.release
+
+    def send_copy(sender: QueueSender, message: Message) -> Generator[None, None, None]:
+        if sender.edge != WITHIN:
+            message = replace(message, tensors={name: value.clone() for name, value in message.tensors.items()})
+            buffers[id(message)] = [*message.tensors.values()]
+        yield from send(sender, message)
+
+    def release_and_overwrite(receiver: QueueReceiver, message: Message) -> None:
+        for value in buffers.pop(id(message), ()):
+            value.detach().copy_(~value if value.dtype == torch.bool else torch.full_like(value, -1))
+        release(receiver, message)
+
+    monkeypatch.setattr(QueueSender, "send", send_copy)
+    monkeypatch.setattr(QueueReceiver, "release", release_and_overwrite)
+
+
+@pytest.mark.usefixtures("overwritten")
+@pytest.mark.parametrize("name", ["1f1b", "zb_v", "dualpipe_v"])
+def test_nothing_that_a_stage_keeps_lies_in_a_released_buffer(pipeline, name) -> None:
+    """On the turn of a V the mask of an evaluation goes from one virtual stage of a device to the next one."""
+    (pipeline.folder / "documents.py").write_text(DOCUMENTS)
+    block = "{block: transformer, heads: 2, feedforward: 8}"
+    pipeline.spec.write_text(TEXT)
+    made = (
+        f"model.components=[{{block: embedding, dim: 8}}, {block}, {block}, {block}]",
+        f"pipeline={{costs: [{COST}, {COST}, {COST}, {COST}]}}",
+        "optimizer={kind: sgd, lr: 0.1}",
+        "pipeline.micro_batches=4",
+    )
+    alone = pipeline.run(*made, *schedule("1f1b", 1), name="alone")
+    run = pipeline.run(*made, *schedule(name, 2), name=name)
+    assert run.error is None, run.error
+    assert run.summary.weights_sha256 == alone.summary.weights_sha256
+    assert run.summary.scores == alone.summary.scores
 
 
 @pytest.mark.full

@@ -19,7 +19,7 @@ from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.evaluation import Evaluator
-from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.ports import WITHIN, Ports
 from alray.runtime.stage.stage import Stage
 
 
@@ -104,13 +104,24 @@ class Inference:
         return inputs if self.measured is None else inputs | {"labels": batch.labels.to(inputs["s"].device)}
 
     def _up(self, stage: Stage, incoming: Tensors, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
-        """E of a virtual stage: what goes up, and what comes down of each route that turns here."""
+        """E of a virtual stage: what goes up, and what comes down of each route that turns here.
+
+        What came in is released before routes come down, and before the next virtual stage computes if this stage
+        holds that too. So nothing that stays here lies in its buffer, such as a mask that is passed on.
+        """
         if self.measured is None:
-            return stage.work.infer_up(incoming, self.step, batch, own)
-        labels = incoming["labels"]
-        without = {name: value for name, value in incoming.items() if name != "labels"}
-        outgoing, routes = stage.work.infer_up(without, self.step, batch, own)
-        return outgoing | {"labels": labels}, [self.measured(scores, labels) for scores in routes]
+            outgoing, routes = stage.work.infer_up(incoming, self.step, batch, own)
+        else:
+            labels = incoming["labels"]
+            without = {name: value for name, value in incoming.items() if name != "labels"}
+            outgoing, routes = stage.work.infer_up(without, self.step, batch, own)
+            outgoing, routes = outgoing | {"labels": labels}, [self.measured(scores, labels) for scores in routes]
+        if self.ports.up_from[own] is None:
+            return outgoing, routes
+        outlet = self.ports.up_to[own]
+        if outlet is not None and outlet.edge == WITHIN:
+            outgoing = {name: _apart(value, incoming) for name, value in outgoing.items()}
+        return outgoing, [_apart(route, incoming) for route in routes]
 
     def _in_rounds(self, stage: Stage) -> Waiting[None]:
         """With virtual stages: as many batches as there are stages go through all of them together.
@@ -196,6 +207,13 @@ class Inference:
         message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(routes)}, virtual=virtual - 1)
         with self.clock.measure("send_wait", "send_wait", self.step):
             yield from outlet.send(message)
+
+
+def _apart(value: torch.Tensor, incoming: Tensors) -> torch.Tensor:
+    """The value, in memory that it does not share with what came in."""
+    begins = value.untyped_storage().data_ptr()
+    shares = any(each.untyped_storage().data_ptr() == begins for each in incoming.values())
+    return value.clone() if shares else value
 
 
 _Routes = dict[tuple[int, int], list[torch.Tensor]]
