@@ -35,7 +35,7 @@ from alray.inference.chosen_weights import Weights
 from alray.inference.export import Exported
 from alray.inference.requests import Evaluated
 from alray.inference.route_costs import RouteCost
-from alray.parts.tasks.classification.task import ClassPrediction
+from alray.models.task import ClassPrediction
 from alray.planning.prediction.compare import compare_plans
 from alray.report.lanes import whole
 from alray.report.progress import Progress
