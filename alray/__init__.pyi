@@ -38,4 +38,3 @@ Task = LearningTask
 read_scores = read
 
 __version__: str
-_PLACES: dict[str, tuple[str, str]]

@@ -48,10 +48,10 @@ def class_of(
     """
     found = code_of(kind, section, load, implementation=implementation)
     if not (isinstance(found, type) and issubclass(found, base)):
-        place = (base.__module__, base.__qualname__)
-        public = (f"alray.{name}" for name, each in alray._PLACES.items() if each == place)
+        public = (f"alray.{name}" for name in dir(alray) if getattr(alray, name) is base)
+        named_as = next(public, f"{base.__module__}.{base.__qualname__}")
         raise SpecError(
-            f"`{getattr(section, kind.key)}` is not a subclass of {next(public, '.'.join(place))}",
+            f"`{getattr(section, kind.key)}` is not a subclass of {named_as}",
             key=key,
             hint="derive it from that class; its docstring says what to define",
         )
