@@ -211,9 +211,8 @@ class Inference:
 
 def _apart(value: torch.Tensor, incoming: Tensors) -> torch.Tensor:
     """The value, in memory that it does not share with what came in."""
-    begins = value.untyped_storage().data_ptr()
-    shares = any(each.untyped_storage().data_ptr() == begins for each in incoming.values())
-    return value.clone() if shares else value
+    memory = {each.untyped_storage()._cdata for each in incoming.values()}
+    return value.clone() if value.untyped_storage()._cdata in memory else value
 
 
 _Routes = dict[tuple[int, int], list[torch.Tensor]]
