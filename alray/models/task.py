@@ -119,7 +119,7 @@ class LearningTask(ABC):
     A label is the number of a class, unless a task says otherwise.
     """
 
-    loss_name: str
+    loss_name: str = "loss"
     """The name of the loss in records."""
     metrics: ClassVar[tuple[str, ...]] = ()
     """Of a task of the user: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the

@@ -612,7 +612,6 @@ def test_a_task_of_the_users_with_classes_brings_loss_and_metric_alone(method: s
         "from torch.nn.functional import cross_entropy\n"
         "from alray import Task, WholeTally\n\n"
         "class Mine(Task):\n"
-        "    loss_name = 'cross_entropy'\n"
         "    metrics = ('score',)\n\n"
         "    def loss(self, scores, target, label_smoothing=0.0):\n"
         "        return cross_entropy(scores, target)\n\n"
