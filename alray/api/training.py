@@ -59,6 +59,12 @@ def train(
         raise RequestError("unknown argument", key=key, hint=hint)
     for section, key in _GIVEN.items():
         _require_further_keys(section, key, keys.get(section, {}))
+    if validation is not None and keys.get("data", {}).get("validation_fraction"):
+        raise RequestError(
+            "a validation set is given, so no part of the training set becomes one",
+            key="data.validation_fraction",
+            hint="give one of the two",
+        )
     options = {name: keys.pop(name) for name in list(keys) if name in _OPTIONS}
     made_of = getattr(module, "func", module)  # of a functools.partial
     name = getattr(made_of, "__name__", type(made_of).__name__)

@@ -16,6 +16,8 @@ from alray.report.table import Table
 from alray.report.text import BETTER, seconds, seconds_range, share, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from alray.runtime.planner.fitting import Fitting
 
 
@@ -42,9 +44,10 @@ def fit(
 ) -> None:
     """Show how a network fits on some devices, without running it.
 
-    Tries every schedule of the method on every number of stages and of micro-batches, and searches the best cut of
-    those that could be the fastest. A value that is given for pipeline.schedule, pipeline.stages or
-    pipeline.micro_batches is not searched. Exits with 1 if nothing fits.
+    Tries every schedule of the method on every number of stages, with the numbers of micro-batches from one to four for
+    each stage, and with more where nothing fits. It searches the best cut of those that could be the fastest. A value
+    that overrides give for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched; those of the
+    file are. Exits with 1 if nothing fits.
     """
     with terminal(as_json=json) as streams:
         from alray.api.plans import sizes_of, with_machines
@@ -60,13 +63,18 @@ def fit(
         if json:
             streams.answer(found.as_json())
         else:
-            streams.put(fitting_text(found, spec=str(spec), page=streams.page))
+            allowing = ("--allow-code",) if allow_code else ()
+            streams.put(fitting_text(found, command=["alray", "run", str(spec), *allowing], page=streams.page))
         if found.best is None:
             raise typer.Exit(1)
 
 
-def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
-    """A row for each schedule on each number of stages, what fits first; then how to run the best one."""
+def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
+    """A row for each schedule on each number of stages, what fits first; then how to run the best one.
+
+    Args:
+        command: that runs the spec.
+    """
     from alray.planning.schedules.table import SCHEDULES
 
     replicas = f", {counted(found.replicas, 'replica')}" if found.replicas > 1 else ""
@@ -91,8 +99,7 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
         also = ", or pipeline.activation_checkpointing, which is not searched" if again else ""
         notes.append(f"nothing fits: use larger or more devices, or smaller components or mini-batches{also}")
     else:
-        command = shlex.join(["alray", "run", spec, *found.overrides(found.best)])
-        notes.append(f"run it with  {unbroken(command)}")
+        notes.append(f"run it with  {unbroken(shlex.join([*command, *found.overrides(found.best)]))}")
     return "\n\n".join(["\n".join(head), page.table(_table(found)), "\n".join(map(page.sentence, notes))])
 
 

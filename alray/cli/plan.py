@@ -23,7 +23,7 @@ def plan(
     costs: CostsFile = None,
     probe: Probe = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Compare every schedule on every number of stages.")
+        bool, typer.Option("--compare", help="Compare every schedule on up to eight stages, or as many as devices.")
     ] = False,
     allow_code: AllowCode = False,
     json: Json = False,

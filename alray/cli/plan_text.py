@@ -178,7 +178,7 @@ def _figures(plan: Plan) -> list[tuple[str, str]]:
         ("bound", f"{seconds(plan.bound_s)}, {plan.bound}"),
         ("limited by", plan.limited_by),
     ]
-    # The edges of a pipeline have room for every micro-batch.
+    # The room of a pipeline follows from its lists.
     room = "" if SCHEDULES[plan.schedule].is_pipeline else f", {plan.in_flight} in flight"
     rows += [(f"edge {edge.edge}", f"{_bytes_of(edge)}{room}") for edge in plan.edges]
     return rows

@@ -225,6 +225,7 @@ def test_what_tells_nothing_is_refused(tmp_path: Path, ended: Path) -> None:
         (["--link", "fast"], "--link: `fast` is not a link; write"),
         (["--steps", "bp"], "--steps: `bp` is not a method and its mini-batches"),
         (["--steps", "solo=10"], "--steps: steps are given for `solo`, which is not compared; compared are"),
+        (["--steps", "python:mine.Own@8=9"], "--steps: steps are given for `python:mine.Own`, which is not compared"),
         (
             ["--steps", "associated_learning=9"],
             "--steps: steps count beside those of backpropagation, which are not known",

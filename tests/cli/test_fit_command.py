@@ -267,6 +267,19 @@ def test_the_command_asks_for_the_accelerators_that_were_planned(
     assert (told in planned.errors) == (set(given) != asked)
 
 
+def test_the_command_runs_with_the_code_that_was_allowed(alray: Callable[..., Any], spec: Path) -> None:
+    found = alray("fit", spec, "--devices", "1x1GB", "pipeline.stages=1", "--allow-code")
+    assert found.code == 0 and "alray run x.yaml --allow-code " in found.out
+
+
+def test_processors_elsewhere_have_the_memory_that_the_spec_gives(alray: Callable[..., Any], spec: Path) -> None:
+    elsewhere = ("--on", "2xcpu", "pipeline.stages=2")
+    unknown = alray("fit", spec, *elsewhere)
+    assert unknown.code == 2 and "the memory of `cpu` is not known; set resources.memory_bytes" in unknown.errors
+    found = alray("fit", spec, *elsewhere, "resources.memory_bytes=1000000000", "--json")
+    assert found.code == 0 and found.json["devices"] == [10**9] * 2
+
+
 def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:
     given = ("pipeline.schedule=auto", "pipeline.micro_batches=auto", "pipeline.partition=auto", "pipeline.stages=2")
     found = alray("fit", spec, COUNTED, *BP, *given, "--devices", "2x1GB", "--json")

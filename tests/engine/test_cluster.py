@@ -284,7 +284,7 @@ class Slow(nn.Module):
         self.linear = nn.Linear(input[0], input[0])
 
     def forward(self, s, mask=None):
-        time.sleep(0.004 * float(os.environ.get("SLOWNESS", "1")))
+        time.sleep(0.02 * float(os.environ.get("SLOWNESS", "1")))
         return self.linear(s)
 '''
 

@@ -184,8 +184,8 @@ class Pipeline(Section):
     """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
     virtual stages of each stage. Left out with a schedule that a file lists: the rows of the file."""
     in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: they have room
-    for every micro-batch."""
+    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: their room
+    follows from their lists."""
     micro_batches: (
         Annotated[
             Annotated[PositiveInt, Tag("number")] | Annotated[Literal["auto"], Tag("name")],
@@ -195,7 +195,8 @@ class Pipeline(Section):
         | None
     ) = None
     """Equal parts that a mini-batch is cut into, in the pipelines of backpropagation except naive. null: 2 per stage.
-    If they do not divide the mini-batch: the next larger number that does, up to 4 per stage, or else the next smaller.
+    If they do not divide the mini-batch: the next larger number that does, up to 4 per stage, or else the next smaller,
+    down to one per stage; with fewer samples than stages, one for each sample where the schedule takes so few.
     `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
     `resources.memory_bytes`); the number found is written to the run folder."""
     micro_batch_norm: Literal["refuse", "accept"] = "refuse"

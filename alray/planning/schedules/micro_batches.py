@@ -39,7 +39,8 @@ def one_per_stage(schedule: str) -> Demand:
 
 
 def whole_rounds(schedule: str) -> Demand:
-    """The demand of a schedule whose micro-batches go in rounds of at least one per stage, all of the same size."""
+    """The demand of a schedule whose micro-batches go in rounds of at least one per stage, all of the same size. Fewer
+    micro-batches than stages are one round."""
 
     def demand(stages: int, micro_batches: int) -> Fault | None:
         rounds = max(1, micro_batches // stages)

@@ -154,13 +154,16 @@ class Schedule:
         """Micro-batches of a mini-batch of so many samples where the spec names no number.
 
         Two per stage if that is possible. Otherwise the next larger number that is, up to four per stage, or else the
-        next smaller one. If there is none, two per stage: the spec is refused.
+        next smaller one, down to one per stage; with fewer samples than stages, one for each sample. If there is none,
+        two per stage: the spec is refused.
         """
         if self.only_layout is not None:
             return self.only_layout.micro_batches
         usual = PER_STAGE * stages if self.cuts_mini_batches else 1
         if batch_size is None or not self.cuts_mini_batches:
             return usual
+        if batch_size < stages and self.micro_batches_fault(stages, batch_size) is None:
+            return batch_size
         possible = self.possible_micro_batches(stages, batch_size)
         larger = [number for number in possible if usual <= number <= MOST_PER_STAGE * stages]
         smaller = [number for number in possible if number < usual]

@@ -86,7 +86,7 @@ def _key(spec: Spec, code: UserCode, surroundings: Surroundings) -> str:
 
     The optimizer's numbers, such as its rate, count only as zero or not.
     """
-    sections = {"data", "model", "method", "optimizer", "resources", "replicas"}
+    sections = {"data", "task", "model", "method", "optimizer", "resources", "replicas"}
     described: dict[str, Any] = spec.model_dump(mode="json", include=sections)
     described["optimizer"] = {
         key: bool(value) if isinstance(value, float) else value for key, value in described["optimizer"].items()

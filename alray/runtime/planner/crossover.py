@@ -438,7 +438,7 @@ def _numbers(text: str, key: str, most: int) -> tuple[int, ...]:
             key=key,
             hint="write, for example, 1,2,4,8",
         )
-    return tuple(sorted(map(int, parts)))
+    return tuple(sorted(set(map(int, parts))))
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -455,7 +455,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _given_steps(text: str) -> tuple[tuple[str, str | None, int | None], Steps]:
-    read = re.fullmatch(r"(\w+)(?:/(\w+))?(?:@(\d{1,9}))? *= *(\d{1,12})", text.strip())
+    read = re.fullmatch(r"([^\s/@=]+)(?:/(\w+))?(?:@(\d{1,9}))? *= *(\d{1,12})", text.strip())
     if read is None or read[4] == "0":
         raise RequestError(
             f"`{text}` is not a method and its mini-batches to the target",

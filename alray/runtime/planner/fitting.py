@@ -268,7 +268,8 @@ def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]
 
 
 def _their_memory(spec: Spec) -> tuple[int, ...]:
-    """Bytes of each device of the spec's machines. Raises RequestError if it has none, or if they are not known."""
+    """Bytes of each device of the spec's machines; where nothing is known of one, what the spec gives a stage. Raises
+    RequestError if it has no machines, or if neither is known."""
     if spec.machines is None:
         raise RequestError(
             "no devices are named",
@@ -276,14 +277,15 @@ def _their_memory(spec: Spec) -> tuple[int, ...]:
             hint="write --on 8xA100, or --devices 4x24GB where their memory alone matters, or machines in the spec",
         )
     found = [group.device for _, group in spec.machines.described().devices]
-    unknown = [device.name for device in found if device.memory_bytes is None]
-    if unknown:
-        raise RequestError(
-            f"the memory of `{unknown[0]}` is not known",
-            key="machines.nodes",
-            hint="name a device with its memory, such as 24GB, and give its costs",
-        )
-    return tuple(device.memory_bytes for device in found if device.memory_bytes is not None)
+    sizes = [device.memory_bytes or spec.resources.memory_bytes for device in found]
+    for device, size in zip(found, sizes, strict=True):
+        if size is None:
+            raise RequestError(
+                f"the memory of `{device.name}` is not known",
+                key="machines.nodes",
+                hint="set resources.memory_bytes, or name a device with its memory, such as 24GB, and give its costs",
+            )
+    return tuple(size for size in sizes if size is not None)
 
 
 def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[str]) -> list[str]:

@@ -43,6 +43,7 @@ def test_every_file_with_a_schedule_is_in_the_table() -> None:
         ("1f1b", 5, 256, 16),
         ("interleaved_1f1b", 5, 256, 8),  # rounds of one micro-batch per stage: 16 cannot be shared by three
         ("1f1b", 3, 5, 5),
+        ("gpipe", 8, 4, 4),  # it takes fewer than stages
         ("1f1b", 2, 53, 4),  # refused, where it is checked: 53 samples cannot be cut
         ("naive", 3, 256, 1),
     ],

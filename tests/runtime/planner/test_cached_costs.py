@@ -33,9 +33,14 @@ def test_only_what_changes_the_costs_is_measured_again(make_planner: Callable[..
     for overrides in ([], ["seed=7"], ["optimizer.lr=0.5"], ["run.epochs=3"]):
         assert costs(*overrides) == first
     assert measured == [8]
-    for overrides in (["data.batch_size=4"], ["optimizer.weight_decay=0.1"], ["model.components.0.channels=[5]"]):
-        costs(*overrides)
-    assert measured == [8, 4, 8, 8]
+    for each in (
+        "data.batch_size=4",
+        "optimizer.weight_decay=0.1",
+        "model.components.0.channels=[5]",
+        "task.class_weights=balanced",
+    ):
+        costs(each)
+    assert measured == [8, 4, 8, 8, 8]
 
 
 def test_late_gradients_hold_more_beside_an_average(make_planner: Callable[..., Planner], tmp_path: Path) -> None:
