@@ -28,10 +28,13 @@ NETWORKS = {
     "transformer": "Transformer: 2 layers of 32; docstrings, error 0.25",
     "gpt": "GPT-4: 4 layers of 48; bytes of docstrings, 3.0 nats",
 }
+COMPONENTS = {"mlp": 6, "vgg": 4, "resnet": 4, "lstm": 3, "transformer": 3, "gpt": 4}
 SHORT = {"decoupled_greedy": "DGL", "associated_learning": "AL"}
 BASELINE = "backpropagation"
 LIMITS = {"BP on one device": 2.0, "1F1B, M = 2": 1.5, "1F1B, M = 4": 1.25, "replicas, 2BW": 1.0}
 """The limits of alpha x rho on two stages, by the rule of docs/crossover.md."""
+_BUBBLES = ((2, (2, 4, 16)), (4, (4, 8, 16)))
+"""Stages, and micro-batches, for which a table says what follows against 1F1B."""
 _RATE, _STEPS = "optimizer.lr", "steps_to_target"
 _ENDS = ("product", "low", "high")
 Ends = Sequence[float]
@@ -60,6 +63,7 @@ class Factors(NamedTuple):
     """What a network costs by a method, and by backpropagation; `rho` and `alpha` are None where they are not known."""
 
     network: str
+    components: int
     kind: str
     results: Results
     row: PointRow
@@ -81,6 +85,39 @@ def over_families(reports: Path = REPORTS) -> str:
     ]
     lines += map(_line, _of_families(reports))
     return "\n".join(lines) if len(lines) > 2 else "These two studies have not run yet: their factors are not known."
+
+
+def by_the_rule() -> str:
+    """What the rule of docs/crossover.md says of each family and method against each rival."""
+    of_bubbles = [(stages, parts, 1 + (stages - 1) / parts) for stages, numbers in _BUBBLES for parts in numbers]
+    alone = (2, 3, 4)
+    heads = [
+        "network",
+        "method",
+        *(f"1F1B {stages}/{parts}: {limit:.4g}" for stages, parts, limit in of_bubbles),
+        "2BW, replicas: 1",
+        *(f"one device {stages}: {stages}" for stages in alone),
+    ]
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    for each in _of_families(REPORTS):
+        rivals = [(stages, limit) for stages, _, limit in of_bubbles]
+        rivals += [(1, 1.0), *((stages, float(stages)) for stages in alone)]
+        said = [_beside(each, limit) if stages <= each.components else "-" for stages, limit in rivals]
+        lines.append(f"| {each.network.partition(':')[0]} | {SHORT[each.kind]} | {' | '.join(said)} |")
+    return "\n".join(lines)
+
+
+def _beside(found: Factors, limit: float) -> str:
+    """Where alpha x rho lies beside a limit: the range is below it or above it, or else its middle; a dash where it is
+    not known."""
+    if found.product is None:
+        return "-"
+    middle, low, high = found.product
+    if high < limit:
+        return "**wins**"
+    if low > limit:
+        return "**loses**"
+    return "below" if middle < limit else "above"
 
 
 def picture() -> Figure:
@@ -142,7 +179,7 @@ def _of_report(results: Results) -> Iterator[Factors]:
             row = rows.get((family, kind))
             if row is not None:  # the study was not stopped before
                 rho, step = _rho(results, row, best), alpha.get(family, {}).get(kind)
-                yield Factors(NETWORKS[family], kind, results, row, best, rho, step)
+                yield Factors(NETWORKS[family], COMPONENTS[family], kind, results, row, best, rho, step)
 
 
 def _line(found: Factors) -> str:

@@ -30,7 +30,7 @@ _KINDS = {
     "paired_seeds": "ratio of steps, three seeds that two variants share",
     "five_paired_seeds": "the same, five seeds",
     "sessions": "ratio of times, five sessions of two turns",
-    "one_session": "ratio of times, one session of three turns, as the truth over all sessions",
+    "one_session": "ratio of times, one session of three turns: how many contain the mean over all sessions",
     "searches": "ratio of the best settings of two searches, 16 independent settings each, three seeds",
     "even_searches": "the same, settings that cover the space evenly, as studies draw them",
     "six_settings": "the same, six settings of each search",
@@ -187,7 +187,8 @@ should contain the truth in 90 % of studies.
 |---|---|---|
 {chr(10).join(rows)}
 
-The interval of one session says little of other sessions, so a study that ran once decides no claim about times.
+In the made-up studies of times a session moves each variant by 3 %, and trials within a session differ by 1 %. The
+interval of one session says little of other sessions, so a study that ran once decides no claim about times.
 Settings that cover the space evenly lie closer to the best than independent ones, so intervals of such a search are
 wider than they need to be. The noisy quadratic is half the square of x; its gradient shows a twentieth of the
 coordinates, with noise, so its critical batch size is known.
