@@ -56,9 +56,7 @@ HELD = {
         r"alray run (examples/torchvision_digits"
         r"|specs/laptop/(mlp_diabetes|digit_traits|rare_digits|gpt_docstrings|diloco_digits)).yaml( --output runs/\w+)?"
     ),
-    "tests/benchmarks/test_slow_links.py::test_what_each_way_loses_where_1f1b_loses_most": (
-        r"python -m benchmarks.slow_links"
-    ),
+    "tests/benchmarks/test_slow_links.py::test_what_each_way_loses_where_1f1b_loses_most": (r"make slow-links"),
     "tests/engine/test_messages.py::test_local_losses_end_in_the_same_bits": (
         r"alray run specs/laptop/slow_link.yaml (?!method).*messages.*"
     ),
