@@ -160,7 +160,8 @@ table](#what-follows-by-the-rule) says what follows for six small networks, at s
 - Against replicas and pipelines with late gradients (2BW) no win is decided. DGL loses for the GPT, and AL for all
   networks but the LSTM.
 - AL takes longer than DGL to the target for all six, by the middles.
-- Slow links help local losses: so it was measured on two stages, and so simulations say, except for ResNet-10.
+- Slow links help DGL and AL until these wait for the link too. This was measured on two stages; simulations say the
+  same, except for ResNet-10.
 
 This is a rule with measured factors. None of the six was trained to its target on several stages.
 
