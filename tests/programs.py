@@ -1,10 +1,12 @@
-"""Whole programs as text, for tests and golden files: one line per stage; what follows a `#` is left out."""
+"""Programs for tests: as text, for golden files too (one line per stage; what follows a `#` is left out), and what a
+stage computes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from alray.planning.schedules.actions import Action, parse
+from alray.planning.schedules.schedule import Computation, Schedule
 
 
 def parse_program(text: str) -> tuple[tuple[Action, ...], ...]:
@@ -16,3 +18,14 @@ def parse_program(text: str) -> tuple[tuple[Action, ...], ...]:
 def print_program(program: Iterable[Iterable[Action]]) -> str:
     """The text that `parse_program` reads."""
     return "".join(" ".join(map(str, actions)) + "\n" for actions in program)
+
+
+def computations(
+    schedule: Schedule, stage: int, stages: int, micro_batches: int = 1, virtual_stages: int = 1
+) -> list[Computation]:
+    """The forwards and backwards of one mini-batch on one stage, in order."""
+    return [
+        (action.kind, action.stage, action.number)
+        for action in schedule.run_of(stage, stages, 1, micro_batches, virtual_stages)
+        if action.kind in ("F", "B", "I", "G", "C")
+    ]

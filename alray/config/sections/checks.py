@@ -21,6 +21,8 @@ from alray.planning.schedules.placement import round_robin
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
 Check = Callable[[Spec], Iterator[Finding]]
+TOO_FEW_SAMPLES_HINT = "use a data.batch_size that is a multiple of the stages, or fewer stages"
+"""Where no number of micro-batches suits the samples and the stages."""
 
 
 def parts_suit_the_spec(spec: Spec) -> Iterator[Finding]:
@@ -138,7 +140,7 @@ def _micro_batches_fault(spec: Spec) -> Fault | None:
     return (
         f"`{spec.schedule_name}` on {counted(stages, 'stage')} cannot cut {what} of {counted(share, 'sample')} into "
         "equal micro-batches, one per stage or more",
-        "use a data.batch_size that is a multiple of the stages, or fewer stages",
+        TOO_FEW_SAMPLES_HINT,
     )
 
 
@@ -155,6 +157,9 @@ def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
             hint = f"use a data.batch_size that {layout.micro_batches} divides"
         elif spec.pipeline.micro_batches is None:
             message += " (2 per stage, the default)"
+            share = spec.data.batch_size // spec.replicas.count
+            if not SCHEDULES[spec.schedule].possible_micro_batches(spec.pipeline.stages, share):
+                hint = TOO_FEW_SAMPLES_HINT
         yield ("pipeline", "micro_batches"), message, hint
 
 

@@ -86,9 +86,10 @@ class Program:
     place: Place = round_robin
 
     @classmethod
-    def of(cls, lists: Iterable[Sequence[Action]], place: Place = round_robin) -> Program:
+    def of(cls, lists: Iterable[Sequence[Action]]) -> Program:
+        """Lists of actions, one for each stage; virtual stages lie round the stages."""
         every = list(lists)
-        return cls(tuple(_codes(actions, len(every)) for actions in every), place)
+        return cls(tuple(_codes(actions, len(every)) for actions in every))
 
     @classmethod
     def of_schedule(

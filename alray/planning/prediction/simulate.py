@@ -24,20 +24,17 @@ from alray.planning.prediction.links import LinkEvents, is_on_link, seconds_on_l
 from alray.planning.prediction.program import NUM_KINDS, Floats, Program, kind_number, kinds, looked_up
 from alray.planning.prediction.rounds import Positions, rounds_of
 from alray.planning.prediction.timeline import Timeline, computations_of, mean_step
-from alray.planning.schedules.actions import Action
 from alray.planning.schedules.durations import Durations
 
 _DRAWS = 16  # simulations with random times: 64 steps of a pipeline, whose median is off by a sixth of their deviation
 
 
-def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations, *, in_flight: int) -> Timeline:
+def simulate(program: Program, durations: Durations, *, in_flight: int) -> Timeline:
     """The timeline of a program.
 
     Raises PlanError for a program that cannot end: a message that is never sent or never received, barriers that do
     not agree, or stages that wait for each other. The error says which stage waits for what.
     """
-    if not isinstance(program, Program):
-        program = Program.of(program)
     return simulation_of(program, in_flight, links=len(durations.up_link_s) > 0).timeline(durations)
 
 

@@ -193,16 +193,6 @@ class Schedule:
         """The actions of mini-batches 0 to `mini_batches` - 1 on one stage, with a flush at the end."""
         return _run_of(self, stage, stages, mini_batches, micro_batches, virtual_stages)
 
-    def computations(
-        self, stage: int, stages: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> list[Computation]:
-        """The forwards and backwards of one mini-batch on one stage, in order."""
-        return [
-            (action.kind, action.stage, action.number)
-            for action in self.run_of(stage, stages, 1, micro_batches, virtual_stages)
-            if action.kind in ("F", "B", "I", "G", "C")
-        ]
-
     def computing_s(self, durations: Durations, stages: int, micro_batches: int) -> list[float]:
         """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages."""
         seconds = durations.computations

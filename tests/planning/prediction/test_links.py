@@ -15,6 +15,7 @@ from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.machines import DEVICES, link_of, machines_of
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predict_step
+from alray.planning.prediction.program import Program
 from alray.planning.prediction.search import every_cut, step_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
@@ -46,7 +47,7 @@ def starts(timeline, stage: int) -> list[float]:
 def test_a_message_takes_the_link_and_then_its_latency() -> None:
     lists = [[parse("0F0"), parse("0S0")], [parse("1R0"), parse("1F0")]]
     durations = over_a_link(up_s=0.2, link_s=3, latency_s=0.5, buffer_s=0)
-    timeline = simulate(lists, durations, in_flight=1)
+    timeline = simulate(Program.of(lists), durations, in_flight=1)
     assert starts(timeline, 0) == [0, 1]
     assert starts(timeline, 1) == [4.6, 4.7]  # 1 computed, 0.1 packed, 3 on the link, 0.5 late; then 0.1 unpacked
 
@@ -56,7 +57,7 @@ def test_times_that_are_not_known_yet_are_not_computed_with(monkeypatch: pytest.
     monkeypatch.setattr(np, "empty", lambda shape: np.full(shape, np.inf))
     lists = [[parse("0F0"), parse("0S0")], [parse("1R0"), parse("1F0")]]
     with np.errstate(invalid="raise"):
-        simulate(lists, over_a_link(up_s=0.2, link_s=3, latency_s=0.5, buffer_s=np.inf), in_flight=1)
+        simulate(Program.of(lists), over_a_link(up_s=0.2, link_s=3, latency_s=0.5, buffer_s=np.inf), in_flight=1)
 
 
 def test_the_sender_waits_for_the_message_before() -> None:
@@ -66,7 +67,7 @@ def test_the_sender_waits_for_the_message_before() -> None:
         [parse(text) for batch in range(3) for text in (f"1R{batch}", f"1F{batch}")],
     ]
     durations = over_a_link(up_s=0.2, link_s=3, latency_s=0, buffer_s=0)
-    timeline = simulate(lists, durations, in_flight=4)
+    timeline = simulate(Program.of(lists), durations, in_flight=4)
     assert starts(timeline, 0) == [0, 1, 1.1, 4, 4.1, 7]
     assert starts(timeline, 1)[::2] == [4.1, 7.1, 10.1]
 
@@ -77,7 +78,7 @@ def test_the_system_takes_some_bytes_from_the_sender_at_once() -> None:
         [parse(text) for batch in range(4) for text in (f"1R{batch}", f"1F{batch}")],
     ]
     durations = over_a_link(up_s=0, link_s=3, latency_s=0, buffer_s=4)
-    timeline = simulate(lists, durations, in_flight=4)
+    timeline = simulate(Program.of(lists), durations, in_flight=4)
     assert starts(timeline, 0)[1::2] == [1, 2, 3, 6]  # 3 s are left of the first at most, 6 s of the first two
     assert starts(timeline, 1)[::2] == [4, 7, 10, 13]
 
@@ -99,11 +100,11 @@ def test_a_stage_sends_to_both_neighbours_through_one_card() -> None:
         link_buffer_s=(9, 9),
         has_link=(True, True),
     )
-    assert starts(simulate(lists, each, in_flight=1), 2)[0] == 3
+    assert starts(simulate(Program.of(lists), each, in_flight=1), 2)[0] == 3
     for through in ("card", "device"):
-        shared = simulate(lists, replace(each, link_through=(through, through)), in_flight=1)
+        shared = simulate(Program.of(lists), replace(each, link_through=(through, through)), in_flight=1)
         assert (starts(shared, 0)[0], starts(shared, 2)[0]) == (3, 5)
-    apart = simulate(lists, replace(each, link_through=("card", "device")), in_flight=1)
+    apart = simulate(Program.of(lists), replace(each, link_through=("card", "device")), in_flight=1)
     assert (starts(apart, 0)[0], starts(apart, 2)[0]) == (3, 3)
 
 

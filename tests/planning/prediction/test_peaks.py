@@ -19,6 +19,8 @@ from alray.planning.prediction.peaks import (
 )
 from alray.planning.schedules.table import SCHEDULES
 
+from ...programs import computations
+
 SIZE = 6
 Make = Callable[..., Costs]
 
@@ -154,7 +156,7 @@ def test_pipelines(costs: Costs, schedule: str, parts: int, virtual_stages: int,
     held = [[costs.components[index] for index in one] for one in own]
     totals, kept, made = [], 0.0, 0.0
     has = [False] * virtual_stages
-    for kind, number, _ in SCHEDULES[schedule].computations(stage, 2, parts, virtual_stages):
+    for kind, number, _ in computations(SCHEDULES[schedule], stage, 2, parts, virtual_stages):
         place = number // 2
         if kind == "F":
             for component in held[place]:

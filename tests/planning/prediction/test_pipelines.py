@@ -17,7 +17,7 @@ from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.table import SCHEDULES
 from benchmarks.recomputation import after_the_gradient
 
-from ...programs import parse_program, print_program
+from ...programs import computations, parse_program, print_program
 
 SHAPES = [
     ("naive", 1),
@@ -129,7 +129,7 @@ def test_recomputing_before_the_gradient_is_never_slower(
     early = Program.of_schedule(
         schedule, stages, 4, micro_batches=micro_batches, virtual_stages=virtual_stages, recomputes=True
     )
-    late = Program.of((after_the_gradient(early.actions(stage)) for stage in range(stages)), early.place)
+    late = replace(Program.of(after_the_gradient(early.actions(stage)) for stage in range(stages)), place=early.place)
     drawn = [data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(3)]
     forward, backward, weight = drawn
     zero = [0.0] * parts
@@ -155,7 +155,7 @@ def test_uneven_gpipe_in_its_own_words() -> None:
 def test_every_micro_batch_once_and_one_update(schedule: str, virtual_stages: int) -> None:
     stages, micro_batches = 3, 1 if schedule == "naive" else 6
     for stage in range(stages):
-        order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
+        order = computations(SCHEDULES[schedule], stage, stages, micro_batches, virtual_stages)
         own = SCHEDULES[schedule].held(stage, stages, virtual_stages)
         whole = [("I" if k == "B" else k, v, m) for k, v, m in order] + [("G", v, m) for k, v, m in order if k == "B"]
         assert sorted(whole) == sorted((k, v, m) for k in "FIG" for v in own for m in range(micro_batches))
@@ -180,7 +180,7 @@ def test_a_deadlock_between_virtual_stages_is_found() -> None:
     # Stage 0 wants the output of virtual stage 1 before it sends what 1 is made of.
     lists = parse_program("0F0 2R0 2F0 0S0\n1R0 1F0 1S0\n")
     with pytest.raises(PlanError) as caught:
-        simulate(lists, even(4, 1, 1), in_flight=4)
+        simulate(Program.of(lists), even(4, 1, 1), in_flight=4)
     message = caught.value.problems[0].message
     assert message.startswith("deadlock: ") and "`2R0`" in message and "`1R0`" in message
 
@@ -189,9 +189,9 @@ def test_messages_of_virtual_stages_have_their_own_edges() -> None:
     # Both edges go from stage 0 to stage 1 or back; each is matched by itself, in whatever order the lists have them.
     lists = parse_program("0F0 0S0 2R0 2F0 2S0 0F0.1 0S0.1\n1R0 1F0 1S0 1R0.1 1F0.1 3R0 3F0\n")
     with pytest.raises(PlanError, match=r"stage 0 sends|never receives") as caught:
-        simulate(parse_program("0F0 0S0 2F0 2S0\n1R0 1F0\n"), even(4, 1, 1), in_flight=4)
+        simulate(Program.of(parse_program("0F0 0S0 2F0 2S0\n1R0 1F0\n")), even(4, 1, 1), in_flight=4)
     assert "(`2S0`), which never receives it" in str(caught.value)
-    assert simulate(lists, even(4, 1, 1), in_flight=4).duration_s == 6
+    assert simulate(Program.of(lists), even(4, 1, 1), in_flight=4).duration_s == 6
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def deadlock_message(text: str, in_flight: int = 4) -> str:
     lists = parse_program(text)
     size = len(lists)
     with pytest.raises(PlanError) as caught:
-        simulate(lists, Durations([1] * size, [1] * size, [1] * size), in_flight=in_flight)
+        simulate(Program.of(lists), Durations([1] * size, [1] * size, [1] * size), in_flight=in_flight)
     return caught.value.problems[0].message
 
 
@@ -194,7 +194,7 @@ def test_a_barrier_before_the_message_behind_it() -> None:
 def test_an_edge_without_room() -> None:
     text = "0F0 0S0 0F1 0S1 0W0\n1W0 1R0 1F0 1R1 1F1\n"
     assert circle_of(text, in_flight=1) == ["0S1", "1W0"]
-    simulate(parse_program(text), Durations([1] * 2, [1] * 2, [1] * 2), in_flight=2)
+    simulate(Program.of(parse_program(text)), Durations([1] * 2, [1] * 2, [1] * 2), in_flight=2)
 
 
 def test_a_stage_behind_a_circle_is_told_up_to_the_circle() -> None:

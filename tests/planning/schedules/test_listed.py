@@ -14,6 +14,8 @@ from alray.planning.schedules.placement import round_robin, v_shaped
 from alray.planning.schedules.schedule import Computation
 from alray.planning.schedules.table import SCHEDULES
 
+from ...programs import computations
+
 V = "0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1\n1F0,2F0,1F1,2F1,,2B0,1B0,2B1,1B1\n"
 
 
@@ -21,7 +23,7 @@ def as_file(schedule: str, stages: int, micro_batches: int, virtual_stages: int)
     """A schedule of alray as torch writes it."""
     rows = []
     for stage in range(stages):
-        order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
+        order = computations(SCHEDULES[schedule], stage, stages, micro_batches, virtual_stages)
         rows.append(",".join(f"{own}{'W' if kind == 'G' else kind}{part}" for kind, own, part in order))
     return "\r\n".join(rows) + "\r\n"
 
@@ -53,8 +55,8 @@ def test_torchs_cells_are_read() -> None:
     found = schedule_of(text)
     first: list[Computation] = [(cast(ActionKind, kind), int(own), int(part)) for own, kind, part in (
         "0F0", "3F0", "0F1", "3B0", "3F1", "3I1", "0B0", "3G1", "0B1")]  # fmt: skip
-    assert found.computations(0, 2, 2, 2) == first
-    assert schedule_of(text_of("v.csv", text.split("\n", 1)[1].replace("W", "G"))).computations(0, 2, 2, 2) == first
+    assert computations(found, 0, 2, 2, 2) == first
+    assert computations(schedule_of(text_of("v.csv", text.split("\n", 1)[1].replace("W", "G"))), 0, 2, 2, 2) == first
 
 
 def test_placement_follows_from_the_rows() -> None:
