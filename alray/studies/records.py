@@ -26,6 +26,16 @@ def _is_override(text: str) -> str:
     return text
 
 
+def _has_claims(spec: dict[str, Any]) -> dict[str, Any]:
+    """Raises ValueError unless `verdicts`, if it has them, is a list of mappings that have the words of a claim."""
+    verdicts = spec.get("verdicts", [])
+    if not isinstance(verdicts, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("claim"), str) for each in verdicts
+    ):
+        raise ValueError("verdicts: each is a mapping with a claim")
+    return spec
+
+
 class SkippedPoint(BaseModel):
     """A point that is no possible run, and why. The study has no trials of it."""
 
@@ -49,7 +59,8 @@ class Begun(BaseModel):
 
     study: str
     base: str
-    spec: dict[str, Any] | None = None  # the study itself; None in folders of alray 0.1
+    # the study itself; None in folders of alray 0.1
+    spec: Annotated[dict[str, Any], AfterValidator(_has_claims)] | None = None
     points: list[Point]
     skipped: list[SkippedPoint] = []
     trials: list[Trial]
