@@ -318,6 +318,7 @@ def test_a_study_folder_and_trackers_that_are_damaged(alray: Callable[..., Answe
     (study / "x.yaml").write_text(TINY)
     for file, bad in (
         ("trials.json", '{"trials": [{}]}'),
+        ("trials.json", '{"study": "", "base": "", "points": [], "trials": [], "spec": {"verdicts": ["a claim"]}}'),
         ("study.yaml", "study: one\nbase: x.yaml\naxes: {seed: 3}\n"),
     ):
         (study / "study.yaml").write_text("study: one\nbase: x.yaml\n")

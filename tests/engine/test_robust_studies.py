@@ -229,9 +229,14 @@ def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: N
 
 @pytest.mark.timeout(300)
 def test_each_session_of_a_study_is_started_again(workshop: Workshop) -> None:
-    path = study(workshop, "axes: {data.batch_size: [4, 8]}\nsessions: 2\nmeasures: times\n")
+    path = study(
+        workshop,
+        "set: {pipeline.costs: null}\naxes: {data.batch_size: [4, 8]}\nsessions: 2\nmeasures: times\n",
+    )
     assert begin(None, path, "--output", workshop.folder / "out").wait(240) == 0
     folder = StudyFolder.open(workshop.folder / "out")
     found = [(each.session, each.point["data.batch_size"]) for each in folder.records()]
     assert found == [(0, 4), (0, 8), (1, 8), (1, 4)]
+    predicted = [each.summary.predicted_step_time_s for each in folder.records() if each.summary is not None]
+    assert len(set(predicted)) == 4, "each session measures the costs anew"
     assert "## Sessions" in (folder.path / "report.md").read_text(encoding="utf-8")
