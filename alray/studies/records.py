@@ -27,12 +27,12 @@ def _is_override(text: str) -> str:
 
 
 def _has_claims(spec: dict[str, Any]) -> dict[str, Any]:
-    """Raises ValueError unless `verdicts`, if it has them, is a list of mappings that have the words of a claim."""
+    """Raises ValueError if `verdicts` is not a list of mappings, or if one of them has no text as its `claim`."""
     verdicts = spec.get("verdicts", [])
     if not isinstance(verdicts, list) or not all(
         isinstance(each, dict) and isinstance(each.get("claim"), str) for each in verdicts
     ):
-        raise ValueError("verdicts: each is a mapping with a claim")
+        raise ValueError("`verdicts` is not a list of mappings that have a `claim` each")
     return spec
 
 

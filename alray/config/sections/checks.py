@@ -22,7 +22,7 @@ from alray.planning.schedules.table import SCHEDULES, default_schedule, schedule
 
 Check = Callable[[Spec], Iterator[Finding]]
 TOO_FEW_SAMPLES_HINT = "use a data.batch_size that is a multiple of the stages, or fewer stages"
-"""Where no number of micro-batches suits the samples and the stages."""
+"""The hint where no number of micro-batches suits both the samples and the stages."""
 
 
 def parts_suit_the_spec(spec: Spec) -> Iterator[Finding]:

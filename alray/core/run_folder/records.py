@@ -37,7 +37,7 @@ from alray.core.finite import finite
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.metrics import METRICS
 from alray.core.storage.appended import appending, keep_whole_lines, whole_lines
-from alray.core.storage.json_file import read_json
+from alray.core.storage.json_file import RESTORE, first_fault, read_json
 from alray.core.storage.location import Location, publish
 
 VERSION = 4
@@ -745,9 +745,7 @@ def _damage(error: ValidationError, path: Location, line: int) -> CheckpointErro
             line=line,
             hint="use the version of alray that wrote it, as environment.json says",
         )
-    return CheckpointError(
-        f"not a record: {first['msg']}", file=str(path), line=line, hint="another program changed this file; restore it"
-    )
+    return CheckpointError(f"not a record: {first_fault(error)}", file=str(path), line=line, hint=RESTORE)
 
 
 def record_of(value: Any) -> Record:

@@ -42,10 +42,12 @@ def read_json(file: Location, kind: type[T], hint: str = RESTORE) -> T:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first thing that is wrong: its keys and pydantic's words, which say where in the text a syntax error is."""
+    """The first thing that is wrong: its keys, and the words of the validator or of pydantic, which say where in the
+    text a syntax error is."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = ".".join(map(str, first["loc"]))
-    return f"{path}: {first['msg']}" if path else first["msg"]
+    words = first["msg"].removeprefix("Value error, ")  # pydantic's, before the words of a validator
+    return f"{path}: {words}" if path else words
 
 
 @cache

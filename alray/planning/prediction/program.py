@@ -87,7 +87,7 @@ class Program:
 
     @classmethod
     def of(cls, lists: Iterable[Sequence[Action]]) -> Program:
-        """Lists of actions, one for each stage; virtual stages lie round the stages."""
+        """The program of these lists, one for each stage. Virtual stages are placed by `round_robin`."""
         every = list(lists)
         return cls(tuple(_codes(actions, len(every)) for actions in every))
 
