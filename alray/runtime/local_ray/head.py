@@ -74,8 +74,21 @@ def _gcs_address() -> tuple[str, int] | None:
 def accepts_connections() -> bool:
     """Whether a connection to the GCS is possible. True before it has started."""
     address = _gcs_address()
-    if address is None:
+    return address is None or _accepts_connections_at(address)
+
+
+def accepts_connections_of(gcs: psutil.Process) -> bool:
+    """Whether a connection to a GCS is possible that is not yet a part of the Ray of this process. True before it
+    listens and after its end."""
+    try:
+        sockets = gcs.net_connections("tcp")
+    except psutil.NoSuchProcess:
         return True
+    addresses = [each.laddr for each in sockets if each.status == psutil.CONN_LISTEN]
+    return all(_accepts_connections_at((address.ip, address.port)) for address in addresses)
+
+
+def _accepts_connections_at(address: tuple[str, int]) -> bool:
     try:
         socket.create_connection(address, timeout=ANSWERING_S).close()
     except OSError:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,13 +21,13 @@ from alray.core.signal_mask import blocked
 from alray.core.stopped import status_of
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.runtime.local_ray import reaper
-from alray.runtime.local_ray.head import LEADING, end_leading_processes, ours
+from alray.runtime.local_ray.head import LEADING, accepts_connections_of, end_leading_processes, ours
 from alray.runtime.local_ray.private import closed_to_others, private_folder
 from alray.runtime.local_ray.ray_init import import_ray, init_ray
 from alray.runtime.local_ray.watch import end_if_silent, watched
 
 _LOOKING_S = 1.0
-_STOPPED_S = 20.0
+_SILENT_S = 20.0
 _TRIES = 2  # of 40 s each
 _was_lost = threading.Event()
 
@@ -93,34 +94,51 @@ def _start(processors: int, folder: Path) -> None:
 def _wait_until_started(starting: Future[None], others: Container[psutil.Process]) -> None:
     """Wait for `ray.init`.
 
-    Ray's C++ code tries for a minute to connect to a Ray that is gone, and then ends this process with Ray's
-    message. No exception reaches it, so it stays behind in its thread.
+    Ray's C++ code tries for one to three minutes to connect to a Ray that is gone or silent, and then ends this process
+    with Ray's message. No exception reaches it, so it stays behind in its thread.
 
     Args:
         others: the children that this process had before.
 
     Raises:
-        RunError: if `ray.init` does, or if the Ray that it starts is gone meanwhile.
+        RunError: if `ray.init` does, or if the Ray that it starts is gone or silent meanwhile.
     """
-    leading: dict[psutil.Process, str] = {}
-    stopped = Counter[psutil.Process]()  # at how many looks, one after another
     try:
-        while wait([starting], timeout=_LOOKING_S).not_done:
-            for child in psutil.Process().children():
-                with suppress(psutil.NoSuchProcess):
-                    if child not in others and (name := child.name()) in LEADING:
-                        leading[child] = name
-            for process, name in leading.items():
-                status = status_of(process)
-                if status == psutil.STATUS_ZOMBIE:
-                    raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_how_to_start())
-                stopped[process] = stopped[process] + 1 if status == psutil.STATUS_STOPPED else 0
-                if stopped[process] * _LOOKING_S > _STOPPED_S:
-                    raise RunError(f"Ray did not start on this machine: its {name} was stopped", hint=_how_to_start())
+        _watch_start(starting, others)
     except KeyboardInterrupt:
-        wait([starting])  # what has half started cannot be shut down
+        with suppress(RunError):
+            _watch_start(starting, others)  # what has half started cannot be shut down
         raise
     starting.result()
+
+
+def _watch_start(starting: Future[None], others: Container[psutil.Process]) -> None:
+    """Return when `ray.init` has. Raise RunError if the Ray that it starts is gone or silent before."""
+    leading: dict[psutil.Process, str] = {}
+    stopped = Counter[psutil.Process]()  # at how many looks, one after another
+    unheard_since_s: float | None = None
+    while wait([starting], timeout=_LOOKING_S).not_done:
+        for child in psutil.Process().children():
+            with suppress(psutil.NoSuchProcess):
+                if child not in others and (name := child.name()) in LEADING:
+                    leading[child] = name
+        for process, name in leading.items():
+            status = status_of(process)
+            if status == psutil.STATUS_ZOMBIE:
+                raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_how_to_start())
+            stopped[process] = stopped[process] + 1 if status == psutil.STATUS_STOPPED else 0
+            if stopped[process] * _LOOKING_S > _SILENT_S:
+                raise RunError(f"Ray did not start on this machine: its {name} was stopped", hint=_how_to_start())
+        began_s = time.monotonic()
+        if all(accepts_connections_of(process) for process, name in leading.items() if name == "gcs_server"):
+            unheard_since_s = None
+        elif unheard_since_s is None:
+            unheard_since_s = began_s
+        elif time.monotonic() - unheard_since_s > _SILENT_S:
+            raise RunError(
+                "Ray did not start on this machine: its gcs_server cannot be reached",
+                hint="let its processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
+            )
 
 
 def _how_to_start() -> str:
@@ -132,7 +150,7 @@ def _how_to_start() -> str:
 
 @contextmanager
 def _given_up_in_time() -> Iterator[None]:
-    """Let Ray give up in the block after a minute and a half where its GCS has started and does not answer.
+    """Let Ray give up in the block after a minute and a half where its GCS accepts connections and does not answer.
 
     By default it would take fifteen minutes.
     """

@@ -20,7 +20,7 @@ from ray.exceptions import RpcError
 from alray.core.errors import RunError, StageError
 from alray.runtime.cluster import room
 from alray.runtime.cluster.room import wait_for_room
-from alray.runtime.local_ray import start
+from alray.runtime.local_ray import head, start
 from alray.runtime.local_ray.head import ours
 from alray.runtime.local_ray.start import local_ray, was_lost
 from alray.runtime.local_ray.watch import end_if_silent, is_lost, require_not_lost, watched
@@ -167,27 +167,35 @@ def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pyte
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("what", ["ended soon", "ended at once", "was stopped"])
-def test_a_ray_that_ends_or_is_stopped_while_it_starts_is_one_error(
+@pytest.mark.parametrize("what", ["ended soon", "ended at once", "was stopped", "cannot be reached"])
+def test_a_ray_that_ends_or_is_silent_while_it_starts_is_one_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
-    """Ray's C++ code would wait for its GCS for a minute, and then end this process."""
+    """Ray's C++ code would wait for its GCS for one to three minutes, and then end this process."""
     program = tmp_path / "gcs_server"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     gone = threading.Event()
 
     def init(**arguments: object) -> None:
-        process = subprocess.Popen([program, {"ended soon": "2", "ended at once": "0"}.get(what, "100")])
-        if what == "was stopped":
-            process.send_signal(signal.SIGSTOP)
-        gone.wait(30)
-        process.kill()
-        process.wait()
+        with socket.create_server(("127.0.0.1", 0), backlog=1) as listening:
+            process = subprocess.Popen(
+                [program, {"ended soon": "2", "ended at once": "0"}.get(what, "100")],
+                pass_fds=[listening.fileno()] if what == "cannot be reached" else [],
+            )
+            if what == "was stopped":
+                process.send_signal(signal.SIGSTOP)
+            waiting = [socket.create_connection(listening.getsockname()) for _ in range(2)]  # no room for a third one
+            gone.wait(30)
+            for each in waiting:
+                each.close()
+            process.kill()
+            process.wait()
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(start, "_was_lost", threading.Event())
-    monkeypatch.setattr(start, "_STOPPED_S", 2.0)
-    said = " ".join(what.split()[:2]) if what == "was stopped" else "ended"
+    monkeypatch.setattr(start, "_SILENT_S", 2.0)
+    monkeypatch.setattr(head, "ANSWERING_S", 1.0)
+    said = "ended" if what.startswith("ended") else what
     try:
         with pytest.raises(RunError, match=f"its gcs_server {said}"), local_ray([]):
             pass
