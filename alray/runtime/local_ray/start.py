@@ -137,7 +137,7 @@ def _watch_start(starting: Future[None], others: Container[psutil.Process]) -> N
         elif time.monotonic() - unheard_since_s > _SILENT_S:
             raise RunError(
                 "Ray did not start on this machine: its gcs_server cannot be reached",
-                hint="let its processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
+                hint="let Ray's processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
             )
 
 
