@@ -18,7 +18,10 @@ import pytest
 
 from alray.api.console.interrupts import Interrupts
 
-pytestmark = pytest.mark.own_ray
+pytestmark = [pytest.mark.own_ray, pytest.mark.timeout(360)]
+
+STARTING_S = 180
+"""Seconds that a Ray may take to its first mini-batch beside the other tests: 90 were too few on a slow machine."""
 
 INLINE: list[str] = ["--inline"]
 ON_RAY: list[str] = []
@@ -103,7 +106,7 @@ def wait_for_a_step(process: subprocess.Popen[Any] | None = None, terminal: int 
         process: what runs, unless it is this process.
         terminal: its other end, which is read so that the process can go on writing.
     """
-    until_s = time.monotonic() + 90
+    until_s = time.monotonic() + STARTING_S
     records = Path("out/records.jsonl")
     while not records.exists() or '"kind":"steps"' not in records.read_text():
         assert process is None or process.poll() is None, process.communicate()
@@ -191,7 +194,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
 def test_sigterm_while_ray_starts(spec: Path, command: list[str], after_s: float) -> None:
     """after_s: seconds after the first sight of the raylet."""
     process = subprocess.Popen([*command, "run", str(spec), "--output", "out"], stderr=subprocess.PIPE, text=True)
-    until_s = time.monotonic() + 90
+    until_s = time.monotonic() + STARTING_S
     while not has_started(process, "raylet"):
         assert process.poll() is None and time.monotonic() < until_s
         time.sleep(0.01)
@@ -253,7 +256,7 @@ def test_a_study_whose_ray_dies_ends_in_one_error_and_goes_on_at_a_resume(spec: 
     )
     words = [*command, "study", "study.yaml", "--output", "out", "--json"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until_s = time.monotonic() + 90
+    until_s = time.monotonic() + STARTING_S
     while not list(Path("out/trials").glob("*/records.jsonl")):
         assert process.poll() is None and time.monotonic() < until_s
         time.sleep(0.1)
