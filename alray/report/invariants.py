@@ -6,14 +6,18 @@ takes at least as long as its busiest stage computes.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from alray.report.attempts import Timed
+from alray.report.spread import spread
 from alray.report.text import number, seconds
 
 TOLERANCE = 0.02
 """How far a figure may exceed a bound without a warning, as a share of the bound: times of different runs and stages
 vary."""
+_STANDARD_ERRORS = 3
+"""How far the true mean of a few step times may lie from theirs."""
 
 
 def impossible_speed_up(speed_up: float, devices: float, of: str) -> str | None:
@@ -36,21 +40,25 @@ def doubts_of(timed: Timed, stages: int) -> list[str]:
     """The warning about times of a run in which it trained for less time than its busiest stage computed; none if all
     times are possible.
 
+    Several mini-batches are under way at once, so a stage computed those whose times count at another time, when it may
+    have been slower for a while. Over a few mini-batches it can seem to compute for longer than they took. So the mean
+    step time has to be too small by more than their spread explains, and fewer than three show no spread.
+
     Args:
         timed: its mini-batches after warm-up.
     """
     busiest = max(range(stages), key=lambda stage: timed.computing_s(stage) or 0.0)
-    computing_s, step_s = timed.computing_s(busiest), timed.step_s
-    if computing_s is None or step_s is None or not timed.of_the_same:
+    computing_s, step_s = timed.computing_s(busiest), spread(timed.step_times_s)
+    if computing_s is None or step_s is None or step_s.deviation is None or not timed.of_the_same:
+        return []
+    at_most_s = step_s.mean + _STANDARD_ERRORS * step_s.deviation / math.sqrt(step_s.runs)
+    if at_most_s >= computing_s * (1.0 - TOLERANCE):
         return []
     of_replicas: Counter[tuple[int, int]] = Counter()
     for record in timed.records:
         of_replicas[record.stage, record.replica] += record.steps
     num_steps = max(of_replicas.values())
-    training_s, computed_s = num_steps * step_s, num_steps * computing_s
-    if training_s >= computed_s * (1.0 - TOLERANCE):
-        return []
     return [
-        f"{seconds(training_s)} of training are fewer than the {seconds(computed_s)} that stage {busiest} computed: "
-        "do not rely on the times, the throughput and the bubble of this run"
+        f"{seconds(num_steps * step_s.mean)} of training are fewer than the {seconds(num_steps * computing_s)} that "
+        f"stage {busiest} computed: do not rely on the times, the throughput and the bubble of this run"
     ]

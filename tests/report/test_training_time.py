@@ -12,9 +12,9 @@ import pytest
 from alray.core.run_folder.records import Record, StageRecord
 from alray.core.run_folder.utilisation import Utilisation
 from alray.planning.prediction.plan import Plan
-from alray.report.attempts import Attempt
+from alray.report.attempts import Attempt, StepTime, Timed
 from alray.report.folder import read_run
-from alray.report.invariants import impossible_speed_up
+from alray.report.invariants import doubts_of, impossible_speed_up
 from alray.report.run_page import RunReport
 from alray.report.single_step import single_step
 from alray.report.summary import figures_of
@@ -264,6 +264,19 @@ def test_what_no_time_can_be_is_said(given: ModuleType, hands: Hands) -> None:
     plan = given.example_plan()
     (doubt,) = figures_of(wrong, plan).doubts
     assert "stage 1" in doubt
+
+
+def test_a_few_mini_batches_raise_no_doubt_where_their_times_vary(given: ModuleType, hands: Hands) -> None:
+    """A stage computed those that count at another time, when others took its processor, say."""
+
+    def doubts(*times_s: float) -> list[str]:
+        whole = next(record for record in recorded(given, hands, (0.18,), STEPS) if isinstance(record, StageRecord))
+        own = whole.model_copy(update={"steps": len(times_s), "compute_s": 0.665 * len(times_s)})
+        return doubts_of(Timed((own,), tuple(StepTime(11, seconds, 0, False) for seconds in times_s)), 1)
+
+    assert doubts(0.629, 0.649) == []
+    assert doubts(0.60, 0.64, 0.67) == []
+    assert len(doubts(*(0.60, 0.64, 0.67) * 100)) == 1
 
 
 def test_a_page_shows_what_cannot_be_true(given: ModuleType, tmp_path: Path) -> None:
