@@ -59,11 +59,6 @@ class Report:
         values: dict[str, Any] = json.loads((self.folder / KEPT).read_text(encoding="utf-8"))
         return values
 
-    @property
-    def is_of_earlier_clock(self) -> bool:
-        """Whether it was measured before alray 0.3: only since then a report says by which version."""
-        return self.kept.get("version") is None
-
     @cached_property
     def results(self) -> Results:
         study = self.loaded.study

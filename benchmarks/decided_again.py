@@ -21,23 +21,20 @@ from pathlib import Path
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.table import in_markdown
 from alray.studies.batch_size import not_bracketed
-from alray.studies.doubt import NO_FIGURE
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import steps_to_target
 from alray.studies.markdown import shown
-from alray.studies.records import Answer
-from alray.studies.verdicts import answers_of, decided, verdicts
+from alray.studies.verdicts import answers_of, verdicts
 from benchmarks import findings_page
 from benchmarks.committed import Report, reports
-from benchmarks.earlier_clock import without_the_clock
-from benchmarks.findings_page import AGAIN, KEPT
+from benchmarks.findings_page import KEPT
 from benchmarks.studies import keep_figure, pictured
 
 
 def decide(report: Report) -> None:
     """Write the answers of a report, and the parts of its page that follow from its tables."""
-    results, _ = without_the_clock(report)
-    answers = _without_what_stage_0_timed(answers_of(results), answers_of(report.results))
+    results = report.results
+    answers = answers_of(results)
     kept = report.kept
     kept["study"]["verdicts"] = findings_page.asked(report.loaded.study)["verdicts"]
     kept["verdicts"] = [answer.model_dump(mode="json") for answer in answers]
@@ -47,20 +44,7 @@ def decide(report: Report) -> None:
         if f"\n## {exhibit.title}\n" in page:
             page = _with(page, exhibit, report.folder / "figures")
     page = _with_what_is_not_bracketed(page, [told for _, _, told in not_bracketed(results, results.rows)])
-    report.page.write_text(_with_what_is_measured_again(page, answers), encoding="utf-8")
-
-
-def _without_what_stage_0_timed(answers: list[Answer], earlier: list[Answer]) -> list[Answer]:
-    """The answers, where those that only the clock of alray before 0.3 gives a figure are to be measured again."""
-    marked = [
-        now.model_copy(update={"doubts": [AGAIN], "units": ""}) if _lacks_a_figure(now, before) else now
-        for now, before in zip(answers, earlier, strict=True)
-    ]
-    return decided(marked)
-
-
-def _lacks_a_figure(now: Answer, before: Answer) -> bool:
-    return any(NO_FIGURE in doubt for doubt in set(now.doubts).difference(before.doubts))
+    report.page.write_text(page, encoding="utf-8")
 
 
 def _with(page: str, exhibit: Exhibit, figures: Path) -> str:
@@ -82,16 +66,6 @@ def _with_what_is_not_bracketed(page: str, told: Sequence[str]) -> str:
     top, heading, rest = page.partition("\n## ")
     parts = [part for part in top.rstrip("\n").split("\n\n") if not re.match(r"\*\*.* is not bracketed: ", part)]
     return "\n\n".join([*parts, *(f"**{in_markdown(each)}**" for each in told)]) + f"\n{heading}{rest}"
-
-
-def _with_what_is_measured_again(page: str, answers: list[Answer]) -> str:
-    lines = page.split("\n")
-    for answer in answers:
-        if AGAIN in answer.doubts:
-            lines = [
-                line.replace(answer.says, AGAIN) if line.startswith(f"| {answer.claim} |") else line for line in lines
-            ]
-    return "\n".join(lines)
 
 
 def main() -> None:

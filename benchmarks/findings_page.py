@@ -33,10 +33,6 @@ KEPT = "verdicts.json"
 FIRST_RUNS = "first_runs.json"
 """In the folder of the reports: study -> the day on which its first run began, of which the report may be gone."""
 NOT_RUN = "not run yet"
-AGAIN = "to be measured again"
-"""Of a claim that the clock of alray before 0.3 decided (`benchmarks/earlier_clock.py`)."""
-BROKEN = "break a bound of every run"
-"""In a report whose times cannot be true (`benchmarks/earlier_clock.py`)."""
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
 
@@ -55,10 +51,7 @@ size with a probability of 80 %, if it is the only claim.
 *In one session* means that the study ran once. Times of two sessions differ by more than those of one, and the interval
 is that of its session alone. [In made-up studies](intervals.md), whose sessions move each variant by 3 % and whose
 trials within a session differ by 1 %, 36 % of such intervals have the truth over all sessions. So one session decides
-nothing, and only estimates. *Not run yet* means that the report of the study does not include this claim. *To be
-measured again* means that the clock of alray 0.2 decided it, which took the seconds
-of streamed training from stage 0 alone; the pages of the studies say which of their figures are left out for this
-reason."""
+nothing, and only estimates. *Not run yet* means that the report of the study does not include this claim."""
 INTRODUCTION = f"""\
 # Findings
 
@@ -199,32 +192,29 @@ SEEDS = (
 @dataclass(frozen=True)
 class Finding:
     """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since.
-    broken: times in the tables of its report cannot be true. ran: the days on which its trials began, in order.
+    ran: the days on which its trials began, in order.
     first_ran: the day on which the first run of its study began; empty if none is known."""
 
     verdict: Verdict
     study: str
     answer: Answer | None
     earlier: bool = False
-    broken: bool = False
     ran: tuple[str, ...] = ()
     first_ran: str = ""
 
     @property
     def says(self) -> str:
-        if self.answer is None:
-            return NOT_RUN
-        return AGAIN if AGAIN in self.answer.doubts else self.answer.says
+        return NOT_RUN if self.answer is None else self.answer.says
 
     @property
     def says_in_full(self) -> str:
         """`says`, and of an estimate whether it contains the published value."""
-        return self.says if self.answer is None or self.says == AGAIN else self.answer.says_in_full
+        return NOT_RUN if self.answer is None else self.answer.says_in_full
 
     @property
     def doubts(self) -> list[str]:
         """What makes the answer doubtful."""
-        return [] if self.answer is None else [doubt for doubt in self.answer.doubts if doubt != AGAIN]
+        return [] if self.answer is None else self.answer.doubts
 
 
 def kept(study: Study, summary: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +259,7 @@ def _of_study(study: Study, reports: Path, began: str | None) -> Iterator[Findin
             if other == question(asks)
         ]
         answer = same[0] if same else None
-        yield Finding(verdict, study.study, answer, earlier and bool(same), BROKEN in text, ran, first_ran)
+        yield Finding(verdict, study.study, answer, earlier and bool(same), ran, first_ran)
 
 
 def is_of_today(study: Study, ran: dict[str, Any], *, as_often: bool = True) -> bool:
@@ -308,7 +298,7 @@ def page(found: Sequence[Finding]) -> str:
     together = decided_together(found)
     quoted = sum(each.verdict.quote is not None for each in found)
     introduction = INTRODUCTION.format(quoted=f"{quoted} of {len(found)} claims")
-    parts = [introduction, _counts(together), *_broken(together)]
+    parts = [introduction, _counts(together)]
     numbers: dict[str | None, int] = {}
     for seed in SEEDS:
         of_seed = [each for each in together if _seed_of(each.verdict) is seed]
@@ -331,7 +321,7 @@ def own_page(found: Sequence[Finding]) -> str:
         (each.verdict.claim, each.verdict.since or "", each.first_ran, ", ".join(each.ran), *_row(each))
         for each in together
     ]
-    parts = [OWN_INTRODUCTION.format(bounds=_bounds(together)), _counts(together), *_broken(together)]
+    parts = [OWN_INTRODUCTION.format(bounds=_bounds(together)), _counts(together)]
     parts += [_table(("claim", "bound set on", "first ran on", "ran on", *_HEAD), rows), *_doubts(together)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
@@ -377,20 +367,6 @@ def _counts(found: Sequence[Finding]) -> str:
     return _lines(f"{len(found)} claims; {told}.")
 
 
-def _broken(found: Sequence[Finding]) -> list[str]:
-    broken = sorted({each.study for each in found if each.broken})
-    if not broken:
-        return []
-    links = ", ".join(f"[{study}](studies/{study}/README.md)" for study in broken)
-    return [
-        _lines(
-            f"The seconds of training in the tables of these reports {BROKEN}, which takes at least as long as its "
-            "stages compute, and is not faster by more than the number of its devices. No verdict here is made of "
-            f"them: {links}."
-        )
-    ]
-
-
 def _doubts(found: Sequence[Finding]) -> list[str]:
     claims: dict[str, list[str]] = {}
     for each in found:
@@ -434,7 +410,7 @@ def _row(found: Finding) -> tuple[str, str, str, str, str]:
     factor = " times" if found.verdict.over else ""
     estimate = "; ".join(_estimate(each, factor) for each in answer.compared)
     says = found.says_in_full
-    if p_text(answer) and AGAIN not in answer.doubts:
+    if p_text(answer):
         says += f" (p {_p(answer)})"
     needed = (answer.needed or "") if answer.answer == UNDECIDED else ""
     where = f"[{found.study}]({report}){', run in an earlier form' if found.earlier else ''}"

@@ -27,7 +27,6 @@ from scipy.special import betainc, gammaincinv
 from scipy.stats import norm
 
 REPORTS = Path(__file__).parents[1] / "docs" / "studies"
-AGAIN = "to be measured again"
 OPEN = "not decided by this study"
 AMOUNTS = ("validation", "test", "bubble", "exit_time", "growth_of_best_rate")
 OF_SERIES = ("critical_batch_size", "growth_of_best_rate")
@@ -437,13 +436,9 @@ def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, flo
     whole: list[tuple[float, float] | None] = []
     details: list[list[tuple[float, float, float, float]]] = []
     estimated = []
-    for claim, kept in zip(claims, tables.answers, strict=True):
+    for claim in claims:
         bound = claim["above"] if claim["above"] is not None else claim["below"]
         estimated.append(bound is None)
-        if AGAIN in kept["doubts"]:
-            whole.append(None)
-            details.append([])
-            continue
         places = list(comparisons(tables, claim))
         found = [at_a_place(claim, bound, [each for each in place if each]) for place in places if all(place)]
         details.append(found)

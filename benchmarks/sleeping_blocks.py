@@ -64,7 +64,11 @@ class Sleeping(nn.Module):
 
 
 class SleepingLayer(Sleeping):
-    """With a weight, whose gradient takes half of `backward_ms`: zero bubble computes this half later."""
+    """With a weight, whose gradient takes half of `backward_ms`.
+
+    alray splits the backward passes of linear and convolutional layers alone, so this half does not wait in its zero
+    bubble. It does in that of torch.distributed.pipelining.
+    """
 
     def __init__(self, input: tuple[int, ...], forward_ms: float, backward_ms: float, rows: int) -> None:
         super().__init__(input, forward_ms, backward_ms / 2, rows)
