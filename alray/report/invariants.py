@@ -17,7 +17,7 @@ TOLERANCE = 0.02
 """How far a figure may exceed a bound without a warning, as a share of the bound: times of different runs and stages
 vary."""
 _STANDARD_ERRORS = 3
-"""How far the true mean of a few step times may lie from theirs."""
+"""By how many standard errors the mean of a few step times may be too small by chance."""
 
 
 def impossible_speed_up(speed_up: float, devices: float, of: str) -> str | None:
