@@ -9,7 +9,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 # The tests start hundreds of processes, each of which would compile alray anew. Images of containers often set this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage coverage-simulated coverage-report crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings published news clean
+.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage coverage-simulated coverage-report crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings published news replay sizes clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -101,6 +101,16 @@ backward-test: $(INSTALLED)
 # Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
 page-test: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
+
+# What differs between a commit and this tree, over a fixed list of inputs (tests/replay). Six minutes on two quiet cores.
+BASE ?= HEAD
+
+replay: $(INSTALLED)
+	$(BIN)/python -m tests.replay $(BASE)
+
+# Files, statements, tokens and functions of each room of alray, beside the commit before. Reported, never a limit.
+sizes: $(INSTALLED)
+	$(BIN)/python -m benchmarks.sizes
 
 # A release: the files of news/ become the section of alray's version in CHANGELOG.md, and go.
 news: $(INSTALLED)

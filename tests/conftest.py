@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .stand_ins import Overrides, write_stand_ins
+from .stand_ins import Overrides, find_stand_ins, write_stand_ins
 
 if TYPE_CHECKING:
     from alray.models.encoder import EncoderFacts
@@ -172,12 +172,7 @@ def stand_ins(
 ) -> Mapping[str, Overrides]:
     """What `on_stand_in` opens a committed spec with."""
     folder, overrides = stand_in_files
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    if "datasets" in sys.modules:  # it reads the variable when it is imported
-        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "hf_cache")
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(folder / "hf_cache"))
-    # torchvision reads no file of CIFAR that has another MD5 than the real one.
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
+    find_stand_ins(folder, monkeypatch)
     return overrides
 
 

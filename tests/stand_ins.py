@@ -7,10 +7,12 @@ import os
 import pickle
 import runpy
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy
+import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -65,7 +67,12 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
 
 
 def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str) -> LoadedSpec:
-    """The spec of a file with overrides, its data a stand-in where it wants any.
+    """The spec of a file with overrides, its data a stand-in where it wants any."""
+    return load_spec(file, overrides_on_stand_in(file, stand_ins, *overrides))
+
+
+def overrides_on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str) -> list[str]:
+    """These overrides, and those with which the spec of a file finds its data's stand-in.
 
     Texts that an LSTM reads are cut shorter: its shapes and its costs are found word by word. A small share of a data
     set is all of its stand-in, and a tokenizer of the hub is a small one.
@@ -78,7 +85,17 @@ def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str)
     own = stand_ins["tokenizer"] if from_the_hub else ()
     if spec.data.train_fraction < 0.01:
         overrides = (*(each for each in overrides if not each.startswith("data.train_fraction=")), _WHOLE)
-    return load_spec(file, [*overrides, *shorter, *vectors, *own, *stand_ins.get(_data_set_of(spec.data), ())])
+    return [*overrides, *shorter, *vectors, *own, *stand_ins.get(_data_set_of(spec.data), ())]
+
+
+def find_stand_ins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the libraries of data look for what `write_stand_ins` wrote into a folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    if "datasets" in sys.modules:  # it reads the variable when it is imported
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "hf_cache")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(folder / "hf_cache"))
+    # torchvision reads no file of CIFAR that has another MD5 than the real one.
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
 
 
 def _data_set_of(data: DataSection) -> str:
