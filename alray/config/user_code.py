@@ -113,7 +113,7 @@ class UserCode:
         self.objects = objects
         self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
-        self._is_copy = is_copy
+        self.is_copy = is_copy
         self._shared = root  # where every machine of the run sees the code
         self._copy: Path | None = None  # of `_shared`, on this machine
         self._refusal: RequestError | None = None  # raised if anything is loaded
@@ -200,7 +200,7 @@ class UserCode:
             raise self._refusal
         top = parsed.module.partition(".")[0]
         importlib.invalidate_caches()
-        if self._is_copy:
+        if self.is_copy:
             _only_text(self.root)
         if self._find(top) is None:
             self._turn_to_the_copy(top)
