@@ -127,6 +127,29 @@ def test_code_runs_without_asking_only_where_this_user_ran_it(alray: Callable[..
     assert code == 2 and f"mine.py (changed or missing in {tmp_path / 'proj'})" in said
 
 
+def test_which_of_two_files_runs_is_said_and_the_other_can_be_had(
+    alray: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user has edited the module since the run began."""
+    says = "\nimport os\nos.environ['EDITION'] = "
+    Path("proj/mine.py").write_text(f"{BLOCK}{says}'mine'\n", encoding="utf-8")
+    monkeypatch.setenv("EDITION", "of the run")
+    code, said = alray("resume", "ours", "run.epochs=2", "--inline")
+    assert code == 2 and os.environ["EDITION"] == "of the run"
+    copy, root = tmp_path / "ours/code", tmp_path / "proj"
+    assert f"runs the copy in {copy}" in said and f"To run the files of {root}, copy them" in said
+    code, said = alray("resume", "ours", "run.epochs=2", "--inline", "--allow-code")
+    assert code == 0 and f"the code that runs is the copy in {copy}" in said
+    assert os.environ["EDITION"] == "of the run"
+    shutil.copy("proj/mine.py", copy)
+    code, said = alray("resume", "ours", "run.epochs=3", "--inline")
+    assert code == 0 and os.environ["EDITION"] == "mine", said
+    # A file more in the run folder is still asked for.
+    Path(copy, "more.py").write_text("", encoding="utf-8")
+    code, said = alray("resume", "ours", "run.epochs=4", "--inline")
+    assert code == 2 and ": more.py (changed in the run folder)" in said
+
+
 def test_code_that_is_allowed_is_what_its_text_says(alray: Callable[..., Any]) -> None:
     """Bytecode that names no time of its source would run whatever the text beside it says."""
     shutil.copytree("ours", "theirs")
