@@ -105,7 +105,7 @@ def reproduce_run(
         address=options.address,
         run_dir=options.run_dir,
         allow_code=options.allow_code,
-        code=again.code(allow=options.allow_code, objects=options.objects),
+        code=again.code(allow=options.allow_code, objects=options.objects, note=observer.note),
         data=data_of(again.manifest or {}),
         model_sha256=model_of(recorded),
         standardised_as=again.run_dir,

@@ -27,6 +27,7 @@ CODE, RECORD = "code", "code.json"
 """In a run folder: the copy of the user's code, and where it came from."""
 _MOST_NAMED = 20
 """Files that one error names."""
+_READ = "read these files; if they may run, pass --allow-code (in Python, allow_code=True)"
 _LARGEST_RECORD = 1 << 24
 """Bytes. A larger file is no record of alray."""
 
@@ -98,21 +99,26 @@ def write_record(run_dir: Location, record: CodeRecord) -> None:
 
 
 def origin_of(run_dir: Location, copy: Path) -> Path:
-    """The folder of this machine from which the code of a run came, if the same files still lie there.
+    """The folder of this machine from which the code of a run came, if the same files lie there as in the run folder.
 
-    Raises RequestError, which names the files, if this user did not run this code here, or if files have changed since.
+    Raises RequestError, which names the files and says which would run, if this user did not run code of that folder
+    here, or if the two differ.
 
     Args:
         copy: the code of the run folder, on this machine.
     """
-    files = dict(_files(copy))
+    files, folder = dict(_files(copy)), run_dir / CODE
     record = read_record(run_dir)
     if record is None or not record.is_known:
-        raise refused("code that did not run here", files, str(run_dir / CODE))
-    changed = [f"{name} (changed in the run folder)" for name in _differing(copy, files, record)]
-    changed += [f"{name} (changed or missing in {record.root})" for name in changed_files(record)]
-    if changed:
-        raise refused("code that has changed since it ran here", changed, str(run_dir / CODE))
+        raise refused("code that did not run here", files, str(folder), hint=f"{_READ}; then the copy in {folder} runs")
+    if differing := list(_differing(copy, files, record)):
+        raise refused(
+            "code that has changed since it ran here",
+            differing,
+            str(folder),
+            hint=f"--allow-code (in Python, allow_code=True) runs the copy in {folder}; read what has changed in it. "
+            f"To run the files of {record.root}, copy them over it: then alray asks nothing",
+        )
     return Path(record.root)
 
 
@@ -126,7 +132,7 @@ def require_no_run_folder(loaded: LoadedSpec) -> None:
 
 def changed_files(record: CodeRecord) -> list[str]:
     """The files of a record that no longer lie where they came from with the same bytes."""
-    return [name for name, sha in record.files.items() if not _is(Path(record.root) / name, sha)]
+    return [name for name, sha in record.files.items() if _sha(Path(record.root) / name) != sha]
 
 
 def named(files: Iterable[str]) -> str:
@@ -136,7 +142,7 @@ def named(files: Iterable[str]) -> str:
     return f"{', '.join(all_files[:_MOST_NAMED])}{more}"
 
 
-def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
+def refused(what: str, files: Iterable[str], folder: str, hint: str = _READ) -> RequestError:
     """The error that names code that may not run.
 
     Args:
@@ -147,7 +153,7 @@ def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
         f"{what} does not run unless it is allowed: {named(files)}",
         file=folder,
         key="--allow-code",
-        hint="read these files; if they may run, pass --allow-code (in Python, allow_code=True)",
+        hint=hint,
     )
 
 
@@ -163,11 +169,12 @@ def read_record(run_dir: Location) -> CodeRecord | None:
 
 
 def _differing(copy: Path, files: dict[str, bool], record: CodeRecord) -> Iterator[str]:
-    """The files of a copy that the record does not have so, and those that only the record has."""
+    """The files of a copy that are others where the code came from, and which of the two has changed since it ran."""
     for name in sorted(files.keys() | record.files.keys()):
-        regular, sha = files.get(name, False), record.files.get(name)
-        if not regular or sha is None or not _is(copy / name, sha):
-            yield name
+        sha = _sha(copy / name) if files.get(name, False) else None
+        if sha is None or sha != _sha(Path(record.root) / name):
+            where = f"or missing in {record.root}" if sha == record.files.get(name, "") else "in the run folder"
+            yield f"{name} (changed {where})"
 
 
 def _files(copy: Path) -> Iterator[tuple[str, bool]]:
@@ -180,8 +187,9 @@ def _files(copy: Path) -> Iterator[tuple[str, bool]]:
                 yield path.relative_to(copy).as_posix(), path.is_file() and not path.is_symlink()
 
 
-def _is(file: Path, sha: str) -> bool:
+def _sha(file: Path) -> str | None:
+    """The SHA-256 of a file; None if there is none that can be read."""
     try:
-        return file.is_file() and sha256(file.read_bytes()) == sha
+        return sha256(file.read_bytes()) if file.is_file() else None
     except OSError:
-        return False
+        return None

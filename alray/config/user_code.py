@@ -113,7 +113,7 @@ class UserCode:
         self.objects = objects
         self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
-        self._is_copy = is_copy
+        self.is_copy = is_copy
         self._shared = root  # where every machine of the run sees the code
         self._copy: Path | None = None  # of `_shared`, on this machine
         self._refusal: RequestError | None = None  # raised if anything is loaded
@@ -121,13 +121,22 @@ class UserCode:
         self._loaded_before = self._loaded()
 
     @classmethod
-    def of_run(cls, run_dir: Location, *, allow: bool, named: bool, objects: Objects = NO_OBJECTS) -> UserCode:
-        """The code of a run folder: from where it came, if it still lies there as it was when it ran; otherwise the
-        copy in the run folder, if the user allows that.
+    def of_run(
+        cls,
+        run_dir: Location,
+        *,
+        allow: bool,
+        named: bool,
+        objects: Objects = NO_OBJECTS,
+        note: Callable[[str], None] = lambda line: None,
+    ) -> UserCode:
+        """The code of a run folder: from where it came, if the same files lie there; otherwise the copy in the run
+        folder, if the user allows that.
 
         Args:
             named: whether the spec of the run names any code.
             objects: as for the constructor.
+            note: takes a line if the copy runs.
 
         Raises:
             RequestError: as `origin_of`.
@@ -143,6 +152,8 @@ class UserCode:
                 raise
             code = cls(here, allow_elsewhere=allow, is_copy=True, objects=objects)
             code._refusal = None if allow else refusal
+            if named:
+                note(f"the code that runs is the copy in {copy}")
         code._shared = copy
         code._copy = here
         return code
@@ -200,7 +211,7 @@ class UserCode:
             raise self._refusal
         top = parsed.module.partition(".")[0]
         importlib.invalidate_caches()
-        if self._is_copy:
+        if self.is_copy:
             _only_text(self.root)
         if self._find(top) is None:
             self._turn_to_the_copy(top)

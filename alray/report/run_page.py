@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.config.loading.yaml_text import write_yaml
+from alray.config.objects import how_to_give
 from alray.core.counting import counted
 from alray.core.run_folder.records import Figures
 from alray.core.run_folder.store import has_checkpoint
@@ -31,6 +32,11 @@ _OF_TILES = of_summary(
     duration_s="Duration",
     peak_memory_bytes="Peak memory",
 )
+_CHANGES = {
+    True: ", with changes that are not committed",
+    False: "",
+    None: ", perhaps with changes that are not committed",
+}
 
 
 @dataclass(frozen=True)
@@ -136,15 +142,15 @@ def _duration_s(run: RunFolder) -> float | None:
 
 def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
     """The values needed to run this again, and those that show that it was the same: name and value."""
-    found: list[tuple[str, str]] = []
     environment = run.environment or {}
+    found = [("do it again", call_again("reproduce", str(run.path), environment.get("objects") or ()))]
     if command := environment.get("command"):
-        found.append(("command", _typed(command)))
+        found.append(("begun by", _typed(command)))
         again = dict.fromkeys(_typed(each) for each in environment.get("resumed_by") or ())
         found += [("resumed by", each) for each in again]
     git = environment.get("git")
     if git is not None:
-        found.append(("git commit", git["commit"] + (", with changes that are not committed" if git["dirty"] else "")))
+        found.append(("git commit", git["commit"] + _CHANGES[git["dirty"]]))
     if environment:
         packages = environment.get("packages") or {}
         names = {
@@ -163,9 +169,19 @@ def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
     return [(name, value) for name, value in found if value]
 
 
+def call_again(command: str, path: str, objects: Sequence[str]) -> str:
+    """A command of alray as a user types it; where a run needs objects, which no file has, its call in Python."""
+    if objects:
+        return f"alray.{command}({path!r}, {how_to_give(objects)})"
+    return shlex.join(["alray", command, path])
+
+
 def _typed(command: Sequence[str]) -> str:
-    """A command as a user types it, whatever program ran it."""
-    return shlex.join(["alray", *command[1:]])
+    """What began a run: a command of alray as a user types it, or the words of a Python program."""
+    program = Path(command[0])
+    if program.name == "alray" or program.parts[-2:] == ("alray", "__main__.py"):
+        return shlex.join(["alray", *command[1:]])
+    return f"a Python program: {shlex.join(command)}"
 
 
 def _files(run: RunFolder) -> list[str]:

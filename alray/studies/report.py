@@ -14,9 +14,10 @@ from alray.core.storage.location import require_no_links
 from alray.report import figure
 from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
 from alray.report.html import render_page
+from alray.report.run_page import call_again
 from alray.report.table import Table
 from alray.studies.figures import exhibits_of, warnings_of
-from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
+from alray.studies.folder import MARKDOWN, REPORT, STUDY, SUMMARY, StudyFolder
 from alray.studies.markdown import TIMES_ONLY, made_with, markdown_of, tested_later
 from alray.studies.records import Answer, SkippedPoint, StudySummary, TrialRecord
 from alray.studies.results import Results
@@ -73,7 +74,7 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     write_table("points", table, folder.path / TABLES)
     write_table("trials", trials_table(results.records), folder.path / TABLES)
     write_json(folder.path / SUMMARY, summary.model_dump(mode="json"))
-    replace_file(folder.path / REPORT, _page(results, lost, summary, table, exhibits))
+    replace_file(folder.path / REPORT, _page(folder, results, lost, summary, table, exhibits))
     replace_file(folder.path / MARKDOWN, markdown_of(results, summary, table, exhibits))
     return StudyReport(summary, table)
 
@@ -117,12 +118,14 @@ def _summary(
 
 
 def _page(
+    folder: StudyFolder,
     results: Results,
     lost: Sequence[TrialRecord],
     summary: StudySummary,
     table: Table,
     exhibits: Sequence[Exhibit],
 ) -> str:
+    objects = list(folder.begun.objects)
     return render_page(
         "study.html",
         exhibits,
@@ -133,6 +136,8 @@ def _page(
         times_only=TIMES_ONLY if results.study.measures == "times" else None,
         spec=dump_spec(results.study),
         made_with=made_with(results),
+        again=call_again("study", str(folder.path / STUDY), objects),
+        trial_again=call_again("reproduce", str(folder.trial_dir(0)), objects),
         tested_later=tested_later(results),
         summary=summary,
         table=table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -60,6 +61,8 @@ def test_a_study_as_a_dict_that_is_interrupted(
     assert repr(study) == f"<alray study {Path('out').resolve()}: 0 trials have ended>"
     assert study.trials == study.runs == []
     assert study._repr_html_().startswith("<iframe srcdoc=")
+    page, file = Path("out/report.html").read_text(encoding="utf-8"), Path("out/study.yaml").resolve()
+    assert f"<code>alray study {file}</code>" in page and len(load_study(file).trials) == 4
     with pytest.raises(KeyboardInterrupt):
         study.resume(progress=False)
     Path("out/study.json").write_text("{}", encoding="utf-8")
@@ -105,7 +108,14 @@ def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(with
     with pytest.raises(KeyboardInterrupt, match=r"resume\((model=..., data=...|data=..., model=...)\)"):
         alray.study({**AXES, "set": {"data.batch_size": 5}}, output="out", progress=False, **given)
     study = alray.load_study("out", **given)
-    (point, _) = load_study("out/study.yaml").specs
+    begun = load_study("out/study.yaml")
+    file = Path("out/study.yaml").resolve()
+    page = html.unescape(Path("out/report.html").read_text(encoding="utf-8"))
+    assert f"alray.study('{file}', data=..., model=...)" in page
+    with pytest.raises(KeyboardInterrupt):
+        alray.study(file, output="again", progress=False, **given)
+    assert load_study("again/study.yaml").specs == begun.specs
+    (point, _) = begun.specs
     assert (point.model.source, point.data.source, point.data.batch_size) == ("object:model", "object:data", 5)
     notes: list[str] = []
     study._of.require_same_objects(study.objects, notes.append)

@@ -165,13 +165,25 @@ def test_what_the_user_wrote_of_the_spec_is_open_and_the_rest_is_folded(given: M
     said = Page(page).text
     assert "name: mine With every default name: example # <b>" in said
     for told in (
-        "alray run 'my spec.yaml' seed=0",
+        f"do it again alray reproduce {folder}",
+        "begun by alray run 'my spec.yaml' seed=0",
         "c0ffee, with changes that are not committed",
         "alray 0.9, python 3.11.7",
     ):
         assert told in said
     opened, _, folded = page.partition("<summary>With every default</summary>")
     assert "name: mine" in opened and "seed: 0" not in opened and "seed: 0" in folded
+
+
+def test_a_run_of_a_python_program_is_done_again_with_its_objects(given: ModuleType, tmp_path: Path) -> None:
+    """The words of the program are no command of alray."""
+    plan = given.example_plan()
+    folder = given.write_run(tmp_path / "run", plan, given.example_records(plan))
+    facts = {"command": ["train.py", "--epochs", "3"], "objects": ["model", "data"]}
+    (folder / "environment.json").write_text(json.dumps(facts), encoding="utf-8")
+    said = Page(make_report(folder).read_text(encoding="utf-8")).text
+    assert f"do it again alray.reproduce('{folder}', model=..., data=...)" in said
+    assert "begun by a Python program: train.py --epochs 3" in said and "alray --epochs" not in said
 
 
 @pytest.mark.full

@@ -774,7 +774,7 @@ class Git(BaseModel):
     """The state of the repository around a spec.
 
     Attributes:
-        dirty: whether files were changed; None: git took too long to tell.
+        dirty: whether files were changed; None: that is not known.
     """
 
     commit: str

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib import metadata
@@ -25,8 +26,8 @@ from alray.runtime.workload import Workload
 
 _WITH_PASSWORD = re.compile(r"://[^/@\s]*@")
 """In a URL: a user and a password. They are in no record."""
-_NAMES_PROGRAMS = r"^(filter\.|extensions\.partialclone|remote\..*\.promisor)"
-_QUIETLY = ("-c", "core.fsmonitor=false")
+_GIT = ("git", "--no-pager", "--no-optional-locks")
+_NO_PROGRAMS = {"core.fsmonitor": "false", "core.hooksPath": "/dev/null", "safe.bareRepository": "explicit"}
 _GIT_S = 5.0  # in a large repository git may take longer
 
 
@@ -56,7 +57,7 @@ def describe_run(
         "host": platform.node(),
         "command": earlier.get("command") or typed,
         "resumed_by": [*(earlier.get("resumed_by") or []), typed] if earlier.get("command") else [],
-        "git": git_state(workload.code.root),
+        "git": earlier.get("git") if earlier or workload.code.is_copy else git_state(workload.code.root),
         "packages": _packages(),
         "given": given,
         "data_sha256": workload.facts.identity.sha256,
@@ -126,24 +127,36 @@ def _written(now: dict[str, Any], saved: dict[str, Any], before: dict[str, Any])
 def git_state(folder: Path) -> dict[str, Any] | None:
     """The commit of the repository around a folder, and whether a file in it was changed since; None without one.
 
-    The repository may be a stranger's, who can name programs in its configuration that git runs to compare files. Then
-    it is not asked what was changed.
+    The repository may be a stranger's, whose configuration names programs that git would run. Here it runs none. So
+    where filters are configured, a file that seems changed may not be: this is then not known.
     """
     folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-    commit = _git(folder, "rev-parse", "HEAD")
+    commit, keys = _git(folder, {}, "rev-parse", "HEAD"), _git(folder, {}, "config", "--list", "--name-only", "-z")
     if commit is None:
         return None
-    named = _git(folder, "config", "--show-scope", "--get-regexp", _NAMES_PROGRAMS) or ""
-    if any(line.startswith(("local", "worktree")) for line in named.splitlines()):
+    if keys is None:
         return {"commit": commit, "dirty": None}
-    changed = _git(folder, *_QUIETLY, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+    filters = {key: "" for key in keys.split("\0") if key.startswith("filter.")}
+    asked = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+    changed = _git(folder, filters, *asked)
+    return {"commit": commit, "dirty": None if changed is None or (changed and filters) else bool(changed)}
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _git(folder: Path, settings: Mapping[str, str], *arguments: str) -> str | None:
+    """What git answers without starting another program, fetching from a remote, or writing; None if it fails.
+
+    Args:
+        settings: of its configuration.
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    given = _NO_PROGRAMS | dict(settings)
+    own |= {"GIT_ALLOW_PROTOCOL": "", "GIT_CONFIG_COUNT": str(len(given))}
+    for number, (key, value) in enumerate(given.items()):
+        own |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    command = [*_GIT, "-C", str(folder), *arguments]
     try:
         done = subprocess.run(
-            ["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=_GIT_S, check=True
+            command, capture_output=True, text=True, errors="surrogateescape", timeout=_GIT_S, check=True, env=own
         )
     except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None  # no git, no repository, or one that is too large

@@ -157,18 +157,21 @@ class Resumed:
             )
         return cls.open(run_dir, overrides, allow_change=False, again=True)
 
-    def code(self, *, allow: bool, objects: Objects = NO_OBJECTS) -> UserCode:
+    def code(
+        self, *, allow: bool, objects: Objects = NO_OBJECTS, note: Callable[[str], None] = lambda line: None
+    ) -> UserCode:
         """The user's code of the run.
 
         Args:
             allow: also a stranger's.
             objects: that a Python program gave.
+            note: as for `UserCode.of_run`.
 
         Raises:
             RequestError: if it may not run, or if objects of the run were not given.
         """
         require_objects(self.spec, objects, self.run_dir)
-        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec), objects=objects)
+        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec), objects=objects, note=note)
 
     def at_last(self) -> Resumed:
         """With the last checkpoint there is now: a process that was at work here may have written more of them, until
