@@ -90,6 +90,7 @@ def write_summary(
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),
         classes=list(workload.data.classes),
+        chance=workload.data.chance,
         report=None if page is None else printable(str(page)),
     )
     if summary.best is not None and has_checkpoint(run_dir, summary.best.step):

@@ -497,6 +497,10 @@ class _Facts(_Documented):
     """Number of trainable parameters of all components."""
     classes: list[str] = Field(default_factory=list)
     """The names of the classes, in the order of their numbers; of the labels or targets in other tasks."""
+    chance: float | None = None
+    """The metric of a network that gives all samples the same scores, by the labels of training: the share of the most
+    frequent class, an R² of 0, or the loss of the shares of all tokens. null where the labels are known only when
+    samples are read, and in tasks of users."""
     report: str | None = None
     """Absolute path of `report.html`."""
 
