@@ -359,6 +359,10 @@ class EventRecord(_Record):
     replica: int | None = None
     date: str | None = None
     """When it happened, in UTC: `2026-11-20T16:50:26.123+00:00`; null in records of version 1."""
+    taken_processors: float | None = None
+    """Of `finished`, `interrupted` and `failed`: the processors that other programs took from the stages, as a mean
+    over the time of training. null in other events, on a cluster or a GPU, and in the trials of a study, which measures
+    it itself."""
 
 
 class PlanRecord(_Record):
@@ -548,8 +552,8 @@ class Figures(_Documented):
     predicted_bubble: float | None
     """The plan's prediction of `bubble`, by the same definition."""
     doubts: list[str] = Field(default_factory=list)
-    """Sentences about times of the run that cannot be true, such as training that took less time than its busiest stage
-    computed. A sound run has none."""
+    """Sentences about times of the run that cannot be relied on: training that took less time than its busiest stage
+    computed, or other programs that took processors. A sound run has none."""
     metric: MetricName = ACCURACY.name
     """The name of the task's metric, which evaluations measure: `accuracy` in classification."""
     scores: Scores = Scores()

@@ -49,6 +49,8 @@ class Engine(FindsDevices, ABC):
 
     name: ClassVar[EngineName]
     """As in records and reports."""
+    attaches = False
+    """To a cluster that is there already, which may have several nodes."""
 
     def __init__(self) -> None:
         self.run_token = new_token()  # see `alray.core.run_folder.store.mark`
@@ -160,7 +162,6 @@ class ClusterEngine(Engine):
         self._signals = ExitStack()
         self._connected: Future[None] = Future()
         self._address: str | None = None  # of the cluster to attach to
-        self._attaches = False  # to a cluster that is there already, which may have several nodes
         self._run_name = spec.name  # until the run folder is known
         self._metrics: RunMetrics | None = None
 
@@ -173,7 +174,7 @@ class ClusterEngine(Engine):
         import ray
 
         require_reachable(address)
-        self._attaches = address_to_attach_to(address) is not None or ray.is_initialized()
+        self.attaches = address_to_attach_to(address) is not None or ray.is_initialized()
         self._address = address
         self._signals.enter_context(sigterm_as_sigint())
         self._connected = self._thread.submit(self._connect)
@@ -280,7 +281,7 @@ class RayEngine(ClusterEngine):
     def mark_run_dir(self, run_dir: Location) -> None:
         """It takes the room for the stages, so that only their nodes have to see the folder."""
         super().mark_run_dir(run_dir)
-        if not self._attaches:
+        if not self.attaches:
             return
         self._connected.result()
         if self._devices_are_like_here():
