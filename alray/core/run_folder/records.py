@@ -571,7 +571,8 @@ class Figures(_Documented):
     """For each stage, the most memory that its process used, evaluations included, minus what it used before the stage
     was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
     stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
-    set and its library. It is null where several stages share one process."""
+    set and its library. So it is null where the process is not that of this stage alone: where several stages share it,
+    in a Python program, and where it trained before, as for the later trials of a study."""
     predicted_memory_bytes: list[int] = Field(default_factory=list)
     """For each stage, the bytes of its tensors and of its edges' buffers at the peak of training, by the plan; what the
     process itself holds, evaluations and the data set come on top."""

@@ -115,10 +115,15 @@ class InlineEngine(Engine):
 
     name = "inline"
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool) -> None:
         """Raises RequestError if such a run is under way in another thread: the settings of torch and the random
-        generators are those of the whole process."""
+        generators are those of the whole process.
+
+        Args:
+            alone: as in `Options`.
+        """
         super().__init__()
+        self._alone = alone
         self._open = not is_inside() and _INLINE.acquire(blocking=False)
         if not self._open:
             raise RequestError(
@@ -135,7 +140,7 @@ class InlineEngine(Engine):
     def graph(self, plan: Plan) -> Graph:
         from alray.runtime.graph.inline import InlineGraph
 
-        return InlineGraph()
+        return InlineGraph(alone=self._alone)
 
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         return layouts[0]
@@ -492,7 +497,7 @@ def begin_engine(spec: Spec, options: Options, note: Callable[[str], None]) -> E
 
         require_compiler()
     if options.inline:
-        return InlineEngine()
+        return InlineEngine(alone=options.alone)
     if options.study is not None:
         return TrialEngine(spec, note, options.study)
     engine = TrainEngine(spec, note) if spec.replicas.engine == "ray_train" else RayEngine(spec, note)
