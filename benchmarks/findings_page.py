@@ -173,7 +173,14 @@ SEEDS = (
         "Nøkland and Eidnes 2019 (arXiv 1901.06656), Mono-Forward 2025 (arXiv 2501.09238), FAUST 2025 (Forward-Forward "
         "unified with a similarity-based tuplet loss, arXiv 2509.08697).",
         ("Nøkland and Eidnes 2019", "Mono-Forward 2025", "FAUST 2025"),
-        (("The same for VGG8b on Fashion-MNIST and CIFAR-10 (predsim 4.65 and 5.58 % errors)", "needs GPUs"),),
+        (
+            ("The same for VGG8b on Fashion-MNIST and CIFAR-10 (predsim 4.65 and 5.58 % errors)", "needs GPUs"),
+            (
+                "Forward-Forward is less accurate than BP (FAUST 2025, abstract: “the Forward-Forward algorithm "
+                "significantly trails backpropagation in accuracy”)",
+                "withdrawn: its study ran with initial weights that were replaced since, because they were wrong",
+            ),
+        ),
     ),
     Seed(
         "Local losses by the number of components",
