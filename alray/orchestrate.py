@@ -193,6 +193,7 @@ def _run(
     from alray.report.make import PAGE, make_report
     from alray.report.summary import write_summary
     from alray.runtime.device.devices import environment
+    from alray.runtime.probe.other_programs import Machine
     from alray.runtime.runner.driver import Driver, assignments
     from alray.runtime.runner.provenance import describe_run, describe_stages
     from alray.runtime.runner.recorder import recording
@@ -246,6 +247,7 @@ def _run(
                 for note in untold.pop().notes(plan, surroundings, on_cpu=spec.resources.resolved_device == "cpu"):
                     observer.note(note)
 
+        on_these_processors = workload.device.type == "cpu" and not engine.attaches and options.study is None
         recorder.began(plan, start, again=start.step > 0 or spent_s > 0)
         driver = Driver(
             run_dir,
@@ -260,6 +262,7 @@ def _run(
             interrupts=interrupts,
             stop_after=options.stop_after,
             started=started,
+            machine=Machine() if on_these_processors else None,
         )
         outcome = driver.run(start)
     engine.close()

@@ -1,6 +1,6 @@
-"""Make the pictures of pages in docs/pages: run the quickstart twice and a study, and open their pages in Chromium.
+"""Make the pictures of pages in docs/pages: run the quickstart twice, and open its pages in Chromium.
 
-python -m benchmarks.screenshots     some four minutes; needs Chromium (apt-get install chromium)
+python -m benchmarks.screenshots     some two minutes; needs Chromium (apt-get install chromium)
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pages"
 QUICKSTART = "specs/quickstart.yaml"
 BACKPROPAGATION = ["method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batch_norm=accept"]
-STUDY = "specs/studies/laptop/strong_scaling.yaml"
 _SIZE: ViewportSize = {"width": 1120, "height": 1500}
 
 
@@ -65,8 +64,6 @@ def main() -> None:
         picture(browser, runs[0] / "report.html", "run")
         picture(browser, runs[0] / "report.html", "run_schedule", section="schedule-predicted-and-measured")
         picture(browser, folder / "compare.html", "comparison")
-        alray("study", STUDY, "--output", folder / "study")
-        picture(browser, folder / "study" / "report.html", "study")
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ def reproduce_run(
     before = _recorded(again)
     made = Options(
         inline=before.inline and options.address is None if inline is None else inline,
+        alone=options.alone,
         address=options.address,
         run_dir=options.run_dir,
         allow_code=options.allow_code,

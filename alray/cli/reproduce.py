@@ -41,7 +41,14 @@ def reproduce(
         from alray.api import run_steps
 
         finished, found = run_steps.reproduce(
-            watched_on(streams), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
+            watched_on(streams),
+            folder,
+            given,
+            in_process=inline,
+            alone=True,
+            output=output,
+            address=address,
+            allow_code=allow_code,
         )
         if found is not None:
             _show(found, streams)

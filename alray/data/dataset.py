@@ -41,6 +41,8 @@ class Dataset:
     #: The class of each sample of the training split, [len(train)] int64; None: there are none, or they are known only
     #: when samples are read.
     labels: Tensor | None = None
+    #: The metric of a network that gives all samples the same scores (`LearningTask.chance`); None: it is not known.
+    chance: float | None = None
     #: The weight of each class in the loss, [classes] float64; None: all samples count alike.
     class_weights: Tensor | None = None
     #: What the user should read of these data before a plan, in sentences.

@@ -93,6 +93,7 @@ def sample_data(
         inputs=SampleInputs(source, train_split),
         num_samples=len(train),
         labels=trained,
+        chance=task.chance(train.labels[parts.train] if isinstance(train, TensorSet) else trained),
         class_weights=class_weights(task_section.weights_of_classes, source.classes, trained),
         contents=source.contents if source.own else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),

@@ -62,6 +62,7 @@ def text_data(
         inputs=TextInputs(vocabulary, fixed_length),
         num_samples=len(given),  # of the source: preparation may leave some out
         labels=labels[parts.train],
+        chance=task.chance(labels[parts.train]),
         class_weights=class_weights(task_section.weights_of_classes, source.classes, labels[parts.train]),
         contents=source.contents if isinstance(section, OwnCode) else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),

@@ -55,14 +55,16 @@ def window_data(
     train = split("training", training, seed)
     assert train is not None, "a division leaves a document for training"
     require_mini_batch(len(train), section, f"{len(train)} windows of {section.context} tokens")
+    task = make_task(task_section, len(tokens.names), (section.context,))
     return Dataset(
         section=section,
-        task=make_task(task_section, len(tokens.names), (section.context,)),
+        task=task,
         train=train,
         validation=split("validation", others),
         test=split("test", test),
         inputs=TokenInputs(tokens, section.context),
         num_samples=len(train),
+        chance=task.chance(train.stream),
         contents=hash_of_set(documents),
         notes=source.notes,
     )
@@ -85,7 +87,7 @@ class WindowSplit(Split):
             seed: of the run, for the training split; None: the offset is always 0.
         """
         super().__init__(Shape((context,), torch.int64, tokens=len(names)), names)
-        self._stream = stream
+        self.stream = stream
         self._seed = seed
         # A label is one token later, and the largest offset takes away almost a window.
         self._windows = (len(stream) - (1 if seed is None else context)) // context
@@ -104,7 +106,7 @@ class WindowSplit(Split):
     ) -> tuple[Tensor, Tensor]:
         (context,) = self.shape
         starts = torch.as_tensor(positions, dtype=torch.int64) * context + self._offset(at)
-        tokens = self._stream[starts.unsqueeze(1) + torch.arange(context + 1)].to(torch.int64)
+        tokens = self.stream[starts.unsqueeze(1) + torch.arange(context + 1)].to(torch.int64)
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def _offset(self, at: EpochPosition | None) -> int:

@@ -222,6 +222,16 @@ class LearningTask(ABC):
     def tally(self) -> Tally:
         """A new tally of the metric."""
 
+    def chance(self, labels: Tensor | None) -> float | None:
+        """The metric of a network that gives all samples the same scores, as the labels of training suggest them; None
+        where it is not known.
+
+        Args:
+            labels: of the training split, as the source gives them; of a text, its tokens. None: they are known only
+                when samples are read.
+        """
+        return None
+
     # --- The labels of a source ---
 
     def read(self, label: object) -> Label | None:
@@ -300,6 +310,14 @@ class VectorTask(LearningTask):
 
     def collated(self, labels: Sequence[Label]) -> Tensor:
         return torch.stack([torch.as_tensor(label) for label in labels])
+
+    def chance(self, labels: Tensor | None) -> float | None:
+        """The metric of the mean of each output."""
+        if labels is None or not self.fits(labels).all():
+            return None
+        tally = self.tally()
+        tally.take(labels.double().mean(0).expand(labels.shape), labels)
+        return tally.value()
 
     def fits(self, labels: Tensor) -> Tensor:
         if labels.shape[1:] != self.label_shape or not labels.is_floating_point():

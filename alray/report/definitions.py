@@ -8,6 +8,8 @@ from alray.core.run_folder.records import Summary
 
 NO_BUBBLE = "none: the stages take turns in one process"
 """Stands for the bubble where it is null."""
+NO_PEAK = "not measured: the process is not that of one stage alone"
+"""Stands for the peak memory where it is null."""
 
 
 def definition(kind: type[BaseModel], key: str) -> str:

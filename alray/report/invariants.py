@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
-from alray.report.attempts import Timed
+from alray.core.run_folder.records import EventRecord
+from alray.planning.prediction.plan import Plan
+from alray.report.attempts import Attempt, Timed
 from alray.report.spread import spread
 from alray.report.text import number, seconds
+from alray.runtime.probe.other_programs import measured_beside, trained_beside
 
 TOLERANCE = 0.02
 """How far a figure may exceed a bound without a warning, as a share of the bound: times of different runs and stages
@@ -62,3 +66,11 @@ def doubts_of(timed: Timed, stages: int) -> list[str]:
         f"{seconds(num_steps * step_s.mean)} of training are fewer than the {seconds(num_steps * computing_s)} that "
         f"stage {busiest} computed: do not rely on the times, the throughput and the bubble of this run"
     ]
+
+
+def beside_others(attempts: Sequence[Attempt], plan: Plan) -> list[str]:
+    """What other programs did to the times of a run: to the prediction, and to what was measured with this plan."""
+    events = [record for each in attempts if each.ran(plan) for record in each.records]
+    taken = max((each.taken_processors or 0.0 for each in events if isinstance(each, EventRecord)), default=0.0)
+    found = (measured_beside(plan.costs.taken_processors), trained_beside(taken))
+    return [sentence for sentence in found if sentence is not None]

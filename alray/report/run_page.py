@@ -14,7 +14,7 @@ from alray.config.objects import how_to_give
 from alray.core.counting import counted
 from alray.core.run_folder.records import Figures
 from alray.core.run_folder.store import has_checkpoint
-from alray.report.definitions import NO_BUBBLE, of_summary
+from alray.report.definitions import NO_BUBBLE, NO_PEAK, of_summary
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.flat import flat
 from alray.report.folder import RunFolder
@@ -121,7 +121,7 @@ def _tiles(run: RunFolder, figures: Figures) -> list[tuple[str, str, str]]:
         ("Bubble", share(figures.bubble), predicted_bubble),
         ("Mini-batches", number(figures.steps), f"{figures.epochs:.4g} epochs, {figures.samples:,} samples"),
         ("Duration", seconds(_duration_s(run)), counted(len(figures.failures), "failure")),
-        ("Peak memory", size(peak), "of the largest stage"),
+        ("Peak memory", size(peak), NO_PEAK if peak is None else "of the largest stage"),
     ]
 
 

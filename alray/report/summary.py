@@ -36,7 +36,7 @@ from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.attempts import Attempt, Timed, of_final_weights, split_attempts, timed_plan, timed_with
-from alray.report.invariants import doubts_of
+from alray.report.invariants import beside_others, doubts_of
 from alray.runtime.stage.weights_hash import weights_sha256
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def write_summary(
         weights_sha256=sha256,
         parameters=sum(component.parameters for component in plan.costs.components),
         classes=list(workload.data.classes),
+        chance=workload.data.chance,
         report=None if page is None else printable(str(page)),
     )
     if summary.best is not None and has_checkpoint(run_dir, summary.best.step):
@@ -140,7 +141,7 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         predicted_step_time_s=measured.predicted_step_time_s,
         bubble=_bubble(timed, measured),
         predicted_bubble=measured.predicted_bubble,
-        doubts=doubts_of(timed, measured.stages),
+        doubts=[*doubts_of(timed, measured.stages), *beside_others(attempts, measured)],
         metric=evaluations[-1].metric if evaluations else task_metric.name,
         scores=Scores() if final is None else Scores(train=final.train, validation=final.validation, test=final.test),
         best=reduce(Standing.after, evaluations, Standing()).best,

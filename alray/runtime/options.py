@@ -22,6 +22,7 @@ class Requested(TypedDict, total=False):
     computed. `Options` has the defaults, and says what each of them is."""
 
     inline: bool
+    alone: bool
     output: str | Location | None  # `run_dir`
     address: str | None
     profile: str | None  # as in "20-24,40"
@@ -34,6 +35,7 @@ class Options:
     """How to run; nothing here changes what is computed."""
 
     inline: bool = False  # run every stage in this process, without Ray
+    alone: bool = False  # this process does nothing else, before or meanwhile: it is that of a command
     address: str | None = None  # the Ray cluster to attach to; None: start one for this run
     run_dir: Location | None = None  # None: runs/<name>-<time>
     allow_code: bool = False  # load the user's classes from outside the spec's folder and from a stranger's folder too

@@ -1,10 +1,11 @@
-"""Times of a study that cannot be true: the sentences about them that its report shows."""
+"""Times of a study that cannot be relied on: the sentences about them that its report shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from alray.config.study.points import label_of
+from alray.core.counting import counted
 from alray.report.invariants import impossible_speed_up
 from alray.report.spread import ratio
 from alray.studies.records import TrialRecord
@@ -16,13 +17,18 @@ def impossible_times(results: Results) -> list[str]:
 
     Whether a trial trained for less time than its stages computed, its own run decides from the mini-batches of which
     both are known. The averages of `Times` are of a part of them, and say nothing of the others."""
-    found = [sentence for record in results.records for sentence in _of_trial(record)]
-    return [*found, *_of_points(results)]
+    return [*_of_trials(results.records), *_of_points(results)]
 
 
-def _of_trial(record: TrialRecord) -> Iterator[str]:
-    for doubt in record.summary.doubts if record.summary is not None else ():
-        yield f"trial {record.number} ({label_of(record.point) or 'the base'}, seed {record.seed}): {doubt}"
+def _of_trials(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """The doubts of trials. One that several have, as those of one measurement of the components, is told once."""
+    trials: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        for doubt in record.summary.doubts if record.summary is not None else ():
+            trials.setdefault(doubt, []).append(record)
+    for doubt, (first, *more) in trials.items():
+        others = f" and {counted(len(more), 'other trial')}" if more else ""
+        yield f"trial {first.number} ({label_of(first.point) or 'the base'}, seed {first.seed}){others}: {doubt}"
 
 
 def _of_points(results: Results) -> Iterator[str]:

@@ -33,8 +33,9 @@ from alray.runtime.cluster.room import has_room, holding_nodes
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 from alray.runtime.local_ray.watch import told_of_loss
 from alray.runtime.options import require_launched_once
+from alray.runtime.probe.other_programs import Machine
 from alray.runtime.runner.engines import stage_bundles
-from alray.studies.busy import StudyMachine, is_disturbed, taken_from
+from alray.studies.busy import is_disturbed, taken_from
 from alray.studies.folder import STUDY, StudyFolder, code_of, code_root, require_on_disk
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
@@ -203,7 +204,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                     watcher.note(f"session {session + 1} of {loaded.study.sessions}")
                 lost = partial(_tell_of_loss, watcher, folder)
                 with _naming_the_resume(watcher, folder), told_of_loss(lost):
-                    machine = StudyMachine() if connection.own else None
+                    machine = Machine() if connection.own else None
                     if not _run_trials(loaded, specs, folder, options, watcher, machine, session):
                         break
     assert folder is not None, "a study has a session"
@@ -321,7 +322,7 @@ def _run_trials(
     folder: StudyFolder,
     options: StudyOptions,
     watcher: Watcher,
-    machine: StudyMachine | None,
+    machine: Machine | None,
     session: int,
 ) -> bool:
     """Run the trials of a session that have not ended. Returns whether all came to an end: Ctrl-C leaves some.

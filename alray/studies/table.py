@@ -233,14 +233,29 @@ def weights_along(rows: Sequence[PointRow]) -> Weights | None:
 
 
 def collapsed(row: PointRow) -> int:
-    """The number of seeds of a point that came to their end and learned next to nothing: their validation accuracy is
-    less than half of that of the best seed. A mean over them describes none of the seeds. Errors and R² have no such
-    scale: 0."""
-    if not metric_of(row.best).share:
-        return 0
-    values = (value_of(record, "validation") for record in row.best)
-    found = [value for value in values if value is not None and math.isfinite(value)]
-    return sum(accuracy < max(found) / 2 for accuracy in found)
+    """The number of seeds of a point that came to their end and learned next to nothing, so that a mean over them
+    describes no network that was trained: they are at chance, or their accuracy is less than half of that of the best
+    seed. Errors and R² have no such half."""
+    split = "test" if row.figures["validation"] is None else "validation"
+    values = [(record, value_of(record, split)) for record in row.best]
+    found = [(record, value) for record, value in values if value is not None and math.isfinite(value)]
+    half = max((value for _, value in found), default=0.0) / 2 if metric_of(row.best).share else -math.inf
+    return sum(value < half or _at_chance(record, value) for record, value in found)
+
+
+def _at_chance(record: TrialRecord, value: float) -> bool:
+    """Whether a metric is no better than chance by a tenth of the way to a perfect one. Of many classes chance is
+    rare: twice as often is better."""
+    summary, metric = record.summary, metric_of([record])
+    if summary is None or summary.chance is None:
+        return False
+    perfect, chance = 0.0 if metric.lowest else 1.0, summary.chance
+    bound = chance + (perfect - chance) * _NEXT_TO_NOTHING
+    return not metric.is_better(value, min(bound, 2 * chance) if metric.share else bound)
+
+
+_NEXT_TO_NOTHING = 0.1
+"""Of the way from chance to a perfect metric."""
 
 
 def value_of(record: TrialRecord, name: str) -> float | None:

@@ -118,8 +118,12 @@ def compared_text(each: Compared) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """A number with three digits, from 1,000 on a whole one: 0.0642, 128, 1,024."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+    """A number with three digits, from 1,000 on a whole one: 0.0642, 128, 1,024. A ratio near 1 has four, which say on
+    which side of it: 1.003."""
+    if abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    digits = f"{value:.3g}"
+    return f"{value:.4g}" if digits == "1" else digits
 
 
 def _answer(verdict: Verdict, results: Results) -> Answer:

@@ -41,7 +41,7 @@ def opened(seed: int = 0, **keys: object) -> Dataset:
 def stream(data: Dataset, split: str) -> str:
     chosen = data.splits[split]
     assert chosen is not None
-    return data.inputs.tokens.text(chosen._stream.tolist())
+    return data.inputs.tokens.text(chosen.stream.tolist())
 
 
 def test_documents_are_divided_as_wholes(folder) -> None:
@@ -68,7 +68,7 @@ def test_labels_are_the_tokens_one_later(folder) -> None:
     samples, labels = split.take([0, 3], at=(5, 0))
     assert samples.shape == labels.shape == (2, 9) and samples.dtype == labels.dtype == torch.int64
     assert torch.equal(samples[:, 1:], labels[:, :-1])
-    whole = split._stream.tolist()
+    whole = split.stream.tolist()
     for row in torch.cat([samples, labels[:, -1:]], 1).tolist():
         assert any(whole[begin : begin + 10] == row for begin in range(len(whole)))
 
@@ -92,7 +92,7 @@ def test_an_epoch_has_each_window_once(folder) -> None:
     data = opened(folder=folder)
     starts = data.train.take(range(len(data.train)), at=(2, 0))[0]
     offset = data.train._offset((2, 0))
-    expected = data.train._stream[offset : offset + starts.numel()].to(torch.int64)
+    expected = data.train.stream[offset : offset + starts.numel()].to(torch.int64)
     assert torch.equal(starts.flatten(), expected)
 
 
@@ -135,8 +135,8 @@ def test_a_known_tokenizer_keeps_its_numbers(tmp_path, folder) -> None:
 
     given = opened(folder=folder, tokens="bpe", tokenizer=file, end_token="<|end|>", vocabulary_size=300)
     shifted = opened(folder=folder, tokens="bpe", tokenizer=file)
-    own = given.train._stream.to(torch.int64)
-    assert torch.equal(own[own != end] + 1, (rest := shifted.train._stream.to(torch.int64))[rest != 0])
+    own = given.train.stream.to(torch.int64)
+    assert torch.equal(own[own != end] + 1, (rest := shifted.train.stream.to(torch.int64))[rest != 0])
     assert torch.equal(own == end, rest == 0) and (own == end).any()
     assert len(given.classes) == 300 and given.classes[end] == "<|end|>"
     tokens = DataForm.of(given).input.inputs().tokens

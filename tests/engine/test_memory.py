@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from alray.cli.main import execute
 from alray.core.errors import RunError, StageError
+from alray.runtime.device import memory_used
 
 from .conftest import Workshop
 
@@ -40,6 +42,22 @@ COSTS = f"pipeline.costs=[{COST}, {COST}]"
 def hungry(workshop: Workshop) -> Workshop:
     (workshop.folder / "hungry.py").write_text(HUNGRY)
     return workshop
+
+
+def test_memory_is_that_of_a_command_and_of_its_only_run(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of a Python program, which may have trained something else before, nor of a run after another one."""
+    monkeypatch.setattr(memory_used, "_had_a_stage", False)
+    assert workshop.run("pipeline.stages=1").summary.peak_memory_bytes == [None]
+
+    def of_command(name: str) -> int | None:
+        output = ["--output", str(workshop.folder / name)]
+        assert execute(["run", str(workshop.spec), "pipeline.stages=1", "--inline", "--json", *output]) == 0
+        (peak,) = json.loads(capsys.readouterr().out)["peak_memory_bytes"]
+        return peak
+
+    assert (of_command("first") or 0) > 0 and of_command("second") is None
 
 
 def components(at: int) -> str:

@@ -91,6 +91,7 @@ def test_messages_to_the_second_gpu() -> None:
 def test_memory_is_that_of_the_second_gpu() -> None:
     held = torch.zeros(1_000_000, dtype=torch.uint8, device=SECOND)
     before = memory_baseline(SECOND)
+    assert before is not None
     assert before >= held.nbytes
     more = torch.zeros(8_000_000, dtype=torch.uint8, device=SECOND)
     assert more.nbytes <= peak_memory_bytes(SECOND, before) < 2 * more.nbytes

@@ -465,6 +465,7 @@ def test_sums_for_which_the_gpu_has_no_room_are_measured_on_the_processor(
 
 def test_memory_is_that_of_the_allocator() -> None:
     before = memory_baseline(GPU)
+    assert before is not None
     large = torch.zeros(8_000_000, dtype=torch.uint8, device=GPU)
     del large
     assert 8_000_000 <= peak_memory_bytes(GPU, before) < 16_000_000

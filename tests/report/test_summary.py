@@ -100,7 +100,7 @@ def test_the_file_of_a_metric_that_is_not_finite_is_json(given: ModuleType, tmp_
     spec = SimpleNamespace(
         name="a", seed=0, task=SimpleNamespace(measures=METRICS["r2"]), resources=SimpleNamespace(threads=1)
     )
-    workload: Any = SimpleNamespace(spec=spec, data=SimpleNamespace(classes=()))
+    workload: Any = SimpleNamespace(spec=spec, data=SimpleNamespace(classes=(), chance=None))
     write_summary(tmp_path, workload, given.example_plan(), "inline", "finished", 0, duration_s=1.0, page=None)
 
     def refused(constant: str) -> None:

@@ -279,6 +279,21 @@ def test_a_few_mini_batches_raise_no_doubt_where_their_times_vary(given: ModuleT
     assert len(doubts(*(0.60, 0.64, 0.67) * 100)) == 1
 
 
+def test_other_programs_are_a_doubt_about_what_they_disturbed(given: ModuleType, hands: Hands) -> None:
+    """The prediction while the components were measured, the measured times while the run trained."""
+    records, plan = recorded(given, hands, (0.06, 0.18), 5), given.example_plan()
+
+    def doubts(measuring: float, training: float | None) -> list[str]:
+        end = given.event("finished", STEPS, 100.0).model_copy(update={"taken_processors": training})
+        costs = replace(plan.costs, taken_processors=measuring)
+        return figures_of([*records, end], replace(plan, costs=costs)).doubts
+
+    assert doubts(0.2, None) == doubts(0.0, 0.2) == []
+    (predicted,), (measured,) = doubts(1.7, None), doubts(0.0, 1.7)
+    assert "took 1.7 processors" in predicted and "predicted times" in predicted
+    assert "took 1.7 processors" in measured and "cannot be compared" in measured
+
+
 def test_a_page_shows_what_cannot_be_true(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan()
     sound = given.example_records(plan)

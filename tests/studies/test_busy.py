@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from alray.studies import busy
-from alray.studies.busy import StudyMachine, busy_warnings, taken_from
+from alray.runtime.probe import other_programs
+from alray.runtime.probe.other_programs import Machine
+from alray.studies.busy import busy_warnings, taken_from
 from alray.studies.report import write_report
 
 from .conftest import results, study_folder, trial
@@ -29,11 +30,11 @@ def test_the_processes_of_a_study_are_no_other_programs(monkeypatch: pytest.Monk
             own = (of_child.cpu_times(), psutil.Process().cpu_times())
             return sum(sum(times[:4]) for times in own) + 2.0 * (time.monotonic() - began_s)
 
-        monkeypatch.setattr(busy, "processor_seconds", worked_s)
-        machine = StudyMachine()
+        monkeypatch.setattr(other_programs, "processor_seconds", worked_s)
+        machine = Machine()
         while sum(of_child.cpu_times()[:2]) < 0.3:
             time.sleep(0.05)
-        assert machine.other_processors(trial_s=0.1) == pytest.approx(2.0, abs=0.2)
+        assert machine.other_processors(last_s=0.1) == pytest.approx(2.0, abs=0.2)
     finally:
         child.kill()
         child.wait()
@@ -60,15 +61,15 @@ def test_processes_of_a_study_that_have_ended_are_no_other_programs(monkeypatch:
                 seen_s.append(sum(busy_one.cpu_times()[:2]))
             return seen_s[-1] + sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in (parent.pid, os.getpid()))
 
-        monkeypatch.setattr(busy, "processor_seconds", worked_s)
-        machine = StudyMachine()
+        monkeypatch.setattr(other_programs, "processor_seconds", worked_s)
+        machine = Machine()
         while sum(busy_one.cpu_times()[:2]) < 0.5:
             time.sleep(0.05)
-        assert machine.other_processors(trial_s=0.1) == pytest.approx(0.0, abs=0.2)
+        assert machine.other_processors(last_s=0.1) == pytest.approx(0.0, abs=0.2)
         busy_one.kill()
         while busy_one.is_running():
             time.sleep(0.02)
-        assert machine.other_processors(trial_s=0.1) == pytest.approx(0.0, abs=0.5)
+        assert machine.other_processors(last_s=0.1) == pytest.approx(0.0, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_processes_of_a_study_that_have_ended_are_no_other_programs(monkeypatch:
 def test_other_programs_may_have_what_a_trial_leaves_free(
     monkeypatch: pytest.MonkeyPatch, stages: int, other: float, at_once: int, taken: float
 ) -> None:
-    monkeypatch.setattr(busy.os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(other_programs.os, "sched_getaffinity", lambda _: set(range(4)))
     record = trial(0, {"pipeline.stages": stages}, ran={"engine": "ray"})
     assert taken_from(record, other, at_once) == pytest.approx(taken)
 

@@ -146,6 +146,28 @@ def test_seeds_that_learned_next_to_nothing_are_counted() -> None:
     assert collapsed(row) == 0
 
 
+@pytest.mark.parametrize(
+    ("chance", "metric", "values", "lost"),
+    [
+        (0.1, "accuracy", (0.1, 0.12, 0.09), 3),
+        (0.1, "accuracy", (0.5, 0.4, 0.45), 0),
+        (0.7, "accuracy", (0.7, 0.72, 0.95), 2),
+        (0.01, "accuracy", (0.05, 0.06, 0.05), 0),
+        (0.0, "r2", (0.01, -0.2, 0.6), 2),
+        (3.0, "nats_per_token", (2.95, 2.0, 3.1), 2),
+        (None, "r2", (0.01, -0.2, 0.6), 0),
+    ],
+)
+def test_seeds_at_chance_learned_next_to_nothing(
+    chance: float | None, metric: str, values: tuple[float, ...], lost: int
+) -> None:
+    """Also where no seed of the point is better."""
+    ran = {"chance": chance, "metric": metric}
+    trials = [trial(n, ONE, seed=n, validation=value, ran=ran) for n, value in enumerate(values)]
+    (row,) = rows_of(trials, target=False)
+    assert collapsed(row) == lost
+
+
 def test_the_csv_holds_every_figure_as_a_number() -> None:
     rows = rows_of([trial(0, {"variant": "al, fast"}, steps=20, step_time_s=None)], target=True)
     (line,) = csv.DictReader(io.StringIO(table_of(rows, target=True).csv))

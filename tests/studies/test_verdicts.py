@@ -245,6 +245,8 @@ def test_the_rounding_error_of_a_mean_is_shown_as_zero() -> None:
     assert compared_text(compared) == "0 (-0.0141 to 0.0141)"
     ratio = Compared(point="", value=1.2, low=1e-5, high=2e9, p_holds=0.5, p_fails=0.5)
     assert compared_text(ratio) == "1.2 (1e-05 to 2,000,000,000)"
+    beside_one = compared.model_copy(update={"value": 0.997, "low": 0.9912, "high": 1.0026})
+    assert compared_text(beside_one) == "0.997 (0.991 to 1.003)"
     perplexity = Compared(point="", value=999.7, low=999.4, high=1000.4, p_holds=0.5, p_fails=0.5)
     assert compared_text(perplexity) == "1,000 (999 to 1,000)"
 

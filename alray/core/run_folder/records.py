@@ -359,6 +359,10 @@ class EventRecord(_Record):
     replica: int | None = None
     date: str | None = None
     """When it happened, in UTC: `2026-11-20T16:50:26.123+00:00`; null in records of version 1."""
+    taken_processors: float | None = None
+    """Of `finished`, `interrupted` and `failed`: the processors that other programs took from the stages, as a mean
+    over the time of training. null in other events, on a cluster or a GPU, and in the trials of a study, which measures
+    it itself."""
 
 
 class PlanRecord(_Record):
@@ -497,6 +501,10 @@ class _Facts(_Documented):
     """Number of trainable parameters of all components."""
     classes: list[str] = Field(default_factory=list)
     """The names of the classes, in the order of their numbers; of the labels or targets in other tasks."""
+    chance: float | None = None
+    """The metric of a network that gives all samples the same scores, by the labels of training: the share of the most
+    frequent class, an R² of 0, or the loss of the shares of all tokens. null where the labels are known only when
+    samples are read, and in tasks of users."""
     report: str | None = None
     """Absolute path of `report.html`."""
 
@@ -544,8 +552,8 @@ class Figures(_Documented):
     predicted_bubble: float | None
     """The plan's prediction of `bubble`, by the same definition."""
     doubts: list[str] = Field(default_factory=list)
-    """Sentences about times of the run that cannot be true, such as training that took less time than its busiest stage
-    computed. A sound run has none."""
+    """Sentences about times of the run that cannot be relied on: training that took less time than its busiest stage
+    computed, or other programs that took processors. A sound run has none."""
     metric: MetricName = ACCURACY.name
     """The name of the task's metric, which evaluations measure: `accuracy` in classification."""
     scores: Scores = Scores()
@@ -563,7 +571,8 @@ class Figures(_Documented):
     """For each stage, the most memory that its process used, evaluations included, minus what it used before the stage
     was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
     stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
-    set and its library. It is null where several stages share one process."""
+    set and its library. So it is null where the process is not that of this stage alone: where several stages share it,
+    in a Python program, and where it trained before, as for the later trials of a study."""
     predicted_memory_bytes: list[int] = Field(default_factory=list)
     """For each stage, the bytes of its tensors and of its edges' buffers at the peak of training, by the plan; what the
     process itself holds, evaluations and the data set come on top."""

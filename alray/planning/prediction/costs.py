@@ -155,7 +155,7 @@ class Costs:
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
     copy_bytes: int = 0  # of a copy that the last stage sends to every other one (`Method.copied`)
     copy_every: int = 1  # mini-batches from one of these copies to the next
-    other_processors: float = 0.0  # that other programs kept busy during the measurement
+    taken_processors: float = 0.0  # that other programs took from the measurement
     origin: str = ""  # words on where the times come from, if they are not of this machine
     spread: tuple[float, float] = (1.0, 1.0)  # the least and the most that the true times may be, over these
     spread_origin: str = ""  # words on where the spread comes from

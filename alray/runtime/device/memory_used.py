@@ -16,19 +16,25 @@ _CPU = torch.device("cpu")
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # Linux, proc(5): resets the peak of the resident set
+_had_a_stage = False  # on the CPU
 
 
-def memory_baseline(device: torch.device) -> int:
+def memory_baseline(device: torch.device) -> int | None:
     """Return the memory in use before a stage is built, in bytes, and start measuring peaks.
 
     On a CPU it is the resident memory of this process. Two things are done first, so that they do not change the
     stage's figure: libraries load what they load with their first kernels, and the C library gives freed memory (of
-    the probe, for example) back to the system. On a GPU it is what torch's allocator has given out, the workspace that
-    cuBLAS takes with its first matrix product included.
+    the probe, for example) back to the system. A later stage in this process uses what the first one left, so nothing
+    measures it: None. On a GPU it is what torch's allocator has given out, the workspace that cuBLAS takes with its
+    first matrix product included.
     """
+    global _had_a_stage
     run_first_kernels(device)
     if accelerator.is_accelerator(device):
         return accelerator.start_memory_peak(device)
+    if _had_a_stage:
+        return None
+    _had_a_stage = True
     gc.collect()
     _give_back_freed_memory()
     _begin_peak_anew()

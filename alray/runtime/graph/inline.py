@@ -56,7 +56,12 @@ class InlineGraph(Graph):
 
     ends_what_hangs = False  # a thread cannot be ended, and shares torch's random numbers with the next one
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
+        """
+        Args:
+            alone: this process does nothing but this run.
+        """
+        self._alone = alone
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-inline")
         self._control = Control()
         self._abandoned = False
@@ -169,7 +174,7 @@ class InlineGraph(Graph):
         copying = network.method.copy_every is not None
         ports = [end for _ in range(plan.replicas) for end in _ports(plan, copying=copying)]
         groups, store = self._replica_groups()
-        alone = len(self._assignments) == 1
+        one_stage = len(self._assignments) == 1
         for index, assignment in enumerate(self._assignments):
             self._turn_of = index
             device = _device_of(assignment)
@@ -184,8 +189,10 @@ class InlineGraph(Graph):
                     emit=self._outboxes[index].put,
                     replicas=ReplicaPeers(groups[index], store, _GROUP_S, in_turns=True) if groups else None,
                     profiler=profiler,
-                    # Memory is measured where the process is one stage's alone.
-                    baseline_bytes=memory_baseline(device) if alone else None,
+                    # Only the allocator of a GPU tells the memory of a stage from what else its process has.
+                    baseline_bytes=memory_baseline(device)
+                    if one_stage and (self._alone or accelerator.is_accelerator(device))
+                    else None,
                 )
             )
 

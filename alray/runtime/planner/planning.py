@@ -52,7 +52,7 @@ from alray.runtime.planner.updates import require_an_update, rest_note
 from alray.runtime.probe.device_speed import SpeedTest, train_seconds
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
 from alray.runtime.probe.measure import Surroundings, probe_costs
-from alray.runtime.probe.other_programs import BUSY
+from alray.runtime.probe.other_programs import measured_beside
 from alray.runtime.workload import Workload
 
 _AS_USUAL = Options()
@@ -201,7 +201,7 @@ class Planner:
     def costs_for_others(self, note: Note = lambda line: None) -> Costs:
         """Costs measured here for any number of stages, as a file has them."""
         costs = self._measure(self._around_any_layout(), lambda: None)
-        for line in _busy_notes(self.workload.spec, costs, one_process=False):
+        if (line := measured_beside(costs.taken_processors)) is not None:
             note(line)
         return probed(costs, self.workload.spec)
 
@@ -635,24 +635,14 @@ def _first_time_s(spec: Spec) -> float:
     return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
 
 
-def _busy_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
-    """Yield a note if other programs were busy while the components were measured on this machine."""
-    processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
-    spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
-    if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + BUSY:
-        yield (
-            f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
-            "were measured, so the predicted times may be wrong"
-        )
-
-
 def _plan_notes(network: Network, costs: Costs, *, one_process: bool) -> Iterator[str]:
     """Yield the notes that the user should read before the plan of a spec."""
     spec = network.spec
     yield from _unsplit_notes(network)
     if spec.machines is not None:
         return
-    yield from _busy_notes(spec, costs, one_process=one_process)
+    if (line := measured_beside(costs.taken_processors)) is not None:
+        yield line
     if spec.pipeline.links and spec.pipeline.stages > 1:
         links = ", then ".join(f"{link.bandwidth} and {link.latency}" for link in spec.pipeline.links)
         yield (

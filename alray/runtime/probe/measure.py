@@ -31,7 +31,7 @@ from alray.runtime.probe.gathering import time_gathering
 from alray.runtime.probe.later_positions import require_no_later_position
 from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
 from alray.runtime.probe.neighbours import Neighbours, divide
-from alray.runtime.probe.other_programs import OtherPrograms
+from alray.runtime.probe.other_programs import Machine, taken
 from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 
 _FIRST = "the first mini-batch"
@@ -82,7 +82,7 @@ def probe_costs(
         others.wait_until_ready()
         others.work_on(_stage_bytes(counted, surroundings.others + 1))
         wait_until_quiet()
-        other_programs = OtherPrograms()
+        machine = Machine()
         with devices.configured(threads, surroundings.deterministic, device, surroundings.tf32):
             require_precision(spec.run.precision, device)
             for indices in divide(names, counted):
@@ -109,7 +109,7 @@ def probe_costs(
                         work = exercise
                 # What no component above still needs takes no memory of the device.
                 passed_on = {name: passed_on[name] for name in passed_on.keys() & set(names[indices.stop - 1 :])}
-            other_processors = other_programs.processors()
+            other_processors = machine.other_processors()
             assert work is not None, "a network has a component"
             contention = measure_contention(partial(_times_of, work), others) if surroundings.others else Contention()
             edge_latency_s, edge_s_per_byte = _time_packing(
@@ -134,7 +134,7 @@ def probe_costs(
         contention=contention.contention,
         beside=len(others),
         jitter_s=contention.jitter_s,
-        other_processors=other_processors,
+        taken_processors=taken(other_processors, threads * (1 + surroundings.others)) if device.type == "cpu" else 0.0,
     )
     return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
 

@@ -16,6 +16,7 @@ from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.graph import Graph
 from alray.runtime.observer import Observer, StopRequests
 from alray.runtime.options import Options
+from alray.runtime.probe.other_programs import Machine, taken
 from alray.runtime.runner.policy import NextStep, judge
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Assignment, Start
@@ -69,6 +70,8 @@ class Driver:
     interrupts: StopRequests
     stop_after: int | None = None
     started: Callable[[Graph], None] = lambda graph: None
+    machine: Machine | None = None
+    """Since the start of the stages; None where they run elsewhere, or on GPUs."""
 
     def run(self, start: Start) -> Outcome:
         """Run from `start` to the end.
@@ -153,6 +156,7 @@ class Driver:
                 lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
                 next_step = judge(statuses, deadline_s=deadline_s, wait_s=wait_s, lost_since_s=lost_since_s)
                 if next_step.kind != "wait":
+                    self._ask_machine()  # as long as the processes of the stages are there
                     return next_step, step
                 if self.interrupts.count > 1:
                     return NextStep("interrupted"), step
@@ -165,6 +169,12 @@ class Driver:
                     graph.request_stop()
         finally:
             graph.close()
+
+    def _ask_machine(self) -> None:
+        """Find out how many processors other programs took from the stages."""
+        if self.machine is not None:
+            used = self.plan.costs.threads * (1 if self.plan.in_turns else self.plan.stages * self.plan.replicas)
+            self.recorder.taken_processors = taken(self.machine.other_processors(), used)
 
     def _write_failure(self, next_step: NextStep, error: AlrayError, step: int) -> None:
         """Append the whole traceback to the stage's log, and one line of it to the records.

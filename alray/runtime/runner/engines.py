@@ -49,6 +49,8 @@ class Engine(FindsDevices, ABC):
 
     name: ClassVar[EngineName]
     """As in records and reports."""
+    attaches = False
+    """To a cluster that is there already, which may have several nodes."""
 
     def __init__(self) -> None:
         self.run_token = new_token()  # see `alray.core.run_folder.store.mark`
@@ -113,10 +115,15 @@ class InlineEngine(Engine):
 
     name = "inline"
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool) -> None:
         """Raises RequestError if such a run is under way in another thread: the settings of torch and the random
-        generators are those of the whole process."""
+        generators are those of the whole process.
+
+        Args:
+            alone: as in `Options`.
+        """
         super().__init__()
+        self._alone = alone
         self._open = not is_inside() and _INLINE.acquire(blocking=False)
         if not self._open:
             raise RequestError(
@@ -133,7 +140,7 @@ class InlineEngine(Engine):
     def graph(self, plan: Plan) -> Graph:
         from alray.runtime.graph.inline import InlineGraph
 
-        return InlineGraph()
+        return InlineGraph(alone=self._alone)
 
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         return layouts[0]
@@ -160,7 +167,6 @@ class ClusterEngine(Engine):
         self._signals = ExitStack()
         self._connected: Future[None] = Future()
         self._address: str | None = None  # of the cluster to attach to
-        self._attaches = False  # to a cluster that is there already, which may have several nodes
         self._run_name = spec.name  # until the run folder is known
         self._metrics: RunMetrics | None = None
 
@@ -173,7 +179,7 @@ class ClusterEngine(Engine):
         import ray
 
         require_reachable(address)
-        self._attaches = address_to_attach_to(address) is not None or ray.is_initialized()
+        self.attaches = address_to_attach_to(address) is not None or ray.is_initialized()
         self._address = address
         self._signals.enter_context(sigterm_as_sigint())
         self._connected = self._thread.submit(self._connect)
@@ -280,7 +286,7 @@ class RayEngine(ClusterEngine):
     def mark_run_dir(self, run_dir: Location) -> None:
         """It takes the room for the stages, so that only their nodes have to see the folder."""
         super().mark_run_dir(run_dir)
-        if not self._attaches:
+        if not self.attaches:
             return
         self._connected.result()
         if self._devices_are_like_here():
@@ -491,7 +497,7 @@ def begin_engine(spec: Spec, options: Options, note: Callable[[str], None]) -> E
 
         require_compiler()
     if options.inline:
-        return InlineEngine()
+        return InlineEngine(alone=options.alone)
     if options.study is not None:
         return TrialEngine(spec, note, options.study)
     engine = TrainEngine(spec, note) if spec.replicas.engine == "ray_train" else RayEngine(spec, note)

@@ -101,6 +101,8 @@ class Recorder:
         """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
         self.learned = True
         """Whether training changed a parameter, by the final checkpoint."""
+        self.taken_processors: float | None = None
+        """Those that other programs took from the stages, which the event at the end says; None: not known."""
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[tuple[int, bool], list[CheckpointPart]] = {}
@@ -133,7 +135,12 @@ class Recorder:
         stage: int | None = None,
     ) -> None:
         date = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.write(EventRecord(**self._position(step), event=event, message=message, stage=stage, date=date))
+        taken = self.taken_processors if event in ("interrupted", "finished", "failed") else None
+        self.write(
+            EventRecord(
+                **self._position(step), event=event, message=message, stage=stage, date=date, taken_processors=taken
+            )
+        )
 
     def write(self, record: Record) -> None:
         self._writer.write(record)

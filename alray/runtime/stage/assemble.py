@@ -94,8 +94,7 @@ def assemble_loop(
     Args:
         emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints.
         replicas: None where there is one replica.
-        baseline_bytes: memory that this process used before; None where the process is not this stage's alone, so that
-            its memory is not measured.
+        baseline_bytes: by `memory_baseline`; None: the memory of the stage is not measured.
     """
     require_precision(assignment.spec.run.precision, device)
     components = _components(assignment, network, device)

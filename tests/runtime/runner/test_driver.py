@@ -17,6 +17,7 @@ from alray.core.run_folder.store import ComponentFile, latest_manifest, manifest
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.observer import Observer
+from alray.runtime.probe.other_programs import Machine
 from alray.runtime.runner.driver import Driver
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Start
@@ -139,6 +140,7 @@ def drive(
     replan=lambda plan: plan,
     token="ours",
     callbacks=(),
+    machine=None,
 ):
     observer = Quiet(at=interrupt_at)
     calls = Calls(callbacks, str)
@@ -161,6 +163,7 @@ def drive(
         observer=calls,
         interrupts=calls,
         max_failures=max_failures,
+        machine=machine,
     )
     outcome = driver.run(Start())
     recorder.close()
@@ -177,6 +180,16 @@ def test_to_the_end(tmp_path) -> None:
     assert (outcome.status, outcome.step, starts) == ("finished", TOTAL, [0])
     assert losses(tmp_path) == {k: {0: {"associated": k}, 1: {"associated": k}} for k in range(1, TOTAL + 1)}
     assert [m["step"] for m in manifests(tmp_path)] == [9, 10], "the newest two are kept"
+
+
+def test_the_last_event_says_what_other_programs_took(tmp_path, monkeypatch) -> None:
+    """Of four processors the two stages leave two free."""
+    monkeypatch.setattr("alray.runtime.probe.other_programs.os.sched_getaffinity", lambda _: set(range(4)))
+    machine = Machine()
+    monkeypatch.setattr(machine, "other_processors", lambda: 3.5)
+    drive(tmp_path, machine=machine)
+    events = [record for record in read(tmp_path / "records.jsonl") if record.kind == "event"]
+    assert [(each.event, each.taken_processors) for each in events][-1] == ("finished", 1.5)
 
 
 def test_a_death_goes_on_from_the_last_checkpoint(tmp_path) -> None:

@@ -29,6 +29,13 @@ class ClassificationTask(LearningTask):
     def tally(self) -> Tally:
         return _Counts(_METRICS[self.metric.name], self.width)
 
+    def chance(self, labels: Tensor | None) -> float | None:
+        """The metric of the most frequent class for all samples; of unknown labels each class has as many."""
+        every = torch.arange(self.width) if labels is None or not self.fits(labels).all() else labels
+        samples = every.bincount(minlength=self.width)
+        most = functional.one_hot(samples.argmax(), self.width)
+        return _METRICS[self.metric.name](most * samples, samples, most * len(every))
+
 
 class MixedClassificationTask(ClassificationTask):
     """Classification of mixed samples: in training a label is the share of each class, [classes] (`data.mix`)."""

@@ -80,6 +80,17 @@ class NextTokenTask(LearningTask):
     def tally(self) -> Tally:
         return _OverPositions(self.metric.name)
 
+    def chance(self, labels: Tensor | None) -> float | None:
+        """The metric of the share of each token, in a text of at most a million tokens."""
+        if labels is None:
+            return None
+        tokens = labels[:_MOST_TOKENS].to(torch.int64)
+        counts = tokens.bincount(minlength=self.width)
+        best = self.metric.name == "top_1"
+        tally = self.tally()
+        tally.take(tokens == counts.argmax() if best else -(counts / len(tokens)).log()[tokens], tokens)
+        return tally.value()
+
     def read(self, label: object) -> Label | None:
         return label if isinstance(label, Tensor) and tuple(label.shape) == self.label_shape else None
 
@@ -129,5 +140,6 @@ class _OverPositions(Tally):
         return math.exp(min(mean, _LARGEST)) if self._metric == "perplexity" else mean
 
 
+_MOST_TOKENS = 1_000_000
 _LARGEST = 700.0
 """Nats whose exponential is still finite."""

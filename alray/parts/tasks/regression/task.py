@@ -32,6 +32,9 @@ class RegressionTask(VectorTask):
     def tally(self) -> Tally:
         return _Errors(_METRICS[self.metric.name])
 
+    def chance(self, labels: Tensor | None) -> float | None:
+        return 0.0 if self.metric.name == "r2" else super().chance(labels)
+
     def shares(self, scores: Tensor) -> Tensor:
         raise RequestError("the network predicts numbers, and these have no shares")
 
