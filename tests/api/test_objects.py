@@ -35,7 +35,7 @@ import alray
 from alray.api.objects import taken
 from alray.config.loading.load import load_spec
 from alray.core.errors import RequestError
-from alray.core.run_folder.records import StepRecord, read
+from alray.core.run_folder.records import EvaluationRecord, EventRecord, StepRecord, read
 from alray.orchestrate import run_spec
 from alray.report.compare import compare_runs
 from alray.runtime.options import Options
@@ -66,6 +66,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
 def net(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def with_outputs(outputs: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, outputs))
 
 
 class Points(Dataset):  # type: ignore[type-arg]
@@ -119,6 +124,11 @@ def of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes of this file have none, as those of a notebook's cells."""
     for each in (Points, Draws, Told, Signs, Root, falling, own_block):
         monkeypatch.setattr(each, "__module__", "__main__")
+
+
+def warnings_of(run: alray.Run) -> list[EventRecord]:
+    records = read(run.folder / "records.jsonl")
+    return [record for record in records if isinstance(record, EventRecord) and record.event == "warning"]
 
 
 def sha256(run: alray.Run) -> str | None:
@@ -569,6 +579,25 @@ def test_labels_say_the_task_unless_the_spec_does() -> None:
         ("target_0",),
         ("label_0",),
     ]
+
+
+def test_a_metric_that_a_set_does_not_define_is_told_and_chooses_nothing(folder: Path) -> None:
+    """R² of equal targets is none, and neither is the best; a label that no sample of a set has is left out."""
+    equal = (X, torch.full((60, 1), 0.1))
+    tiny = {**TINY, "run": {**TINY["run"], "evaluate_every": "2 steps"}, "optimizer": {"lr": 1e-4}}
+    run = alray.train(with_outputs(1), (X, X[:, :1]), equal, (X, X[:, :1]), task="regression", **tiny)
+    evaluations = [record for record in read(run.folder / "records.jsonl") if isinstance(record, EvaluationRecord)]
+    assert {record.validation for record in evaluations} == {None} and evaluations[-1].test is not None
+    assert run.summary.best is None
+    (told,) = warnings_of(run)
+    assert told.message == "R² is not defined for the validation split: target `target_0` has one value"
+    assert told.step == evaluations[0].step
+    flags = torch.stack([Y > 0, Y > 1, Y < 0], 1).float()
+    run = alray.train(net(), (X, flags), test=(X, flags), task="multi_label", **TINY)
+    lines = [record.message for record in warnings_of(run)]
+    assert ["label `label_2` has no sample in the test split" in line for line in lines] == [False, True]
+    found = run.evaluate()
+    assert found.notes == lines and found.scores[-1].test > 0.3
 
 
 def test_objects_stand_in_the_spec_as_its_overrides_make_it() -> None:
