@@ -294,6 +294,9 @@ def test_initial_weights_from_a_file(tmp_path: Path) -> None:
         anew.start_from(tmp_path / file)
         assert all(map(torch.equal, anew.whole.parameters(), trained.whole.parameters()))
         assert ["`module.net.`" in note for note in anew.notes] == [True] * notes
+    torch.save(before | {"loss.weight": torch.ones(3)}, tmp_path / "beside.pt")
+    with pytest.raises(SpecError, match=r"has no weights for `scale`.*such as `module.net.scale`"):
+        own(Skips).start_from(tmp_path / "beside.pt")
     torch.save(of_training | {"ema": trained.whole.state_dict()}, tmp_path / "several.pt")
     with pytest.raises(SpecError, match=r"several state dicts: `model` and `ema`"):
         own(Skips).start_from(tmp_path / "several.pt")

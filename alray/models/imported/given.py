@@ -185,10 +185,11 @@ class GivenModel(ABC):
             (other, "has weights of another shape"),
         ):
             if names:
+                has = f"; its names are such as `{unknown[0]}`" if names is missing and unknown else ""
                 raise SpecError(
                     f"{title} {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
                     key="model.weights",
-                    hint="give a state dict of the same model, made with the arguments in `with`",
+                    hint=f"give a state dict of the same model, made with the arguments in `with`{has}",
                 )
         self.whole.load_state_dict(given, strict=False)
 
