@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alray.api.calls import Overrides, override_texts
+from alray.api.calls import Overrides, override_texts, teller
 from alray.config.loading.composition import BASE
 from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
@@ -319,6 +319,8 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
     made = {"data": {**kept, "source": f"{OBJECT}data"}}
     if kind is not None or of_labels == TASKS.default:
         return made
+    what = "rows of 0 and 1" if given.label == "flags" else "numbers in floating point"
+    teller(progress=True)(f"the labels are {what}, so the task is {of_labels}; the key `task` says another one")
     return {**made, "task": {**said, "kind": of_labels} if said else of_labels}
 
 

@@ -79,6 +79,8 @@ def evaluate(
         streams.put(streams.page.table(Table(head, tuple(rows))))
         if found.metric != ACCURACY:
             streams.say(f"validation and test are the {found.metric.title}; the {found.metric.direction} is the best")
+        for line in found.notes:
+            streams.say(line)
         streams.say(f"times are measured with mini-batches of {found.costs[0].batch_size} samples")
 
 

@@ -23,10 +23,10 @@ class Metric:
     """Whether it lies in 0..1."""
 
     def is_better(self, value: float | None, than: float | None) -> bool:
-        """Whether a value is better than another one. A value that is missing or not a number is worse than all."""
-        if value is None or math.isnan(value):
+        """Whether a value is better than another one. A value that is missing or not finite is worse than all."""
+        if value is None or not math.isfinite(value):
             return False
-        if than is None or math.isnan(than):
+        if than is None or not math.isfinite(than):
             return True
         return value < than if self.lowest else value > than
 

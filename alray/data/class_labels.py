@@ -9,6 +9,7 @@ from pathlib import Path
 
 from alray.core.errors import DataError
 from alray.data.columns import MOST_SHOWN, damaged_record, plain
+from alray.data.numeric_labels import number
 from alray.data.text_file import read_text
 
 NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -83,6 +84,7 @@ def class_numbers(table: Labelled, names: tuple[str, ...] | None) -> ClassNumber
     labels = set(table.labels)
     if names is not None and not labels.isdisjoint(names):
         return ClassNumbers(names, None)
+    _require_one_way(table)
     numbers = {int(label) for label in labels if NUMBER.fullmatch(label)}
     counted = sum(NUMBER.fullmatch(label) is not None for label in table.labels)
     if 2 * counted >= len(table.labels):  # else a class that is called `90`, say, is a name among names
@@ -105,6 +107,20 @@ def _either_count(table: Labelled, numbers: set[int], names: tuple[str, ...]) ->
         f"{table.path.name}: the classes are numbers, of which neither 0 nor {len(names)} is there: 1 is taken for "
         f"`{names[0]}`, the first of {len(names)} names; if they are counted from 0, write the names into the file",
     )
+
+
+def _require_one_way(table: Labelled) -> None:
+    """A number that is written in two ways, such as `1` and `01`, may be one class or two."""
+    first: dict[float, str] = {}
+    for line, label in zip(table.lines, table.labels, strict=True):
+        value = number(label)
+        if value is not None and first.setdefault(value, label) != label:
+            raise damaged_record(
+                f"`{label}` and `{first[value]}` are the same number, written in two ways",
+                table.path,
+                line,
+                hint="write a class in one way; or, if these are two classes, list all classes in data.classes",
+            )
 
 
 def _require_no_gaps(table: Labelled, numbers: set[int], first: int) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from alray.config.sections.data import DataSection, TokenSection
+from alray.config.sections.task import Label
 from alray.core.errors import DataError
 from alray.core.randomness.generators import generator
 from alray.data.columns import MOST_SHOWN
@@ -128,20 +129,42 @@ def require_mini_batch(num_train: int, section: DataSection, left: str) -> None:
 
 
 def never_trained(labels: Tensor | None, train: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """A sentence about the classes of which the training split has no sample; none if there are none.
+    """A sentence about the classes or labels of which the training split has no sample; none if there are none.
 
     Args:
-        labels: as for `divide`.
+        labels: as for `divide`; or [N, labels], not 0 where a sample has one of several labels.
         train: the indices of the training split.
     """
     if labels is None:
         return ()
-    trained = set(labels[train].tolist())
-    missing = [f"`{name}`" for number, name in enumerate(classes) if number not in trained]
+    several = labels.ndim > 1
+    in_all, trained = (
+        set((each.any(0).nonzero().flatten() if several else each).tolist()) for each in (labels, labels[train])
+    )
+    missing = [name for number, name in enumerate(classes) if number not in trained]
     if not missing:
         return ()
-    shown = ", ".join(missing[:MOST_SHOWN]) + (f" and {len(missing) - MOST_SHOWN} more" if missing[MOST_SHOWN:] else "")
-    what = f"classes {shown} have" if len(missing) > 1 else f"class {shown} has"
-    is_there = not trained.issuperset(labels.tolist())
-    share = "; data.split_by_classes=true leaves it its share" if is_there else ""
-    return (f"{what} no sample in the training split and cannot be learnt{share}",)
+    share = "" if several or in_all <= trained else "; data.split_by_classes=true leaves it its share"
+    found = having("flags" if several else "class", missing, "no sample")
+    return (f"{found} in the training split and cannot be learnt{share}",)
+
+
+def having(label: Label, names: Sequence[str], what: str) -> str:
+    """That classes, labels or targets have something, in words: "classes `a`, `b` have no sample".
+
+    Args:
+        label: what the labels of a task are.
+    """
+    noun, several = _NOUNS[label]
+    shown = ", ".join(f"`{name}`" for name in names[:MOST_SHOWN])
+    more = f" and {len(names) - MOST_SHOWN} more" if names[MOST_SHOWN:] else ""
+    return f"{several if len(names) > 1 else noun} {shown}{more} {'have' if len(names) > 1 else 'has'} {what}"
+
+
+_NOUNS: dict[Label, tuple[str, str]] = {
+    "class": ("class", "classes"),
+    "flags": ("label", "labels"),
+    "numbers": ("target", "targets"),
+    "tokens": ("token", "tokens"),
+    "own": ("output", "outputs"),
+}

@@ -60,6 +60,12 @@ _OF_POSITIONS = (
     "a token for each position comes of texts: data={'source': 'text', 'folder': 'texts', 'context': 128} and "
     "task='next_token'"
 )
+_NUMBERED = "number the classes from 0: classes, labels = numpy.unique(labels, return_inverse=True)"
+_NO_TEXTS = (
+    "give a tensor or an array [N, ...]; of texts, data={'source': 'text_csv', ...} makes the numbers and the mask"
+)
+_HIGHEST = 100
+"""Labels in floating point that are whole numbers from -1 to this one may be classes."""
 _IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
 
 
@@ -318,13 +324,6 @@ def _sets(data: Any) -> dict[SplitName, Any]:
     elif isinstance(data, tuple | list) and len(data) == len(SETS):
         found = list(data)
     elif isinstance(data, tuple) and len(data) == 2 and _pair(data) is None:
-        if isinstance(data[0], list) and data[0] and not isinstance(data[0][0], tuple | list | Mapping):
-            raise DataError(
-                f"the samples are a list of `{type(data[0][0]).__name__}`",
-                key="data",
-                hint="give a tensor or an array [N, ...]; of texts, data={'source': 'text_csv', ...} makes the numbers "
-                "and the mask",
-            )
         message = "these are two sets, and nothing says whether the second one is for validation or for the test"
         raise DataError(
             message, key="data", hint="give (train, validation, test), with None for a set that is not there"
@@ -385,10 +384,10 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_in_memory(value: Any) -> bool:
-    """Whether it is a tensor, an array, a sparse matrix of SciPy, a table of pandas, or a list of numbers or of such
-    lists."""
+    """Whether it is a tensor, an array, a sparse matrix of SciPy, a table of pandas, or a list of numbers, of tensors
+    or arrays, or of such lists."""
     if isinstance(value, list):
-        number = int | float | numpy.number | numpy.bool_
+        number = int | float | numpy.number | numpy.bool_ | Tensor | numpy.ndarray
         return len(value) > 0 and (
             all(isinstance(each, number) for each in value)
             or all(isinstance(each, list) and _is_in_memory(each) for each in value)
@@ -400,8 +399,14 @@ def _pair(given: Any) -> tuple[Tensor, Tensor] | None:
     """Samples and labels, if they are in memory. Raises DataError for those that are no numbers."""
     if type(given) is TensorDataset:
         given = given.tensors
-    if isinstance(given, tuple | list) and len(given) == 2 and all(map(_is_in_memory, given)):
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return None
+    if all(map(_is_in_memory, given)):
         return _numbers_of(given[0], "samples"), _numbers_of(given[1], "labels")
+    for values, what in zip(given, ("samples", "labels"), strict=True):
+        if isinstance(values, list | tuple) and values and not isinstance(values[0], tuple | list | Mapping | Tensor):
+            message = f"the {what} are a {type(values).__name__} of `{type(values[0]).__name__}`"
+            raise DataError(message, key="data", hint=_NUMBERED if what == "labels" else _NO_TEXTS)
     return None
 
 
@@ -422,9 +427,7 @@ def _numbers_of(values: Any, what: str) -> Tensor:
             f"the {what} are rows of different lengths", key="data", hint="give rows of equal lengths"
         ) from error
     except TypeError as error:  # texts, or columns of several types
-        hint = "give columns of numbers alone, and of categories their numbers"
-        if what == "labels":
-            hint = "number the classes from 0: classes, labels = numpy.unique(labels, return_inverse=True)"
+        hint = "give columns of numbers alone, and of categories their numbers" if what == "samples" else _NUMBERED
         raise DataError(f"the {what} are no numbers: {error}", key="data", hint=hint) from error
 
 
@@ -442,26 +445,56 @@ def _columns_as_numbers(table: Any) -> Any:
 
 
 def _label_of(train: tuple[Tensor, Tensor] | GivenSet) -> Label:
-    """What the labels of a training set are, by their type and shape."""
+    """What the labels of a training set are, by their type, shape and values. Raises DataError if they may as well be
+    something else."""
     if isinstance(train, tuple):
-        labels = train[1]
-        rows = labels.ndim > 1 and labels.shape[1] > 1
+        first, parts = train[1], iter(train[1:])
     else:
-        given = _entry(train, 0, "train")[1]
-        try:
-            labels = torch.as_tensor(given)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise DataError(
-                f"sample 0 of the train set has the label {reprlib.repr(given)}, which is no number",
-                key="data",
-                hint="give the number of the class, from 0, or the numbers to learn",
-            ) from error
-        rows = labels.numel() > 1
-        if rows and not labels.is_floating_point():
-            _require_flags(labels.unsqueeze(0), "train")
-    if labels.is_floating_point():
-        return "numbers"
-    return "flags" if rows else "class"
+        first = _label_at(train, 0)
+        parts = (_label_at(train, index) for index in _spread(train))
+    if not first.is_floating_point():
+        if not _has_rows(first):
+            return "class"
+        _require_flags(first, "train")
+    if all(map(_may_be_classes, parts)):  # reads on only as long as they may
+        if _has_rows(first):
+            what, classes = "rows of 0 and 1", "labels.argmax(1), if each row has one 1"
+            flags = "several labels"
+        else:
+            what, classes = "whole numbers in floating point", "labels.long(), from 0"
+            flags = "0 or 1 by one output"
+        numbers = "; for numbers, set task='regression'" if first.is_floating_point() else ""
+        raise DataError(
+            f"the labels of the train set are {what}, and nothing says whether these are classes",
+            key="data",
+            hint=f"for classes, give {classes}; for {flags}, set task='multi_label'{numbers}",
+        )
+    return "numbers" if first.is_floating_point() else "flags"
+
+
+def _label_at(train: GivenSet, index: int) -> Tensor:
+    """The label of a sample as a row [1, values]."""
+    given = _entry(train, index, "train")[1]
+    try:
+        return torch.as_tensor(given).reshape(1, -1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"sample {index} of the train set has the label {reprlib.repr(given)}, which is no number",
+            key="data",
+            hint="give the number of the class, from 0, or the numbers to learn",
+        ) from error
+
+
+def _has_rows(labels: Tensor) -> bool:
+    return labels.ndim > 1 and labels.shape[1] > 1
+
+
+def _may_be_classes(labels: Tensor) -> bool:
+    """Whether labels [N, ...] that are no class numbers may be classes: one-hot, or in floating point."""
+    if not _has_rows(labels):
+        return bool(((labels == labels.round()) & (labels >= -1) & (labels <= _HIGHEST)).all())
+    flags = bool(((labels == 0) | (labels == 1)).all())
+    return flags and (labels.is_floating_point() or bool((labels.sum(1) == 1).all()))
 
 
 def _require_flags(labels: Tensor, name: SplitName) -> None:
@@ -504,7 +537,8 @@ def _in_memory(samples: Tensor, labels: Tensor, name: SplitName, label: Label) -
                 f"the {name} set has labels of type {labels.dtype} and shape {list(labels.shape)}, and the task has "
                 "classes",
                 key="data",
-                hint="give whole numbers [N], or set the task: regression for numbers, multi_label for rows of 0 and 1",
+                hint="give whole numbers [N], as by labels.long(), or of one-hot rows labels.argmax(1); or set the "
+                "task: regression for numbers, multi_label for rows of 0 and 1",
             )
         return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
     if label == "flags":
@@ -633,14 +667,24 @@ def _own_names(given: Any) -> tuple[str, ...] | None:
 
 
 def _numbered(sets: Sequence[SampleSet]) -> tuple[str, ...]:
-    """The numbers up to the largest label as names of classes."""
-    return tuple(map(str, range(max(2, *(_largest(samples) + 1 for samples in sets)))))
+    """The numbers up to the largest label as names of classes. Raises DataError if they do not begin at 0."""
+    found = torch.cat([_numbers_in(samples) for samples in sets])
+    lowest, highest = int(found.min()), int(found.max())
+    if lowest != 0:
+        hint = _NUMBERED
+        if lowest > 0:
+            hint = (
+                f"give labels - {lowest}; or, if there is a class 0 of which no sample is here, say how many classes "
+                f"there are: data={{'classes': {highest + 1}}}"
+            )
+        raise DataError(f"the labels are {lowest} to {highest}, and classes begin at 0", key="data", hint=hint)
+    return tuple(map(str, range(max(2, highest + 1))))
 
 
-def _largest(samples: SampleSet) -> int:
-    """The largest class number of a set; of a part of a data set whose `targets` say it, that of the whole."""
+def _numbers_in(samples: SampleSet) -> Tensor:
+    """The class numbers of a set, [N] int64; of a part of a data set whose `targets` say them, those of the whole."""
     if isinstance(samples, TensorSet):
-        return int(samples.labels.max())
+        return samples.labels
     assert isinstance(samples, GivenSet)
     whole = samples.inner
     while isinstance(whole, Subset):
@@ -653,7 +697,7 @@ def _largest(samples: SampleSet) -> int:
             key="data",
             hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
         )
-    return int(labels.max())
+    return labels
 
 
 def _targets(given: Any) -> Tensor | None:
@@ -697,13 +741,17 @@ def _hash_of(sets: Sequence[SampleSet | None]) -> tuple[str, dict[SplitName, dic
             for values in (samples.samples, samples.labels):
                 _add(found, values)
         elif samples is not None:
-            step = max(1, len(samples) // _READ)
             labels = read.setdefault(name, {})
-            for index in range(0, len(samples), step):
+            for index in _spread(samples):
                 sample, labels[index] = _entry(samples, index, name)
                 _add(found, sample)
                 _add(found, labels[index])
     return found.hexdigest(), read
+
+
+def _spread(samples: SampleSet) -> range:
+    """Indices of samples that are read for a look at a set, evenly spread."""
+    return range(0, len(samples), max(1, len(samples) // _READ))
 
 
 def _add(found: Any, value: Any) -> None:

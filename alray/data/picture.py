@@ -162,19 +162,23 @@ class PictureSet(PictureFiles):
 
 
 def told_of(pictures: PictureFiles) -> tuple[str, ...]:
-    """What the user should know of how these pictures are read, in sentences: the range of deep ones, and that
-    transparent ones get a background. A few of the pictures, evenly spaced, are decoded for it.
+    """What the user should know of how these pictures are read, in sentences: the range of deep ones, that
+    transparent ones get a background, and that of several pages or frames the first one is read. A few of the pictures,
+    evenly spaced, are decoded for it.
 
     Raises:
         DataError: if the content of all deep or of all transparent ones among these would be lost.
     """
     reading = pictures.reading
     deep: Path | None = None
+    several: tuple[Path, int] | None = None
     transparent: Path | None = None
     used, visible = 0.0, False
     for index in range(0, len(pictures), max(1, len(pictures) // _LOOKED_AT)):
         path, content = pictures.encoded(index)
         with _opened(path, content) as image:
+            if several is None and (pages := getattr(image, "n_frames", 1)) > 1:
+                several = path, pages
             if _is_deep(image):
                 deep = deep or path
                 colours, _ = _colours(_values(image, path, content))
@@ -186,6 +190,8 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 laid: Any = _on_background(whole, reading).getextrema()  # two values for each of three channels
                 visible = visible or any(least != most for least, most in laid)
     notes = []
+    if several is not None:
+        notes.append(f"{several[0]} has {several[1]} pages or frames: of such files the first one alone is read")
     if deep is not None:
         if reading.pixel_range is None and 0 < used <= _DARK:
             raise DataError(

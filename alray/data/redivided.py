@@ -52,6 +52,7 @@ class Redivided(Divided):
 
     def _pooled(self) -> TextSet:
         opened = [found for found in (self._source.open("train"), self._source.open("test")) if found is not None]
+        self.notes = self._source.notes
         return TextSet(
             [text for part in opened for text in part.texts], [label for part in opened for label in part.labels]
         )

@@ -96,8 +96,15 @@ def sample_data(
         chance=task.chance(train.labels[parts.train] if isinstance(train, TensorSet) else trained),
         class_weights=class_weights(task_section.weights_of_classes, source.classes, trained),
         contents=source.contents if source.own else hash_of_set(train),
-        notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
+        notes=(*source.notes, *never_trained(_of_all(train, task_section, labels), parts.train, source.classes)),
     )
+
+
+def _of_all(samples: SampleSet, section: TaskSection, labels: Tensor | None) -> Tensor | None:
+    """The labels of a task with several for each sample, [N, labels], where they are in memory; else `labels`."""
+    if section.label == "flags" and isinstance(samples, TensorSet | PictureFiles):
+        return torch.as_tensor(samples.labels)
+    return labels
 
 
 def _class_numbers(samples: SampleSet, section: TaskSection, *, read: bool) -> Tensor | None:

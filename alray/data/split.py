@@ -310,7 +310,8 @@ def _label(label: object, what: str, task: LearningTask) -> Label:
     raise DataError(
         f"{what} has {held}, which is not an integer",
         key="data",
-        hint="return (tensor, integer label) from the source's sets: each sample belongs to one class",
+        hint="return (tensor, integer label) from the source's sets: each sample belongs to one class; or set the "
+        "task: regression for numbers, multi_label for rows of 0 and 1",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from itertools import chain
@@ -152,10 +152,13 @@ class TrainedNetwork:
         _, routes = self._work.infer_up(tensors, self.step, number)
         return routes
 
-    def evaluate(self, splits: Sequence[str]) -> list[DepthScores]:
+    def evaluate(self, splits: Sequence[str], note: Callable[[str], None] = lambda line: None) -> list[DepthScores]:
         """The metric of every route on those of these splits that the data has.
 
         Raises DataError if the validation split would have other samples than in the run: it may have learnt them.
+
+        Args:
+            note: takes a sentence about what the metric says nothing of.
         """
         if "validation" in splits and self.workload.data.validation is not None:
             self._require_same()
@@ -163,7 +166,10 @@ class TrainedNetwork:
         with self.configured():
             for number, batch in enumerate(evaluator):
                 evaluator.take(number, self.scores(batch, number))
-        return evaluator.scores()
+        scores = evaluator.scores()
+        for line in evaluator.told(scores):
+            note(line)
+        return scores
 
     def predict(self, inputs: Sequence[str], depth: int | None) -> list[Prediction]:
         """Predict each input by the route of this depth (None: the deepest).

@@ -19,19 +19,26 @@ from alray.inference.route_costs import RouteCost, measure_routes
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The task's metric and cost of routes, shallowest first, with these weights."""
+    """The task's metric and cost of routes, shallowest first, with these weights.
+
+    Attributes:
+        notes: what the metric says nothing of, in sentences.
+    """
 
     weights: Weights
     metric: Metric
     scores: list[DepthScores]
     costs: list[RouteCost]
+    notes: list[str]
 
 
 def evaluate(network: TrainedNetwork, depth: int | None = None) -> Evaluated:
     """Evaluate a network by the route of this depth, or by every route for None."""
     depths = network.depths if depth is None else (network.require_depth(depth),)
-    scores = [each for each in network.evaluate(("validation", "test")) if each.depth in depths]
-    return Evaluated(network.weights, network.workload.spec.task.measures, scores, measure_routes(network, depths))
+    notes: list[str] = []
+    scores = [each for each in network.evaluate(("validation", "test"), notes.append) if each.depth in depths]
+    metric = network.workload.spec.task.measures
+    return Evaluated(network.weights, metric, scores, measure_routes(network, depths), notes)
 
 
 def open_network(

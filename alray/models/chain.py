@@ -95,6 +95,14 @@ class Chain(ABC):
         """The builder of the model's classifier after the last encoder, None if there is none."""
         return None
 
+    def require_outputs(self, features: Shape, classes: int) -> None:  # noqa: B027 - blocks have no outputs of their own
+        """Raise SpecError if a model gives fewer scores than the data has classes, labels or targets, whether or not
+        the method keeps its last layer: it is a model for other data.
+
+        Args:
+            features: the output of the last encoder for one sample.
+        """
+
 
 def chain_of(spec: Spec, load: Load, *, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]) -> Chain:
     """The chain of a spec's model.
@@ -362,23 +370,38 @@ class _ImportedParts(Chain):
                 key="method.head",
                 hint="choose another head: it takes what the last component gives",
             ) from error
-        wanted = (*self._scores, classes)
-        if gives != wanted:
-            of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
-            hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
-            if self._learns_numbers:
-                of = f"{counted(classes, 'target')}: floating-point labels are those of a regression"
-            if self._source.startswith(TRANSFORMERS):
-                hint = f"set the number of classes: model.with.num_labels={classes}"
-            if self._scores:
-                hint = f"let the model give {wanted} for a window, by its arguments in model.with, such as vocab_size"
-            elif self._source.startswith(OBJECT):
-                hint = f"let its last layer give {wanted}, or say of how many classes the data are: data.classes"
-                if self._learns_numbers:
-                    hint = f"for classes, give whole numbers: labels.long(); else let its last layer give {wanted}"
-            message = f"`{self._source}` gives {gives} for a sample, and the data has {of}"
-            raise SpecError(message, key="model.with", hint=hint)
+        if gives != (*self._scores, classes):
+            raise self._other_outputs(gives, classes)
         return self._moved(found)
+
+    def require_outputs(self, features: Shape, classes: int) -> None:
+        if self._scores or self._model.by_layers:
+            return
+        found = Shape(features, torch.float32) if features.dtype.is_floating_point else features
+        gives = self._imported.shape_after(self._imported.classifier(self._parts), found)
+        if len(gives) == 1 and gives[0] < classes:
+            raise self._other_outputs(gives, classes)
+
+    def _other_outputs(self, gives: tuple[int, ...], classes: int) -> SpecError:
+        """The error of a model that gives a sample a tensor of another shape than the data has classes."""
+        wanted = (*self._scores, classes)
+        of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
+        hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+        if self._learns_numbers:
+            of = f"{counted(classes, 'target')}: floating-point labels are those of a regression"
+        if self._source.startswith(TRANSFORMERS):
+            hint = f"set the number of classes: model.with.num_labels={classes}"
+        if self._scores:
+            hint = f"let the model give {wanted} for a window, by its arguments in model.with, such as vocab_size"
+        elif self._source.startswith(OBJECT):
+            hint = (
+                f"let its last layer give {wanted}; or number the classes from 0 without gaps, or say of how many "
+                "the data are: data.classes"
+            )
+            if self._learns_numbers:
+                hint = f"for classes, give whole numbers: labels.long(); else let its last layer give {wanted}"
+        message = f"`{self._source}` gives {gives} for a sample, and the data has {of}"
+        return SpecError(message, key="model.with", hint=hint)
 
     @staticmethod
     def _moved(part: nn.Module) -> nn.Module:

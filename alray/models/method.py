@@ -59,6 +59,8 @@ class Method(ABC):
     row_dimensions: ClassVar[int] = 0
     """How many of the first dimensions of `s`, as `goes_up` gives it, count rows of a sample. `pipeline.messages`
     compresses each row as it does a sample."""
+    notes: Sequence[str] = ()
+    """Sentences that the user should read before a run."""
     gives_shares: bool = False
     """Whether the scores of classes or labels are their shares, because they were fitted to 0 and 1 by a squared error.
     False: a prediction takes the softmax of the scores, or the sigmoid."""

@@ -103,6 +103,8 @@ class Network:
         task.learning.gives_shares = self.method.gives_shares
         self.blocks = list(encoders) or self._inspect_all(sample)
         """The facts about each block of the model."""
+        if not (trained or encoders or components):
+            self._chain.require_outputs(self.blocks[-1].output, classes)
         self.encoders = [facts_of_group([self.blocks[index] for index in group]) for group in self._groups]
         self.method.require(self.encoders)
         self.boundary(0)  # raises SpecError where messages cannot be compressed so
@@ -131,8 +133,8 @@ class Network:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences that the user should read on the initial weights."""
-        return self._chain.notes
+        """Sentences that the user should read on the initial weights and the method."""
+        return (*self._chain.notes, *self.method.notes)
 
     @property
     def model_sha256(self) -> str | None:

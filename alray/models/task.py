@@ -29,6 +29,11 @@ Measured = Callable[[Tensor, Tensor], Tensor]
 class Tally(ABC):
     """Computes the metric of a set of samples, whose scores are given in any number of parts."""
 
+    lack: str = "no sample"
+    """What the outputs in `undefined` have, in words."""
+    instead: str = "left out of"
+    """What becomes of them in the metric, in words before its title."""
+
     def __init__(self) -> None:
         self.samples = 0
 
@@ -46,8 +51,13 @@ class Tally(ABC):
     def _take(self, scores: Tensor, labels: Tensor) -> None: ...
 
     @abstractmethod
-    def value(self) -> float:
-        """The metric of all samples taken so far, at least one."""
+    def value(self) -> float | None:
+        """The metric of all samples taken so far, at least one; None: it is not defined for them."""
+
+    @property
+    def undefined(self) -> Sequence[int]:
+        """The numbers of the classes, labels or targets for which these samples do not define the metric."""
+        return ()
 
 
 class WholeTally(Tally):
@@ -60,13 +70,26 @@ class WholeTally(Tally):
     def _take(self, scores: Tensor, labels: Tensor) -> None:
         self._parts.append((scores.cpu().double(), labels.double()))
 
-    def value(self) -> float:
+    def value(self) -> float | None:
         scores, labels = (torch.cat(parts) for parts in zip(*self._parts, strict=True))
         return self.metric_of(scores, labels)
 
     @abstractmethod
-    def metric_of(self, scores: Tensor, labels: Tensor) -> float:
-        """The metric of these scores and labels, [samples, width] float64 each."""
+    def metric_of(self, scores: Tensor, labels: Tensor) -> float | None:
+        """The metric of these scores and labels, [samples, width] float64 each; None: it is not defined for them."""
+
+    @property
+    def undefined(self) -> Sequence[int]:
+        labels = torch.cat([labels for _, labels in self._parts])
+        return torch.nonzero(~self.defined_for(labels)).flatten().tolist()
+
+    def defined_for(self, labels: Tensor) -> Tensor:
+        """Which outputs the metric is defined for, [width] bool.
+
+        Args:
+            labels: [samples, width] float64.
+        """
+        return torch.ones(labels.shape[1:], dtype=torch.bool)
 
 
 class Prediction(Protocol):

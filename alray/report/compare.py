@@ -355,7 +355,9 @@ class ComparedRuns:
             if len(set(seeds)) < len(seeds):
                 found.append(f"{group.label}: two runs have the same seed, so the spread is too small")
             if any(run.chosen is not None and run.figures.best is None for run in group.counted):
-                found.append(f"{group.label}: no validation set, so the last evaluation is used instead of the best")
+                found.append(
+                    f"{group.label}: no validation {self.metric.title}, so the last evaluation is used, not the best"
+                )
             lost = [run.figures.best for run in group.counted if run.figures.best is not None and not run.keeps_best]
             if lost:
                 found.append(

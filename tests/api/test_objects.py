@@ -35,7 +35,7 @@ import alray
 from alray.api.objects import taken
 from alray.config.loading.load import load_spec
 from alray.core.errors import RequestError
-from alray.core.run_folder.records import StepRecord, read
+from alray.core.run_folder.records import EvaluationRecord, EventRecord, StepRecord, read
 from alray.orchestrate import run_spec
 from alray.report.compare import compare_runs
 from alray.runtime.options import Options
@@ -44,6 +44,7 @@ from ..engine.conftest import Asked, Watching
 
 X = torch.randn(60, 6, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
+ONE_HOT = nn.functional.one_hot(Y, 3)
 ROWS = torch.randint(9, (60, 5), generator=torch.Generator().manual_seed(2))
 COST = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
 TINY: dict[str, Any] = {
@@ -68,6 +69,11 @@ def net(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
+def with_outputs(outputs: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, outputs))
+
+
 class Points(Dataset):  # type: ignore[type-arg]
     """As the tensors are, read one by one."""
 
@@ -81,6 +87,19 @@ class Points(Dataset):  # type: ignore[type-arg]
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         return self.samples[index], int(Y[index])
+
+
+class Labelled(Points):
+    """With other labels, whose classes have no names."""
+
+    classes = None  # type: ignore[assignment]
+
+    def __init__(self, labels: Any) -> None:
+        super().__init__()
+        self.labels = labels
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
+        return self.samples[index], self.labels[index]
 
 
 class Signs(torch.optim.Optimizer):
@@ -117,8 +136,13 @@ def own_block(input: Any) -> nn.Module:
 @pytest.fixture(autouse=True)
 def of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes of this file have none, as those of a notebook's cells."""
-    for each in (Points, Draws, Told, Signs, Root, falling, own_block):
+    for each in (Points, Labelled, Draws, Told, Signs, Root, falling, own_block):
         monkeypatch.setattr(each, "__module__", "__main__")
+
+
+def warnings_of(run: alray.Run) -> list[EventRecord]:
+    records = read(run.folder / "records.jsonl")
+    return [record for record in records if isinstance(record, EventRecord) and record.event == "warning"]
 
 
 def sha256(run: alray.Run) -> str | None:
@@ -385,7 +409,30 @@ def hooked() -> nn.Module:
             "data",
             r"the test set has the classes \('b', 'a', 'c'\), and the train set",
         ),
-        (lambda: train(net(), (X, Y.float())), "model.with", r"1 target: floating-point .*: labels.long\(\)"),
+        (lambda: train(net(), (X, Y + 0.5)), "model.with", r"1 target: floating-point .*: labels.long\(\)"),
+        *(
+            (lambda labels=labels: train(with_outputs(1), (X, labels)), "data", r"labels.long\(\).*task='regression'")
+            for labels in (Y.float(), Y[:, None].double(), (Y > 0).float(), 2.0 * (Y > 0) - 1.0)
+        ),
+        (lambda: train(with_outputs(1), Labelled((Y > 0).double().numpy())), "data", "task='multi_label'"),
+        (lambda: train(with_outputs(1), DataLoader(Labelled((Y > 0).float()))), "data", "task='multi_label'"),
+        *(
+            (lambda labels=labels: train(net(), labels), "data", r"labels.argmax\(1\).*task='multi_label'")
+            for labels in (
+                (X, ONE_HOT),
+                (X, ONE_HOT.float()),
+                (X.numpy(), pandas.get_dummies(pandas.Series(Y.numpy()))),
+                Labelled(ONE_HOT),
+                DataLoader(Labelled(ONE_HOT.bool())),
+                Labelled(torch.stack([Y > 0, Y > 1, Y < 3], 1).float()),
+            )
+        ),
+        (lambda: train(net(), (X, Y + 1)), "data", r"labels are 1 to 3, .*give labels - 1; .*data=\{'classes': 4\}"),
+        (lambda: train(net(), Labelled(2 * (Y > 0).long() - 1)), "data", r"labels are -1 to 1, .*numpy.unique"),
+        (lambda: train(net(), (X, ["cat", "dog"] * 30)), "data", "labels are a list of `str`; .*numpy.unique"),
+        (lambda: train(net(), (X, ("cat", "dog") * 30), validation=(X, Y)), "data", "labels are a tuple of `str`"),
+        (lambda: train(net(), (["cat", "dog"] * 30, Y), validation=(X, Y)), "data", "samples are a list of `str`"),
+        (lambda: train(with_outputs(2), (X, Y)), "model.with", r"gives \(2,\) .* 3 classes"),
         (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
         (lambda: train(net(), None), "data", "no training set"),
         (lambda: train(net(), DataLoader(Points(), collate_fn=padded)), "data", "it pads or mixes them"),
@@ -558,6 +605,26 @@ def test_a_class_whose_name_names_no_folder_trains() -> None:
     assert train(_Net(*net()), (X, Y)).spec.name == "model"
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (X[:, :2], "regression"),
+        (1000.0 * Y, "regression"),
+        (torch.stack([Y > 0, Y > 1], 1), "multi_label"),
+        (Y, ""),
+        (Y > 0, ""),
+    ],
+)
+def test_a_task_that_is_guessed_is_told(labels: torch.Tensor, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By one line, whatever shows the run; and by none where the spec says it."""
+    for data in ((X, labels), Labelled(labels)):
+        taken({}, None, data=data)
+        lines = capsys.readouterr().err.splitlines()
+        assert [f"the task is {said};" in line for line in lines] == [True] * bool(said)
+    taken({"task": "regression"}, None, data=(X, labels))
+    assert not capsys.readouterr().err
+
+
 def test_labels_say_the_task_unless_the_spec_does() -> None:
     found = {
         name: taken({"task": name} if name != "none" else {}, None, data=(X, labels))
@@ -569,6 +636,25 @@ def test_labels_say_the_task_unless_the_spec_does() -> None:
         ("target_0",),
         ("label_0",),
     ]
+
+
+def test_a_metric_that_a_set_does_not_define_is_told_and_chooses_nothing(folder: Path) -> None:
+    """R² of equal targets is none, and neither is the best; a label that no sample of a set has is left out."""
+    equal = (X, torch.full((60, 1), 0.1))
+    tiny = {**TINY, "run": {**TINY["run"], "evaluate_every": "2 steps"}, "optimizer": {"lr": 1e-4}}
+    run = alray.train(with_outputs(1), (X, X[:, :1]), equal, (X, X[:, :1]), task="regression", **tiny)
+    evaluations = [record for record in read(run.folder / "records.jsonl") if isinstance(record, EvaluationRecord)]
+    assert {record.validation for record in evaluations} == {None} and evaluations[-1].test is not None
+    assert run.summary.best is None
+    (told,) = warnings_of(run)
+    assert told.message == "R² is not defined for the validation split: target `target_0` has one value"
+    assert told.step == evaluations[0].step
+    flags = torch.stack([Y > 0, Y > 1, Y < 0], 1).float()
+    run = alray.train(net(), (X, flags), test=(X, flags), task="multi_label", **TINY)
+    lines = [record.message for record in warnings_of(run)]
+    assert ["label `label_2` has no sample in the test split" in line for line in lines] == [False, True]
+    found = run.evaluate()
+    assert found.notes == lines and found.scores[-1].test > 0.3
 
 
 def test_objects_stand_in_the_spec_as_its_overrides_make_it() -> None:

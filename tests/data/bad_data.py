@@ -143,6 +143,8 @@ BAD_DATA = (
     table("train.csv:2", "1,0\nx,1\n", keys=", label_column: 1"),
     table("train.csv:3", "x,label\n1,0\n2,2\n"),
     table("train.csv:2", "x,label\n1,a\n2,b\n", keys=", classes: [b, c]"),
+    table("train.csv:3", "x,label\n1,01\n2,1\n3,02\n"),
+    table("train.csv:4", "x,label\n1,1.0\n2,a\n3,1\n4,b\n"),
     table("test.csv:1 data.test", "x,y,label\n1,1,0\n2,3,1\n", test="x,z,label\n1,1,0\n"),
     table("test.csv:2", "x,label\n1,0\n2,1\n", test="x,label\n1,2\n"),
     # Folders with one subfolder for each class.

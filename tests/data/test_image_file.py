@@ -159,6 +159,15 @@ def test_a_deep_picture_is_turned_upright(tmp_path: Path, kind: str, ending: str
     assert read_image(path, (1, 1, 3), reading=Reading((0, 1))).flatten().tolist() == [255, 255, 0]
 
 
+@pytest.mark.parametrize(("ending", "several"), [("tif", True), ("gif", True), ("png", True), ("tif", False)])
+def test_that_the_first_of_several_pages_is_read_is_told(tmp_path: Path, ending: str, several: bool) -> None:
+    pages = [Image.fromarray(numpy.full((4, 4), value, numpy.uint8)) for value in (10, 200, 90)]
+    path = tmp_path / f"a.{ending}"
+    pages[0].save(path, save_all=True, append_images=pages[1:] if several else [])
+    assert read_image(path, (1, 4, 4)).unique().tolist() == [10]
+    assert [("3 pages" in line, "the first" in line) for line in told(path)] == [(True, True)] * several
+
+
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 def test_a_transparent_picture_is_laid_on_a_background(tmp_path: Path, mode: str) -> None:
     """All its content is in its alpha channel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,29 @@ def test_hidden_and_other_files_are_passed_over(image_folder: Path) -> None:
     copies = image_folder / "train/cat/.ipynb_checkpoints"
     copies.mkdir()
     (copies / "0.jpg").write_bytes(b"x")
-    assert len(opened(image_folder).train) == 12
+    data = opened(image_folder)
+    assert len(data.train) == 12
+    assert [line.partition(": ")[2] for line in data.notes] == [
+        "1 of 13 files left out, such as `cat/notes.txt`: not a file with the ending of a picture that Pillow knows"
+    ]
+
+
+def test_what_is_left_out_of_a_folder_is_told(image_folder: Path, tmp_path: Path) -> None:
+    cat = image_folder / "train/cat"
+    for name in ("a.heic", "b.heic", "without_ending"):
+        (cat / name).write_bytes(b"x")
+    (image_folder / "train/beside.png").write_bytes(b"x")
+    (cat / "lost.png").symlink_to(tmp_path / "nowhere.png")
+    (cat / "more").symlink_to(image_folder / "test")
+    for name in ("Thumbs.db", "desktop.ini", ".DS_Store", "._0.jpg"):
+        (cat / name).write_bytes(b"x")
+    data = opened(image_folder)
+    assert len(data.train) == 12
+    told = "\n".join(data.notes)
+    assert re.search(r"train: 4 of 18 files left out, such as `beside.png`", told)
+    assert re.search(r"train: 1 of 18 .*`cat/lost.png`: a link that leads nowhere", told)
+    assert re.search(r"train: 1 of 18 .*`cat/more`: a link to a folder", told)
+    assert len(data.notes) == 3
 
 
 def test_a_validation_set_of_its_own(image_folder: Path) -> None:

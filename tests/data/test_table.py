@@ -499,3 +499,10 @@ def test_a_class_that_is_never_trained_is_told_and_can_be_kept(tmp_path: Path) -
         data, found = labels(seed, split_by_classes=True)
         assert (found.count(0), len(found), len(data.validation or ())) in {(1, 30, 30), (2, 30, 30)} and not data.notes
         assert found == labels(seed, split_by_classes=True)[1]
+
+
+def test_a_label_that_no_training_sample_has_is_told(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "a.csv", [(float(step), step % 2, 0) for step in range(20)], ("x", "odd", "new"))
+    section = spec.TableFiles(source="table", train=file, batch_size=2, label_columns=("odd", "new"))
+    data = open_data(section, seed=0, load=spec.no_code, task=MultiLabel(kind="multi_label"))
+    assert data.notes == ("label `new` has no sample in the training split and cannot be learnt",)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -220,6 +223,30 @@ def test_the_line_ends_of_a_csv_file_are_those_of_any_system(tmp_path: Path, end
     file.write_bytes(b"label,text\n0,a\n1,b\r0,c\n")
     with pytest.raises(DataError, match=r"a\.csv:3: this is not a CSV record"):
         TextCsvSource(train=file, test=None)
+
+
+@pytest.mark.parametrize(
+    ("said", "content"),
+    [
+        ("gzip", gzip.compress(b"label,text\n0,a\n")),
+        ("bzip2", bz2.compress(b"label,text\n0,a\n")),
+        ("xz", lzma.compress(b"label,text\n0,a\n")),
+        ("zstd", b"\x28\xb5\x2f\xfd\x20\x0f"),
+        ("zip archive.*xlsx", b"PK\x03\x04\x14\x00"),
+        (".xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+        ("Parquet", b"PAR1\x15\x04"),
+        ("UTF-16", "label,text\n0,a\n".encode("utf-16")),
+        ("UTF-16", "label,text\n0,a\n".encode("utf-16-le")),
+        ("byte 0", "label,text\n0,a\n".encode("utf-16-be")),
+    ],
+)
+def test_a_file_that_is_no_text_is_told_as_what_it_is(tmp_path: Path, said: str, content: bytes) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=rf"a\.csv: this file is .*{said}"):
+        TextCsvSource(train=file, test=None)
+    with pytest.raises(DataError, match=rf"a\.csv: this file is .*{said}"):
+        read_text(file)
 
 
 def test_numbers_as_names_and_the_index_of_pandas(tmp_path: Path) -> None:

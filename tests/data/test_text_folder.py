@@ -31,4 +31,6 @@ def test_a_folder_per_class(reviews: Path) -> None:
     assert train.texts[0] == "train neg 0<br />café"
     assert list(train.labels) == [0, 0, 0, 1, 1, 1]
     assert (len(test), test.texts[-1]) == (4, "test pos 1<br />café")
+    assert [("2 of 8 files" in line, "neg/urls.md" in line) for line in source.notes[:1]] == [(True, True)]
+    assert len(source.notes) == 2
     assert TextFolderSource(train=reviews / "train", test=None).open("test") is None

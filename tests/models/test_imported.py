@@ -285,6 +285,21 @@ def test_initial_weights_from_a_file(tmp_path: Path) -> None:
     torch.save(without, tmp_path / "without.pt")
     fresh.start_from(tmp_path / "without.pt")
     assert re.search(r"the last layer `last` begins with weights drawn .* has none for `last.weight`", fresh.notes[0])
+    of_training = {"model": trained.whole.state_dict(), "epoch": 3, "optimizer": {"state": {}, "param_groups": []}}
+    torch.save(of_training, tmp_path / "training.pt")
+    before = {f"module.net.{name}": value for name, value in trained.whole.state_dict().items()}
+    torch.save({"state_dict": before, "epoch": 3}, tmp_path / "wrapped.pt")
+    for file, notes in (("training.pt", 0), ("wrapped.pt", 1)):
+        anew = own(Skips)
+        anew.start_from(tmp_path / file)
+        assert all(map(torch.equal, anew.whole.parameters(), trained.whole.parameters()))
+        assert ["`module.net.`" in note for note in anew.notes] == [True] * notes
+    torch.save(before | {"loss.weight": torch.ones(3)}, tmp_path / "beside.pt")
+    with pytest.raises(SpecError, match=r"has no weights for `scale`.*such as `module.net.scale`"):
+        own(Skips).start_from(tmp_path / "beside.pt")
+    torch.save(of_training | {"ema": trained.whole.state_dict()}, tmp_path / "several.pt")
+    with pytest.raises(SpecError, match=r"several state dicts: `model` and `ema`"):
+        own(Skips).start_from(tmp_path / "several.pt")
     (tmp_path / "broken.pt").write_bytes(b"not weights")
     for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "weights of another shape")):
         with pytest.raises(SpecError, match=said):

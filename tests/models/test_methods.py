@@ -54,6 +54,12 @@ def told(edge: dict[str, Shape]) -> dict[str, tuple[tuple[int, ...], torch.dtype
     return {name: (tuple(shape), shape.dtype) for name, shape in edge.items()}
 
 
+def test_a_label_chain_narrower_than_the_classes_is_told(make_network: Callable[..., Any]) -> None:
+    assert "fewer than the 4 classes" in make_network("method.label_dim=3", THREE).notes[0]
+    for others in (("method.label_dim=4",), ("task={kind: regression}", "method.label_dim=3")):
+        assert not make_network(*others, THREE).notes
+
+
 @pytest.mark.few
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("kind", LOCAL)

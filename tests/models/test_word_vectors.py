@@ -61,7 +61,7 @@ def test_no_word_in_common(read):
         ("the 1 2 3\n\ncat 1 2 3\n", ":2", "0 values, but dim is 3"),
         ("the 1 2 3 4\n", ":1", "4 values, but dim is 3; set dim to 4, or give a file with vectors of 3"),
         ("2 4\nthe 1 2 3 4\n", ":1", "4 values, but dim is 3; set dim to 4"),
-        (b"PK\x03\x04\x00\x00", ":1", "0 values, but dim is 3; unpack the file first"),
+        (b"PK\x03\x04\x00\x00", "", "this file is a zip archive"),
         ("the 1 2 x3\n", ":1", "`x3` is no finite number; the file is damaged, or not one of word vectors"),
         ("dog 1 2 3\nthe 1 nan 3\n", ":2", "`nan` is no finite number"),
         ("the 1 1_0 3\n", ":1", "`1_0` is no finite number"),

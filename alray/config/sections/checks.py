@@ -256,7 +256,11 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
             f"choose {listed(others)}, or write your own source",
         )
     if task == DEFAULT_TASK and not isinstance(data, OwnCode) and getattr(data, "label_columns", None) is not None:
-        yield ("data", "label_columns"), "classification has one column of classes", "set label_column instead"
+        yield (
+            ("data", "label_columns"),
+            "classification has one column of classes",
+            "set label_column instead, or the task: multi_label or regression",
+        )
 
 
 def messages_suit_the_rest(spec: Spec) -> Iterator[Finding]:

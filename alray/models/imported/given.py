@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -153,12 +153,16 @@ class GivenModel(ABC):
         name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
         classes. Raises SpecError."""
         if isinstance(weights, Path):
-            self._take(_weights_of(weights), f"`{weights}`")
+            given, entry = _weights_of(weights)
+            self._take(given, f"`{weights}`" if entry is None else f"`{entry}` in `{weights}`")
         else:
             self._take(named_weights(self._source, self._arguments, weights), f"`{weights}` of {self.title}")
 
     def _take(self, given: dict[str, torch.Tensor], title: str) -> None:
         own = self.whole.state_dict()
+        given, prefix = _without_prefix(given, own)
+        if prefix:
+            self.notes.append(f"the weights of {title} are taken without the `{prefix}` before each of their names")
         last = self.last_layer
         left = {name for name in own if name.startswith(f"{last}.")}
         other_shape = {name for name in left if name in given and own[name].shape != given[name].shape}
@@ -181,10 +185,11 @@ class GivenModel(ABC):
             (other, "has weights of another shape"),
         ):
             if names:
+                has = f"; its names are such as `{unknown[0]}`" if names is missing and unknown else ""
                 raise SpecError(
                     f"{title} {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
                     key="model.weights",
-                    hint="give a state dict of the same model, made with the arguments in `with`",
+                    hint=f"give a state dict of the same model, made with the arguments in `with`{has}",
                 )
         self.whole.load_state_dict(given, strict=False)
 
@@ -237,12 +242,34 @@ def _untie(model: nn.Module) -> None:
         config.tie_word_embeddings = False  # type: ignore[union-attr]
 
 
-def _weights_of(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name, without what `alray export` added. Nothing in it is run."""
+def _without_prefix(given: dict[str, torch.Tensor], own: Collection[str]) -> tuple[dict[str, torch.Tensor], str]:
+    """The weights without what a module around the model put before each of their names, such as `module.` or `model.`,
+    and that; as they are where one of the names is the model's own.
+
+    Args:
+        own: the names of the model.
+    """
+    prefix = ""
+    while given and given.keys().isdisjoint(own):
+        first, dot, _ = next(iter(given)).partition(".")
+        if not dot or not all(name.startswith(f"{first}.") for name in given):
+            break
+        prefix += f"{first}."
+        given = {name.removeprefix(f"{first}."): value for name, value in given.items()}
+    return given, prefix
+
+
+def _is_state_dict(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(each, torch.Tensor) for each in value.values())
+
+
+def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
+    """The tensors of a file by name, without what `alray export` added. Nothing in it is run. Of a file of a training,
+    which holds more, those of its one entry that is a state dict, and the name of that entry."""
     try:
         if file.suffix == ".safetensors":
             loaded: dict[str, torch.Tensor] = load_file(file)
-            return loaded
+            return loaded, None
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise SpecError(
@@ -250,8 +277,19 @@ def _weights_of(file: Path) -> dict[str, torch.Tensor]:
             key="model.weights",
             hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
         ) from error
-    if not (isinstance(found, dict) and all(isinstance(each, torch.Tensor) for each in found.values())):
+    entry = None
+    if isinstance(found, dict) and not _is_state_dict(found):
+        entries = [name for name, value in found.items() if _is_state_dict(value)]
+        if len(entries) > 1:
+            raise SpecError(
+                f"`{file}` holds several state dicts: {listed(entries, 'and')}",
+                key="model.weights",
+                hint=f"save the one that you mean: torch.save(torch.load({file.name!r})[{entries[0]!r}], 'first.pt')",
+            )
+        entry = entries[0] if entries else None
+        found = found.get(entry)
+    if not _is_state_dict(found):
         raise SpecError(
             f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
         )
-    return {name: value for name, value in found.items() if not name.startswith(ADDED)}
+    return {name: value for name, value in found.items() if not name.startswith(ADDED)}, entry

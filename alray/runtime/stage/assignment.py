@@ -109,11 +109,15 @@ class Assignment:
         """Whether batch normalisation takes its statistics over all replicas of the stage."""
         return self.spec.replicas.sync_batch_norm and self.plan.replicas > 1
 
-    def warning(self, message: str) -> EventRecord:
-        """A record of something that the user should know and that does not end the run."""
+    def warning(self, message: str, step: int | None = None) -> EventRecord:
+        """A record of something that the user should know and that does not end the run.
+
+        Args:
+            step: after how many mini-batches; None: where this stage starts.
+        """
         now = datetime.now(UTC)
         return EventRecord(
-            **self.position(self.start.step),
+            **self.position(self.start.step if step is None else step),
             time_s=now.timestamp() - self.started_wall_s,
             event="warning",
             message=message,

@@ -83,6 +83,7 @@ class Cuts:
         )
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication, device)
         self._at_first = _fingerprint(stage.components) if assignment.start.step == 0 else None
+        self._told: set[str] = set()
         self.before_checkpoint: Callable[[], None] = lambda: None
         """Is called before this stage's part of a checkpoint is written."""
 
@@ -188,6 +189,10 @@ class Cuts:
         )
         self._leader.heard(record)
         self._emit(record)
+        for line in evaluator.told(per_depth):
+            if line not in self._told:
+                self._told.add(line)
+                self._emit(self._assignment.warning(line, cut.step))
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import torch
 from alray.core.run_folder.records import DepthScores
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Dataset
+from alray.data.division import having
 from alray.models.task import Tally
 
 
@@ -49,6 +50,24 @@ class Evaluator:
         for tally, route in zip(self._tallies[split], scores, strict=True):
             found = route if self._measured else self._data.task.measured(self._data.in_units(route), labels)
             tally.take(found, in_units)
+
+    def told(self, scores: Sequence[DepthScores]) -> list[str]:
+        """Sentences about what the metric says nothing of, because of the labels of a split.
+
+        Args:
+            scores: what `scores` gave.
+        """
+        title, lines = self._data.task.metric.title, []
+        for split, (tally, *_) in self._tallies.items():
+            if not tally.samples:
+                continue
+            missing = [self._data.classes[number] for number in tally.undefined]
+            have = having(self._data.task.section.label, missing, tally.lack) if missing else ""
+            if getattr(scores[0], split) is None:
+                lines.append(f"{title} is not defined for the {split} split{': ' * bool(have)}{have}")
+            elif have:
+                lines.append(f"{have} in the {split} split: {tally.instead} {title}")
+        return lines
 
     def scores(self) -> list[DepthScores]:
         """The metric of every route, shallowest first; the last is the whole network."""

@@ -33,6 +33,16 @@ def test_a_metric(metric: Any) -> None:
     name, named = BY_SCIKIT_LEARN[metric]
     wanted = getattr(metrics, name)(LABELS.numpy(), PREDICTED.numpy(), **named)
     assert tally.value() == pytest.approx(wanted, abs=1e-12)
+    assert list(tally.undefined) == ([] if metric == "accuracy" else [2, 3, 5])
+
+
+@pytest.mark.parametrize("metric", BY_SCIKIT_LEARN)
+def test_scores_that_are_not_numbers_predict_no_class(metric: Any) -> None:
+    tally = make_task(Classification(metric=metric), 2).tally()
+    tally.take(torch.full((4, 2), torch.nan), torch.tensor([0, 0, 1, 1]))
+    assert tally.value() == 0.0
+    tally.take(torch.tensor([[2.0, 1.0]] * 4), torch.tensor([0, 0, 0, 0]))
+    assert tally.value() == {"accuracy": 0.5, "balanced_accuracy": 1 / 3, "macro_f1": 0.4}[metric]
 
 
 @pytest.mark.parametrize("mixed", [(), ("data.mix={mixup: 0.2}",)])

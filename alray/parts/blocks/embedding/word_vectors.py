@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from alray.core.errors import DataError
+from alray.data.text_file import require_text
 
 
 def read_vectors(path: Path, *, words: Sequence[str], dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,6 +48,8 @@ def _lines(path: Path, dim: int) -> Iterator[tuple[int, bytes, bytes]]:
     try:
         with path.open("rb") as file:
             for line, text in enumerate(file, start=1):
+                if line == 1:
+                    require_text(text, path)
                 word, _, values = text.rstrip(b" \r\n").partition(b" ")
                 # Only wanted lines are split into their values: counting spaces takes a tenth of the time.
                 width = values.count(b" ") + 1 if values else 0

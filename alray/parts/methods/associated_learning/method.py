@@ -50,6 +50,11 @@ class AssociatedMethod(Method):
         self.gives_shares = first_label_loss == "mse"
         self.label_smoothing = label_smoothing
         self.sampled_tokens = sampled_tokens
+        if task.learning.section.label == "class" and label_dim < task.classes:
+            self.notes = (
+                f"method.label_dim is {label_dim}, fewer than the {task.classes} classes: the label chain has to tell "
+                "them apart in so few numbers",
+            )
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> AssociatedComponent:
         first = index == 0

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
-from alray.data.class_folders import class_folders, class_of, is_hidden, require_files, require_known
+from alray.data.class_folders import class_folders, class_of, is_hidden, left_out, require_files, require_known
 from alray.data.columns import column_number, named_columns, require_distinct, without_name
 from alray.data.csv_file import CsvForm, csv_table, of_width
 from alray.data.numeric_labels import numeric_cell, require_labels
@@ -72,11 +72,14 @@ class FoldersOfClasses(Folders):
     def _read(self, split: SplitName, folder: Path) -> tuple[tuple[Path, ...], tuple[int, ...]]:
         paths: list[Path] = []
         labels: list[int] = []
-        for subfolder in _subfolders(folder, f"data.{split}"):
+        subfolders = _subfolders(folder, f"data.{split}")
+        for subfolder in subfolders:
             label = require_known(subfolder, self.classes, f"data.{split}")
             pictures = _pictures(subfolder, f"data.{split}")
             paths.extend(pictures)
             labels.extend([label] * len(pictures))
+        told = left_out(folder, subfolders, paths, wanted="a file with the ending of a picture that Pillow knows")
+        self.notes = tuple(dict.fromkeys((*self.notes, *told)))
         return tuple(paths), tuple(labels)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from alray.config.sections.task import TaskSection
-from alray.data.class_folders import class_folders, class_of, is_hidden, require_files, require_known
+from alray.data.class_folders import class_folders, class_of, is_hidden, left_out, require_files, require_known
 from alray.data.redivided import redivided
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import read_text
@@ -32,12 +32,17 @@ class TextFolderSource(TextSource):
             return None
         texts: list[str] = []
         labels: list[int] = []
-        for subfolder in _subfolders(folder, key):
+        files: list[Path] = []
+        subfolders = _subfolders(folder, key)
+        for subfolder in subfolders:
             label = require_known(subfolder, self.classes, key)
             found = [path for path in subfolder.glob("*.txt") if not is_hidden(path, subfolder)]
             for path in require_files(found, subfolder, key, holding="documents (*.txt)"):
+                files.append(path)
                 texts.append(read_text(path))
                 labels.append(label)
+        told = left_out(folder, subfolders, files, wanted="a file *.txt right in the folder of a class")
+        self.notes = tuple(dict.fromkeys((*self.notes, *told)))
         return TextSet(texts, labels)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class ClassificationTask(LearningTask):
         return functional.cross_entropy(scores, target, label_smoothing=label_smoothing)
 
     def tally(self) -> Tally:
-        return _Counts(_METRICS[self.metric.name], self.width)
+        return _Counts(self.metric.name, self.width)
 
     def chance(self, labels: Tensor | None) -> float | None:
         """The metric of the most frequent class for all samples; of unknown labels each class has as many."""
@@ -79,21 +79,31 @@ class WeightedClassificationTask(ClassificationTask):
 
 
 class _Counts(Tally):
-    """Counts for each class its samples, the predictions of it, and those that are right."""
+    """Counts for each class its samples, the predictions of it, and those that are right. Scores of which one is not a
+    number predict no class."""
 
-    def __init__(self, metric: OfCounts, classes: int) -> None:
+    def __init__(self, metric: str, classes: int) -> None:
         super().__init__()
         self._metric = metric
+        if metric == "macro_f1":
+            self.instead = "0, where predicted, in"
         self._of_classes, self._predicted, self._right = torch.zeros(3, classes, dtype=torch.int64)
 
     def _take(self, scores: Tensor, labels: Tensor) -> None:
+        numbers = ~scores.isnan().any(1).cpu()
         predicted, classes = scores.argmax(1).cpu(), len(self._right)
         self._of_classes += labels.bincount(minlength=classes)
-        self._predicted += predicted.bincount(minlength=classes)
-        self._right += labels[predicted == labels].bincount(minlength=classes)
+        self._predicted += predicted[numbers].bincount(minlength=classes)
+        self._right += labels[numbers & (predicted == labels)].bincount(minlength=classes)
 
     def value(self) -> float:
-        return self._metric(self._right, self._of_classes, self._predicted)
+        return _METRICS[self._metric](self._right, self._of_classes, self._predicted)
+
+    @property
+    def undefined(self) -> Sequence[int]:
+        if self._metric == "accuracy":
+            return ()
+        return torch.nonzero(self._of_classes == 0).flatten().tolist()
 
 
 OfCounts = Callable[[Tensor, Tensor, Tensor], float]

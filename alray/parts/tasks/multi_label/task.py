@@ -61,28 +61,30 @@ class MultiLabelTask(VectorTask):
 
 
 class _MeanAveragePrecision(WholeTally):
-    def metric_of(self, scores: Tensor, labels: Tensor) -> float:
+    def metric_of(self, scores: Tensor, labels: Tensor) -> float | None:
         return mean_average_precision(scores, labels)
 
+    def defined_for(self, labels: Tensor) -> Tensor:
+        return labels.any(0)
 
-def mean_average_precision(scores: Tensor, labels: Tensor) -> float:
-    """The mean over the labels of their average precisions, 0 for a label that no sample has.
+
+def mean_average_precision(scores: Tensor, labels: Tensor) -> float | None:
+    """The mean of the average precisions of the labels that a sample has; None if there is none.
 
     Args:
         scores, labels: [samples, labels]; a label is 0 or 1. A score that is not a number ranks last.
     """
-    return sum(map(_average_precision, scores.T, labels.T)) / scores.shape[1]
+    found = [_average_precision(*each) for each in zip(scores.T, labels.T, strict=True) if each[1].any()]
+    return sum(found) / len(found) if found else None
 
 
 def _average_precision(scores: Tensor, labels: Tensor) -> float:
-    """The sum over thresholds of precision times the growth of recall; samples of one score share a threshold."""
-    positives = labels.sum()
-    if positives == 0:
-        return 0.0
+    """The sum over thresholds of precision times the growth of recall; samples of one score share a threshold. A sample
+    has the label."""
     ranked, order = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(descending=True)
     found = labels[order].cumsum(0)
     last = torch.cat([ranked[1:] != ranked[:-1], torch.ones(1, dtype=torch.bool)])  # of each threshold
     above = torch.arange(1, len(ranked) + 1, dtype=torch.float64)[last]
     found = found[last]
     grown = found.diff(prepend=torch.zeros(1, dtype=found.dtype))
-    return float((found / above * grown).sum() / positives)
+    return float((found / above * grown).sum() / labels.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,10 +70,12 @@ class NextTokenTask(LearningTask):
 
     def measured(self, scores: Tensor, labels: Tensor) -> Tensor:
         """For each position the cross-entropy in nats, [N, positions] in the type of the scores; for `top_1`, 1 where
-        the label has the highest score, else 0."""
+        the label has the highest score, else 0. It is not a number where a score is not."""
         tokens, targets = scores.flatten(0, 1), labels.to(scores.device).flatten()
         if self.metric.name == "top_1":
-            found = (tokens.argmax(1) == targets).to(scores.dtype)
+            predicted = tokens.argmax(1)
+            highest = tokens.gather(1, predicted.unsqueeze(1)).squeeze(1)  # not a number, if one of them is not
+            found = torch.where(highest.isnan(), highest, (predicted == targets).to(scores.dtype))
         else:
             found = functional.cross_entropy(tokens, targets, reduction="none")
         return found.view(labels.shape)
@@ -116,8 +119,8 @@ class _OverPositions(Tally):
     """The mean over all positions of what `NextTokenTask.measured` gives, in the unit of a metric.
 
     Bits per byte are the sum over all positions, in bits, divided by the number of bytes of the text. The end of a
-    document has to be predicted, so its bits count, but it is no byte of the text. They are infinite for a set without
-    any byte.
+    document has to be predicted, so its bits count, but it is no byte of the text. They are not defined for a set
+    without any byte.
     """
 
     def __init__(self, metric: str) -> None:
@@ -132,14 +135,16 @@ class _OverPositions(Tally):
         self._positions += labels.numel()
         self._ends += int((labels == END).sum())
 
-    def value(self) -> float:
+    def value(self) -> float | None:
         if self._metric == "bits_per_byte":
             size = self._positions - self._ends  # a token that is no end is a byte
-            return self._total / math.log(2) / size if size else math.inf
+            return self._total / math.log(2) / size if size else None
         mean = self._total / self._positions
-        return math.exp(min(mean, _LARGEST)) if self._metric == "perplexity" else mean
+        if self._metric != "perplexity":
+            return mean
+        return math.inf if mean > _LARGEST else math.exp(mean)
 
 
 _MOST_TOKENS = 1_000_000
-_LARGEST = 700.0
-"""Nats whose exponential is still finite."""
+_LARGEST = math.log(sys.float_info.max)
+"""Nats whose exponential is still a number."""

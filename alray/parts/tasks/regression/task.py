@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -30,7 +29,7 @@ class RegressionTask(VectorTask):
         return functional.mse_loss(scores, target)
 
     def tally(self) -> Tally:
-        return _Errors(_METRICS[self.metric.name])
+        return _R2() if self.metric.name == "r2" else _Errors(_ERRORS[self.metric.name])
 
     def chance(self, labels: Tensor | None) -> float | None:
         return 0.0 if self.metric.name == "r2" else super().chance(labels)
@@ -48,17 +47,32 @@ class _Errors(WholeTally):
         return self._metric(scores, labels)
 
 
-def r2(predicted: Tensor, targets: Tensor) -> float:
-    """The mean over the targets of 1 - residual / spread, the sums of squares about the prediction and the mean.
+class _R2(WholeTally):
+    lack = "one value"
+
+    def metric_of(self, scores: Tensor, labels: Tensor) -> float | None:
+        return r2(scores, labels)
+
+    def defined_for(self, labels: Tensor) -> Tensor:
+        return _vary(labels)
+
+
+def _vary(targets: Tensor) -> Tensor:
+    """Which targets of [samples, targets] have more than one value, [targets] bool."""
+    return (targets != targets[0]).any(0)
+
+
+def r2(predicted: Tensor, targets: Tensor) -> float | None:
+    """The mean of 1 - residual / spread, the sums of squares about the prediction and the mean, over the targets that
+    are not equal for all samples; None if there is none.
 
     Args:
-        predicted, targets: [samples, targets]. Of a target that is the same for all samples it is 1 where it is
-            predicted exactly, else 0.
+        predicted, targets: [samples, targets].
     """
+    vary = _vary(targets)
     residual = (targets - predicted).square().sum(0)
     spread = (targets - targets.mean(0)).square().sum(0)
-    constant = torch.where(residual == 0, 1.0, torch.zeros_like(residual))
-    return float(torch.where(spread == 0, constant, 1.0 - residual / spread).mean())
+    return float((1.0 - residual / spread)[vary].mean()) if vary.any() else None
 
 
 def mean_squared_error(predicted: Tensor, targets: Tensor) -> float:
@@ -77,8 +91,7 @@ def mean_absolute_error(predicted: Tensor, targets: Tensor) -> float:
     return float((predicted - targets).abs().mean())
 
 
-_METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "r2": r2,
+_ERRORS: dict[str, Callable[[Tensor, Tensor], float]] = {
     "mean_squared_error": mean_squared_error,
     "mean_absolute_error": mean_absolute_error,
 }
