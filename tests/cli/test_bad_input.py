@@ -98,6 +98,33 @@ def test_what_is_no_spec_is_refused_before_it_is_read(alray: Callable[..., Answe
     assert time.process_time() - begun_s < 10
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("validate circle.yaml", "circle.yaml"),
+        ("run base.yaml --inline", "circle.yaml"),
+        ("plan circle/x.yaml", "circle/x.yaml"),
+        ("study circle.yaml", "circle.yaml"),
+        ("plan x.yaml pipeline.costs=circle.yaml", "pipeline.costs"),
+        ("plan table.yaml", "circle.csv"),
+        ("run x.yaml --inline --output circle/run", "circle/run"),
+        ("resume circle", "circle"),
+        ("evaluate circle", "circle"),
+        ("report there", "there"),
+    ],
+)
+def test_a_link_that_leads_back_to_itself(alray: Callable[..., Answer], folder: Path, command: str, named: str) -> None:
+    for name in ("circle.yaml", "circle", "circle.csv"):
+        (folder / name).symlink_to(name)
+    (folder / "there").symlink_to("back")
+    (folder / "back").symlink_to("there")
+    (folder / "x.yaml").write_text(TINY)
+    (folder / "base.yaml").write_text("base: circle.yaml\n")
+    (folder / "table.yaml").write_text(spec(DATA, "{source: table, train: circle.csv, batch_size: 10}"))
+    said = alray(*command.split())
+    assert said.code == 2 and named in said.errors.splitlines()[-1], said.errors
+
+
 def test_numbers_and_names_of_5000_digits(
     alray: Callable[..., Answer], refusal: Callable[..., str], folder: Path
 ) -> None:
