@@ -234,6 +234,37 @@ def test_what_is_not_there_is_told_as_validate_tells_it(
     assert alray("validate", "x.yaml", "--deep").errors.endswith(message)
 
 
+TWO_LAYERS = """\
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(16, 4), nn.ReLU(), nn.Linear(4, 3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("pipeline={stages: 4, schedule: naive}",), "pipeline.stages"),
+        (("pipeline.partition=[2, 2]",), "pipeline.partition"),
+        (("pipeline.schedule=interleaved_1f1b", "pipeline.virtual_stages=2"), "pipeline.stages"),
+    ],
+    ids=["stages", "partition", "virtual stages"],
+)
+def test_stages_that_do_not_suit_a_model_are_refused_before_it_is_measured(
+    alray: Callable[..., Answer], folder: Path, overrides: tuple[str, ...], key: str
+) -> None:
+    """What a model is cut into is known once it is opened."""
+    (folder / "net.py").write_text(TWO_LAYERS)
+    text = "name: n\nmodel: {from: 'python:net.Net'}\nmethod: backpropagation\nrun: {steps: 1}\n"
+    (folder / "x.yaml").write_text(f"{text}data: {DATA}\npipeline: {{stages: 2, micro_batches: 2}}\n")
+    said = alray("run", "x.yaml", "--inline", *overrides)
+    assert said.code == 2 and f"{key}: " in said.errors and "the model has" in said.errors, said.errors
+    assert "measuring" not in said.errors
+
+
 def test_no_compiler_is_told_before_there_is_a_run(
     refusal: Callable[..., str], alray: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
