@@ -115,6 +115,7 @@ def status_of(
         progress=loop.clock.progress if loop is not None else 0,
         activity=activity,
         activity_s=activity_s,
+        awaits=loop.awaited if loop is not None else "",
         first_time=loop.clock.first_time if loop is not None else False,
         reports=outbox.after(received),
         finished=finished,
