@@ -366,7 +366,9 @@ def named_error(fault: Exception, what: str, doing: str, *, key: str, hint: str 
     problem = own_problem(fault, message, key=key, hint=hint)
     if problem is None:
         problem = Problem(message, hint, key=key, traceback="".join(traceback.format_exception(fault)))
-    return UserCodeError.of((problem,))
+    error = UserCodeError.of((problem,))
+    error.__cause__ = fault  # also where it is raised later
+    return error
 
 
 def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = None) -> Problem | None:
