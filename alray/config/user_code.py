@@ -371,7 +371,9 @@ def named_error(fault: Exception, what: str, doing: str, *, key: str, hint: str 
     return error
 
 
-def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = None) -> Problem | None:
+def own_problem(
+    fault: BaseException, message: str, *, key: str | None = None, hint: str | None = None
+) -> Problem | None:
     """A problem at file and line where a user's code raised `fault`, with the traceback from where that code begins.
 
     None where a user's code has no part in the traceback.
