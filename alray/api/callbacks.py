@@ -229,16 +229,22 @@ class Calls(Called, Observer):
         if self._started:
             self._call("on_end", run)
 
+    def _stops_at_once(self) -> bool:
+        return self._interrupts.count + self._asked_first > 1
+
     def _call(self, method: str, argument: object) -> None:
         if not self.hearing(method):
             return
         graph = self._graph
-        with (
-            nullcontext()
-            if graph is None
-            else graph.paused(unless=lambda: self._interrupts.count + self._asked_first > 1)
-        ):
-            self.call(method, argument, self.note, self._display.clear)
+        try:
+            with (
+                self._interrupts.of_callback(asked_before=self._asked_first),
+                nullcontext() if graph is None else graph.paused(unless=self._stops_at_once),
+            ):
+                self.call(method, argument, self.note, self._display.clear)
+        except KeyboardInterrupt:
+            if graph is None or not self._stops_at_once():  # with a graph, the driver stops at once by itself
+                raise
 
 
 def _name(callback: object) -> str:

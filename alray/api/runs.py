@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 from alray.api import run_steps
 from alray.api.arguments import checked, wrong_form
 from alray.api.callbacks import Calls
-from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, watched
+from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, teller, watched
+from alray.api.console.layout import Page
+from alray.api.console.summary_text import summary_rows
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.api.objects import Taken, given_again, taken, taken_overrides
@@ -85,7 +88,7 @@ def run(
             another machine or by another user.
         callbacks: objects of `alray.Callback`, or with methods of it. One that stops the run is no error: the run that
             is returned is then `interrupted`. What one of them raises ends the run: it has failed, with a checkpoint.
-        progress: show it.
+        progress: show it, and the results at the end.
     """
     return run_taken(
         taken(spec, overrides, model=model, data=data),
@@ -105,7 +108,7 @@ def run_taken(found: Taken, *, callbacks: Sequence[object] = (), progress: bool,
     shown = calls.beside(watched(progress))
     options: Requested = {**requested, "objects": found.objects}
     finished = run_steps.run(shown, found.spec, found.overrides, **options)
-    return _ended(finished, calls)
+    return _ended(finished, calls, progress)
 
 
 @checked
@@ -162,7 +165,7 @@ def reproduce(
         allow_code=allow_code,
         objects=recorded.objects,
     )
-    again = _ended(finished, calls)
+    again = _ended(finished, calls, progress)
     if found is None:
         raise RunError(
             f"{again.folder}: stopped {calls.reason} after {counted(again.summary.steps, 'mini-batch')}, before the "
@@ -329,7 +332,7 @@ class Run:
             allow_code=allow_code,
             objects=given,
         )
-        return _ended(finished, calls)
+        return _ended(finished, calls, progress)
 
     def __repr__(self) -> str:
         found = read_summary(self.folder)
@@ -346,8 +349,9 @@ class Run:
         return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
 
 
-def _ended(finished: Finished, calls: Calls) -> Run:
-    """The run. Raises what ended it, unless it has finished or a callback stopped it."""
+def _ended(finished: Finished, calls: Calls, progress: bool) -> Run:
+    """The run, whose results are shown with `progress`. Raises what ended it, unless it has finished or a callback
+    stopped it."""
     run = calls.run_in(location_of(finished.summary.run_dir))
     calls.ended(run)
     if finished.error is not None and calls.error not in (None, finished.error):
@@ -355,6 +359,10 @@ def _ended(finished: Finished, calls: Calls) -> Run:
     finished = replace(finished, error=finished.error or calls.error)
     if finished.error is not None or (finished.summary.status == "interrupted" and calls.by_user):
         raise _end_of(finished)
+    rows = summary_rows(finished.summary)
+    if "model" in run.objects.values:
+        rows.append(("trained model", "`run.model()`; the one that was given keeps its weights from before"))
+    teller(progress)(Page.of(sys.stderr).fields(rows))
     return run
 
 

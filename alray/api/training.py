@@ -48,7 +48,7 @@ def train(
         method: its name, a section, or a class.
         stages: on how many processes the components lie.
         epochs: passes over the training set, unless `run` gives another length.
-        progress: show the spec and the run.
+        progress: show the spec, the run and its results.
         keys: further sections and keys of the spec, such as `optimizer={"kind": "sgd", "lr": 0.1}`, `seed=1` or
             `data={"batch_size": 32}`; and what `alray.run` takes, such as `inline` and `output`.
     """

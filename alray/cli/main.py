@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import typer
 
 from alray import __version__
 from alray.api.console.closed_output import lasting, take_closed_descriptors, unwritten
+from alray.api.console.interrupts import Interrupts
 from alray.cli.crossover import crossover
 from alray.cli.doctor import doctor
 from alray.cli.fit import fit
@@ -30,7 +32,7 @@ from alray.cli.run import resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.study import study
 from alray.cli.submit import submit
-from alray.cli.terminal import Terminal
+from alray.cli.terminal import INTERRUPTED, Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.core.errors import AlrayError, Problem
 from alray.core.system_errors import require_current_folder
@@ -42,7 +44,7 @@ _IN_PLACE_OF_WATCH = (
     "`alray report RUN` makes the page of a run that is still running, and TensorBoard shows its curves"
 )
 _PATIENCE_S = 2.0
-"""Seconds that a busy thread may take to end by itself."""
+"""Seconds that a busy thread, or what the user's code does at the end, may take to end by itself."""
 
 
 app = typer.Typer(
@@ -180,13 +182,21 @@ def _leave(code: int) -> None:
     """End the process with this exit code.
 
     Python waits for every thread before it ends. A thread in a long computation (a run in this process that was asked
-    to stop at once) cannot be ended from outside, so after a short time the process ends without it.
+    to stop at once) cannot be ended from outside, so after a short time the process ends without it. What the user's
+    code has left for the end (`atexit`) may hang too: after an interrupt the next Ctrl-C ends it, and after a request
+    to stop at once a short time does.
     """
     sys.stdout.flush()
     if unwritten:
         sys.stderr.write(f"error: the output could not be written: {unwritten[0].strerror}\n")
         code = code or 1
     sys.stderr.flush()
+    if code == INTERRUPTED:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(code))
+    if Interrupts.asked_at_once:
+        ending = threading.Timer(_PATIENCE_S, os._exit, [code])
+        ending.daemon = True
+        ending.start()
     until_s = time.monotonic() + _PATIENCE_S
     others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     for thread in others:

@@ -20,7 +20,7 @@ from alray.cli.options import (
     RunDir,
     SpecFile,
 )
-from alray.cli.terminal import INTERRUPTED, Terminal, terminal
+from alray.cli.terminal import INTERRUPTED, Terminal, shown, terminal
 from alray.core.errors import CheckpointError
 from alray.core.storage.location import location_of
 
@@ -113,12 +113,16 @@ def watched_on(streams: Terminal) -> Iterator[tuple[Observer, Interrupts]]:
 
 def _show_end(streams: Terminal, finished: Finished) -> None:
     """Show the results of a run, and set the exit code."""
-    from alray.cli.summary_text import summary_rows
+    from alray.api.console.layout import unbroken
+    from alray.api.console.summary_text import summary_rows
 
     summary = finished.summary
     if streams.as_json or streams.as_events:
         streams.answer(summary.model_dump(mode="json"))
-    streams.fields(summary_rows(summary))
+    rows = summary_rows(summary, shown)
+    if summary.status != "finished":
+        rows.append(("continue with", unbroken(f"alray resume {shown(summary.run_dir)}")))
+    streams.fields(rows)
     if finished.error is not None:
         streams.explain(finished.error.problems)
     if summary.status == "failed":

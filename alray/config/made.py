@@ -9,7 +9,8 @@ from typing import Any
 import alray
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import OwnCode, reference_to
-from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, SpecError
+from alray.config.user_code import own_place, own_problem
+from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, Problem, SpecError
 from alray.core.parts import module_of
 
 Load = Callable[[str], Any]
@@ -59,10 +60,13 @@ def class_of(
 
 
 @contextmanager
-def making(what: str, called: str, *, key: str, fault: str = "cannot be made") -> Iterator[None]:
-    """Inside, where a class of the user may be called, what it raises becomes a SpecError.
+def making(
+    what: str, called: str, *, key: str, kind: type | None = None, fault: str = "cannot be made"
+) -> Iterator[None]:
+    """Inside, where a class of the user may be called, what it raises becomes a SpecError, at the line that raised it.
 
     Args:
+        kind: the class. Where no line of it raised, as for wrong arguments, the error is at its constructor.
         what: is made, such as "task `python:mine.Quantile`".
         called: how, as the hint says it.
         fault: what it cannot do if it raises.
@@ -72,4 +76,9 @@ def making(what: str, called: str, *, key: str, fault: str = "cannot be made") -
     except AlrayError:
         raise
     except FAULTS_OF_USER_CODE as error:
-        raise SpecError(f"{what} {fault}: {type(error).__name__}: {error}", key=key, hint=called) from error
+        message = f"{what} {fault}: {type(error).__name__}: {error}"
+        problem = own_problem(error, message, key=key, hint=called)
+        if problem is None:
+            file, line = own_place(getattr(kind, "__init__", None)) or (None, None)
+            problem = Problem(message, called, file, line, key)
+        raise SpecError.of((problem,)) from error

@@ -377,10 +377,14 @@ def named_error(fault: Exception, what: str, doing: str, *, key: str, hint: str 
     problem = own_problem(fault, message, key=key, hint=hint)
     if problem is None:
         problem = Problem(message, hint, key=key, traceback="".join(traceback.format_exception(fault)))
-    return UserCodeError.of((problem,))
+    error = UserCodeError.of((problem,))
+    error.__cause__ = fault  # also where it is raised later
+    return error
 
 
-def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = None) -> Problem | None:
+def own_problem(
+    fault: BaseException, message: str, *, key: str | None = None, hint: str | None = None
+) -> Problem | None:
     """A problem at file and line where a user's code raised `fault`, with the traceback from where that code begins.
 
     None where a user's code has no part in the traceback.

@@ -124,8 +124,10 @@ class TrainBatches:
             shares: number of samples of a mini-batch for each replica; the batches then hold the samples of `replica`.
                 Empty: the batches hold all samples.
         """
+        self._items = _MiniBatches(data, seed, tuple(shares) or (data.section.batch_size,), replica, dtype)
+        self._step = start_step  # of the mini-batch that `next` gives
         loader = DataLoader(
-            _MiniBatches(data, seed, tuple(shares) or (data.section.batch_size,), replica, dtype),
+            self._items,
             batch_size=None,  # an item of `_MiniBatches` is a whole mini-batch
             sampler=range(start_step, end_step),
             collate_fn=_as_it_is,
@@ -154,7 +156,15 @@ class TrainBatches:
         if isinstance(item, AlrayError):
             self.close()
             raise item
+        self._step += 1
         return item
+
+    @property
+    def awaited(self) -> str:
+        """The mini-batch that `next` waits for, for another thread; of workers with its samples, of which one is
+        read."""
+        named = f"mini-batch {self._step + 1}"
+        return named if self._watch is None else f"{named}, with {self._items.named(self._step)}"
 
     def _following(self, batches: Iterator[Batch | AlrayError]) -> Batch | AlrayError:
         try:
@@ -254,8 +264,7 @@ class _MiniBatches(TorchDataset[Any]):
 
     def __getitem__(self, step: int) -> Batch | AlrayError:
         epoch, position = divmod(step, self._steps_per_epoch)
-        whole = self._epoch_order(epoch)[position * self._batch_size : (position + 1) * self._batch_size]
-        own = rows_of(shares_of_part(self._shares, len(whole)), self._replica)
+        whole, own = self._rows(epoch, position)
         try:
             samples, labels = self._taken(epoch, position, whole, own)
             if self._mix is not None:
@@ -266,6 +275,16 @@ class _MiniBatches(TorchDataset[Any]):
         except (DataError, UserCodeError) as error:
             return error
         return Batch(step, samples, labels, self._split.mask(samples))
+
+    def named(self, step: int) -> str:
+        """The samples of mini-batch `step` that this replica has, as messages name them."""
+        whole, own = self._rows(*divmod(step, self._steps_per_epoch))
+        return self._split.named(whole[own])
+
+    def _rows(self, epoch: int, position: int) -> tuple[Tensor, slice]:
+        """The positions of a mini-batch's samples in the split, and which of them this replica has."""
+        whole = self._epoch_order(epoch)[position * self._batch_size : (position + 1) * self._batch_size]
+        return whole, rows_of(shares_of_part(self._shares, len(whole)), self._replica)
 
     def _taken(self, epoch: int, position: int, whole: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Samples and labels of some rows of mini-batch `position` of an epoch.

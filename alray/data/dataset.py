@@ -64,6 +64,11 @@ class Dataset:
         """The splits "train", "validation" and "test"; None if a split does not exist."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    @property
+    def reading(self) -> str:
+        """The sample that is being read in this process, for another thread; "": none."""
+        return next((split.reading for split in self.splits.values() if split is not None and split.reading), "")
+
     def standardise(self, samples: Normalisation | None, targets: Normalisation | None) -> None:
         """Have pictures and rows of numbers, and their targets, standardised so. None of them may be read yet."""
         for split in self.splits.values():

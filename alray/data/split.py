@@ -36,6 +36,8 @@ class Split(ABC):
     """How samples are normalised after augmentation; None: not at all."""
     target_normalisation: Normalisation | None = None
     """How the targets of a regression are standardised; None: not at all."""
+    reading = ""
+    """The sample that is being read, such as "sample 7 of split `train`", for another thread; "": none."""
 
     def __init__(self, shape: Shape, classes: tuple[str, ...]) -> None:
         """
@@ -59,6 +61,10 @@ class Split(ABC):
             at: where in training it is read; None in an evaluation.
         """
 
+    def named(self, positions: Tensor) -> str:
+        """Return the samples at these positions by their numbers in the source, as messages name them."""
+        return f"samples {_numbers(positions)}"
+
     def mask(self, samples: Tensor) -> Tensor | None:
         """Return where samples from `take` have a word, [N, T] bool; None if the samples are not text."""
         return None
@@ -68,6 +74,8 @@ class Split(ABC):
         return samples[0], labels[0] if labels.ndim > 1 else int(labels[0])
 
 
+_MOST_NAMED = 100
+"""Samples of a mini-batch that a message names."""
 _PREPARED_BYTES = 1 << 28
 """Up to this size in float32, a set in memory is kept a second time in normalised form."""
 
@@ -132,6 +140,9 @@ class SampleSplit(Split):
     def samples(self) -> SampleSet:
         """The set of the source, of which this split is a part."""
         return self._samples
+
+    def named(self, positions: Tensor) -> str:
+        return f"samples {_numbers(self._part[positions])} of split `{self._name}`"
 
     def take(
         self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
@@ -201,11 +212,12 @@ class SampleSplit(Split):
         labels: list[Label] = []
         with put_back() if self._draws else nullcontext():
             for row, index in enumerate(indices.tolist()):
-                what = f"sample {index} of split `{self._name}`"
+                self.reading = what = f"sample {index} of split `{self._name}`"
                 sample, label = self._read(index, what, at and (at[0], at[1] + row))
                 self._check_shape(tuple(sample.shape), what)
                 samples.append(sample)
                 labels.append(label)
+        self.reading = ""
         return torch.stack(samples), self._task.collated(labels)
 
     def _read(self, index: int, what: str, at: EpochPosition | None) -> tuple[Tensor, Label]:
@@ -255,6 +267,12 @@ class SampleSplit(Split):
                 key="data",
                 hint="say how many there are, with those that the test has: data={'numbers': ...}",
             )
+
+
+def _numbers(indices: Tensor) -> str:
+    """The numbers in ascending order, at most `_MOST_NAMED` of them."""
+    named = ", ".join(map(str, indices.sort().values[:_MOST_NAMED].tolist()))
+    return f"{named}, ..." if len(indices) > _MOST_NAMED else named
 
 
 _PAIR = "return (tensor, integer label) from the source's sets"

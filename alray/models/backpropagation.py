@@ -46,7 +46,8 @@ class BackpropagationComponent(Component):
 
     def loss(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss of the task for scores `[N, classes]` and labels as the data gives them, a scalar."""
-        return self._learning.loss(scores, labels, self._label_smoothing)
+        with self.naming("the loss"):
+            return self._learning.loss(scores, labels, self._label_smoothing)
 
     @property
     def loss_name(self) -> str:

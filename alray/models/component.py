@@ -84,6 +84,17 @@ class Component(nn.Module, ABC):
         self.step_under_way = 0
         """The mini-batch that the component computes or updates by, from 1. Random numbers depend on it."""
 
+    def naming(self, name: str) -> AbstractContextManager[None]:
+        """Around a pass of a user's code for the losses, which may raise any error: it becomes one that names the code.
+
+        Args:
+            name: of the pass.
+        """
+        if self.own_losses is None:
+            return nullcontext()
+        key, own = self.own_losses
+        return named(f"{key} `{own}`", f"{name} of component {self.index}", key=key)
+
     def train_with(self, optimizer: Recipe, **parts: Sequence[nn.Module]) -> None:
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
 
@@ -459,10 +470,7 @@ class LocalComponent(Component):
         purpose = (self.step_under_way,) if name == _UPDATE else self.f.purpose(self.step_under_way)
         if self.own_losses is not None or (self.losses_draw and name == _LOSSES):
             seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
-        if self.own_losses is None:
-            return nullcontext()
-        key, own = self.own_losses
-        return named(f"{key} `{own}`", f"{name} of component {self.index}", key=key)
+        return self.naming(name)
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """E: f's output in the form in which a turn reads it, and in which the next component gets it but for `sent`.

@@ -87,7 +87,8 @@ def make_message_compression(section: CompressionSection, load: Load, *, key: st
     kind: type[MessageCompression] = class_of(
         COMPRESSIONS, section, MessageCompression, load, key=key, implementation=section.of_messages
     )
-    with making(f"compression `{section.kind}`", "it is called as Class(**fields) with the further keys", key=key):
+    called = "it is called as Class(**fields) with the further keys"
+    with making(f"compression `{section.kind}`", called, key=key, kind=kind):
         return kind(**section.fields)
 
 

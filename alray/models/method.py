@@ -184,7 +184,7 @@ def make_method(section: MethodSection, task: NetworkFacts, load: Load, *, of_ta
             hint="leave it out, or take every loss from `task.learning`, and set the class's `weighs_classes` to True",
         )
     called = "it is called as Class(task, **fields) with the further keys of the section `method`"
-    with making(f"method `{section.kind}`", called, key="method"):
+    with making(f"method `{section.kind}`", called, key="method", kind=kind):
         own = kind(task, **section.fields)
     if not own.local_losses:
         raise SpecError(

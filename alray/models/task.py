@@ -16,6 +16,7 @@ from torch.nn import functional
 from alray.config.made import Load, class_of, making, no_user_code
 from alray.config.sections.section import listed
 from alray.config.sections.task import TASKS, OwnTask, TaskSection
+from alray.config.user_code import own_place
 from alray.core.errors import SpecError
 from alray.core.metric import Metric
 
@@ -375,12 +376,23 @@ def make_task(
     kind: type[LearningTask] = class_of(TASKS, section, LearningTask, load, key="task.kind")
     if not isinstance(section, OwnTask):
         return kind(section, width, sample)
-    if section.metric not in kind.metrics:
+    known = kind.metrics if isinstance(kind.metrics, tuple | list) else ()
+    if section.metric not in known:
         raise SpecError(
             f"task `{section.kind}` does not measure {section.metric}",
             key="task.metric",
-            hint=f"choose {listed(kind.metrics)}" if kind.metrics else "list what it measures in the class's `metrics`",
+            hint=f"choose {listed(known)}" if known else "list what it measures in the class's `metrics`",
         )
     called = "it is called as Class(section, width, sample, **fields) with the further keys of the section `task`"
-    with making(f"task `{section.kind}`", called, key="task"):
-        return kind(section, width, sample, **section.fields)
+    with making(f"task `{section.kind}`", called, key="task", kind=kind):
+        made = kind(section, width, sample, **section.fields)
+    if not hasattr(made, "metric"):
+        file, line = own_place(kind.__init__) or (None, None)
+        raise SpecError(
+            f"the constructor of task `{section.kind}` does not call that of alray.Task",
+            file=file,
+            line=line,
+            key="task.kind",
+            hint="begin it with super().__init__(section, width, sample)",
+        )
+    return made

@@ -159,6 +159,7 @@ class _Watch(Callback, Stopper):
         self._max_failures = max_failures
         self._listener = listener
         self._tell_s = time.monotonic() + _UNTOLD_S
+        self._out = sys.stdout  # before `_silent`: a callback of the user may print
         self._stopped = StoppedWorkers(listener.note)
         self.fault: AlrayError | None = None
 
@@ -218,7 +219,7 @@ class _Watch(Callback, Stopper):
 
     def _tell(self, trial: Any, end: End) -> None:
         try:
-            with system_faults():
+            with system_faults(), redirect_stdout(self._out):
                 self._listener.ended(number_of(trial), end, self._at_once)
         except DiskFault as fault:  # Tune would take it for an error of the trial
             self.fault = fault

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,33 @@ def test_a_user_who_asks_once_beside_a_callback_keeps_what_was_trained(tiny: dic
     assert alray.load_run("out").summary.steps >= 3
 
 
+@pytest.mark.parametrize("stops_first", [False, True])
+def test_the_interrupt_that_stops_at_once_ends_a_callback_that_hangs(tiny: dict[str, Any], stops_first: bool) -> None:
+    """The second one; the first, where a callback has asked to stop before, and the driver has said so."""
+
+    class Hangs(alray.Callback):
+        def on_evaluation(self, record: Any) -> None:
+            if stops_first:
+                self.stop()
+            else:
+                self.hang(2)
+
+        def on_checkpoint(self, record: Any) -> None:  # the only one, at the end
+            self.hang(1)
+
+        def hang(self, requests: int) -> None:
+            for _ in range(requests):
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+
+    run = {"epochs": 2000, "evaluate_every": "1 steps", "checkpoint": None}
+    began_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt, match="continues"):
+        alray.run({**tiny, "run": run}, inline=True, output="out", progress=False, callbacks=[Hangs()])
+    assert time.monotonic() - began_s < 50
+    assert alray.load_run("out").summary.status == "interrupted"
+
+
 def test_callbacks_hear_a_run_that_is_done_again(ended: alray.Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert alray.reproduce(ended, progress=False, callbacks=[Everything()]).same
     said = capsys.readouterr().out.splitlines()
@@ -161,8 +190,10 @@ def test_what_a_callback_raises_is_raised_with_its_name(
     setattr(callback, method, fail)
     with pytest.raises(UserCodeError, match=f"callback `Callback` raised ValueError in `{method}`") as caught:
         alray.run(tiny, inline=True, output="out", progress=False, callbacks=[callback])
-    place = caught.value.problems[0]
+    place, cause = caught.value.problems[0], caught.value.__cause__
     assert (place.file, place.line) == (__file__, fail.__code__.co_firstlineno + 1)
+    assert isinstance(cause, ValueError)
+    assert fail.__code__ in {frame.f_code for frame, _ in traceback.walk_tb(cause.__traceback__)}
     run = alray.load_run("out")
     if left is not None:
         assert run.summary.status == left

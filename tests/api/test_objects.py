@@ -55,6 +55,7 @@ TINY: dict[str, Any] = {
     "progress": False,
 }
 NO_DATA = {key: value for key, value in TINY.items() if key != "data"}
+NO_COSTS = {key: value for key, value in TINY.items() if key != "pipeline"}
 SPEC = {"name": "x", "method": "decoupled_greedy", "data": {"batch_size": 10}, "run": {"steps": 8}}
 
 
@@ -713,6 +714,72 @@ def test_a_task_of_the_users_with_classes_brings_loss_and_metric_alone(method: s
     like, run = (alray.run({**SPEC, "method": method, **task}, **objects, inline=True) for task in ({}, own))
     assert (sha256(run), run.summary.scores.test) == (sha256(like), like.summary.scores.test)
     assert alray.load_run(run.folder, **objects).evaluate().scores[-1].test == run.summary.scores.test
+
+
+class Counts(alray.Task):
+    """A task of one's own that is right; those below are not."""
+
+    metrics = ("cost",)
+
+    def loss(self, scores: torch.Tensor, target: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
+        return nn.functional.cross_entropy(scores, target)
+
+    def tally(self) -> Any:
+        raise AssertionError("it is not measured")
+
+
+class Wants(Counts):
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+
+
+class Refuses(Counts):
+    def __init__(self, *given: Any, **fields: Any) -> None:
+        raise ValueError("not today")
+
+
+class Alone(Counts):
+    def __init__(self, section: Any, width: int, sample: tuple[int, ...]) -> None:
+        self.alpha = 1.0
+
+
+class Fails(Counts):
+    def loss(self, scores: torch.Tensor, target: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
+        raise ValueError("no loss")
+
+
+class Lists(Counts):
+    metrics = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "said", "at"),
+    [
+        (Wants, "task", "takes 2 positional arguments", Wants.__init__),
+        (Refuses, "task", "not today", Refuses.__init__),
+        (Alone, "task.kind", "constructor", Alone.__init__),
+        (Fails, "task", "no loss", Fails.loss),
+        (Lists, "task.metric", "`metrics`", None),
+    ],
+)
+def test_a_task_of_ones_own_that_is_wrong_is_told_with_its_line(kind: type, key: str, said: str, at: Any) -> None:
+    with pytest.raises(alray.AlrayError) as caught:
+        alray.train(net(), (X, Y), task={"kind": kind, "metric": "cost"}, method="backpropagation", **NO_COSTS)
+    (problem,) = caught.value.problems
+    assert problem.key == key and said in str(problem)
+    if at is not None:
+        assert problem.file == __file__ and problem.line in range(
+            at.__code__.co_firstlineno, at.__code__.co_firstlineno + 3
+        )
+
+
+def test_a_training_that_is_shown_ends_with_its_results(capsys: pytest.CaptureFixture[str]) -> None:
+    run = alray.train(net(), (X, Y), **{**TINY, "progress": True})
+    shown = capsys.readouterr().err.splitlines()
+    hashed = next(number for number, line in enumerate(shown) if line.startswith("weights_sha256 "))
+    assert str(run.summary.weights_sha256) in shown[hashed] and any("run.model()" in line for line in shown[hashed:])
+    alray.train(net(), (X, Y), **TINY)
+    assert capsys.readouterr().err == ""
 
 
 def test_pictures_and_parts_of_a_set() -> None:

@@ -98,6 +98,33 @@ def test_what_is_no_spec_is_refused_before_it_is_read(alray: Callable[..., Answe
     assert time.process_time() - begun_s < 10
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("validate circle.yaml", "circle.yaml"),
+        ("run base.yaml --inline", "circle.yaml"),
+        ("plan circle/x.yaml", "circle/x.yaml"),
+        ("study circle.yaml", "circle.yaml"),
+        ("plan x.yaml pipeline.costs=circle.yaml", "pipeline.costs"),
+        ("plan table.yaml", "circle.csv"),
+        ("run x.yaml --inline --output circle/run", "circle/run"),
+        ("resume circle", "circle"),
+        ("evaluate circle", "circle"),
+        ("report there", "there"),
+    ],
+)
+def test_a_link_that_leads_back_to_itself(alray: Callable[..., Answer], folder: Path, command: str, named: str) -> None:
+    for name in ("circle.yaml", "circle", "circle.csv"):
+        (folder / name).symlink_to(name)
+    (folder / "there").symlink_to("back")
+    (folder / "back").symlink_to("there")
+    (folder / "x.yaml").write_text(TINY)
+    (folder / "base.yaml").write_text("base: circle.yaml\n")
+    (folder / "table.yaml").write_text(spec(DATA, "{source: table, train: circle.csv, batch_size: 10}"))
+    said = alray(*command.split())
+    assert said.code == 2 and named in said.errors.splitlines()[-1], said.errors
+
+
 def test_numbers_and_names_of_5000_digits(
     alray: Callable[..., Answer], refusal: Callable[..., str], folder: Path
 ) -> None:
@@ -205,6 +232,37 @@ def test_what_is_not_there_is_told_as_validate_tells_it(
     message = refusal(text=spec(old, new))
     assert message.startswith(said)
     assert alray("validate", "x.yaml", "--deep").errors.endswith(message)
+
+
+TWO_LAYERS = """\
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(16, 4), nn.ReLU(), nn.Linear(4, 3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("pipeline={stages: 4, schedule: naive}",), "pipeline.stages"),
+        (("pipeline.partition=[2, 2]",), "pipeline.partition"),
+        (("pipeline.schedule=interleaved_1f1b", "pipeline.virtual_stages=2"), "pipeline.stages"),
+    ],
+    ids=["stages", "partition", "virtual stages"],
+)
+def test_stages_that_do_not_suit_a_model_are_refused_before_it_is_measured(
+    alray: Callable[..., Answer], folder: Path, overrides: tuple[str, ...], key: str
+) -> None:
+    """What a model is cut into is known once it is opened."""
+    (folder / "net.py").write_text(TWO_LAYERS)
+    text = "name: n\nmodel: {from: 'python:net.Net'}\nmethod: backpropagation\nrun: {steps: 1}\n"
+    (folder / "x.yaml").write_text(f"{text}data: {DATA}\npipeline: {{stages: 2, micro_batches: 2}}\n")
+    said = alray("run", "x.yaml", "--inline", *overrides)
+    assert said.code == 2 and f"{key}: " in said.errors and "the model has" in said.errors, said.errors
+    assert "measuring" not in said.errors
 
 
 def test_no_compiler_is_told_before_there_is_a_run(

@@ -300,6 +300,36 @@ def test_the_second_interrupt_does_not_wait_for_a_block_that_hangs(spec: Path, c
     assert said.out.startswith("interrupted ")
 
 
+AT_THE_END = """\
+import atexit
+import time
+
+import torch
+
+atexit.register(time.sleep, 600)
+
+
+def build(input):
+    return torch.nn.Conv2d(1, 1, 1)
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.05, 20.0], ids=["in the run", "at the end"])
+def test_the_second_interrupt_ends_what_hangs_at_the_end(spec: Path, command: list[str], after_s: float) -> None:
+    """after_s: seconds from the first request to the second, at most until the command has shown its summary."""
+    Path("mine.py").write_text(AT_THE_END)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.build'}", 1))
+    process = start(command, spec, "run.steps=100000")
+    process.send_signal(signal.SIGINT)
+    until_s = time.monotonic() + after_s
+    while time.monotonic() < until_s and not Path("out/report.html").exists():
+        time.sleep(0.02)
+    time.sleep(0.05 if after_s < 1 else 2.0)
+    process.send_signal(signal.SIGINT)
+    said = end(process)
+    assert said.code == 130 and "Traceback" not in said.err, said.err
+
+
 def test_requests_are_counted_and_the_third_waits_for_nobody() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with Interrupts() as interrupts:

@@ -18,6 +18,7 @@ from alray.api.console.display import PlainLines, accuracies_text
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page, columns, unbroken
 from alray.api.console.live import frame
+from alray.api.console.summary_text import summary_rows
 from alray.api.reproduction import Parting, Reproduction, _parting
 from alray.cli import checks, cluster_checks
 from alray.cli.check_result import CheckResult
@@ -25,7 +26,6 @@ from alray.cli.jobs import status_rows
 from alray.cli.main import execute
 from alray.cli.plan_text import comparison_text, plan_text
 from alray.cli.reproduce import reproduction_rows
-from alray.cli.summary_text import summary_rows
 from alray.cli.terminal import Terminal
 from alray.core.errors import RequestError
 from alray.core.metric import ACCURACY

@@ -28,6 +28,7 @@ SPEC = {
         ("lr_schedule={kind: rising, first_factor: 0.1}", "`warmup_epochs`"),
         ("lr_schedule=one_cycle", "cosine"),
         ("run.trackers=[mlflow]", "pip install ./plugins/mlflow"),
+        ("run.trackers=[tensorboard]", "pip install tensorboard"),
         ("run.trackers=[wandb]", "pip install ./plugins/wandb"),
         ("data.cache=there", "XDG_CACHE_HOME"),
         ("method={kind: decoupled_information, head: auto}", "`pool`"),

@@ -58,6 +58,34 @@ def test_own_code_that_raises(workshop, processes, inline) -> None:
     assert "call 100" in "".join(path.read_text() for path in log.parent.iterdir())
 
 
+@pytest.mark.few
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (("data.workers=0",), "for sample 77 of split `train` (deadline 4 s)"),
+        (("data.workers=1", "pipeline.stages=1"), ", 77, "),
+    ],
+    ids=["in the stage", "in a worker"],
+)
+def test_a_sample_that_never_comes(workshop, processes, overrides, named) -> None:
+    """It is read after the first mini-batches, which the driver reads too."""
+    (workshop.folder / "own_data.py").write_text(
+        "import time, torch\n"
+        "class Endless:\n"
+        "    def __len__(self): return 150\n"
+        "    def __getitem__(self, index):\n"
+        "        if index == 77: time.sleep(600)\n"
+        "        return torch.full((2, 8, 8), index / 150), index % 4\n"
+        "class Samples:\n"
+        "    classes = ('a', 'b', 'c', 'd')\n"
+        "    def open(self, split): return Endless() if split == 'train' else None\n"
+    )
+    data = "data={source: 'python:own_data.Samples', batch_size: 16, validation_fraction: 0}"
+    run = workshop.run(data, *overrides, "run={epochs: 3, deadline_s: 4}", inline=False)
+    assert run.summary.status == "failed" and len(run.summary.failures) == 2
+    assert "stage 0 has waited" in str(run.error) and named in str(run.error), run.error
+
+
 @pytest.mark.full
 def test_a_loader_worker_that_is_killed(workshop, reference) -> None:
     """The machine may have killed it, for memory say: the run continues from its last checkpoint."""

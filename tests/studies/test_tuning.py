@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pickle
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +16,7 @@ from alray.config.study.section import Asha
 from alray.core.errors import DiskFault
 from alray.runtime.runner.engines import TrialEngine
 from alray.studies.trial import _Listening
-from alray.studies.tuning import NUMBER, AshaPerPoint, TrialListener, _Watch, trial_resources
+from alray.studies.tuning import NUMBER, AshaPerPoint, TrialListener, _silent, _Watch, trial_resources
 
 from .conftest import evaluation
 
@@ -94,6 +95,21 @@ def test_a_full_disk_where_the_record_of_a_trial_is_written_stops_the_study() ->
     trial = SimpleNamespace(config={NUMBER: 0}, custom_trial_name="0000", last_result={"steps": 3})
     watch.on_trial_complete(0, [trial], trial)
     assert watch.stop_all() and isinstance(watch.fault, DiskFault)
+
+
+def test_what_a_callback_prints_of_a_trial_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """What Ray Tune prints around it is not."""
+    watch = _Watch({0: 0}, TrialListener(lambda *said: None, lambda *said: say("of mine"), lambda line: None))
+    trial = SimpleNamespace(config={NUMBER: 0}, custom_trial_name="0000", last_result={"steps": 3})
+    with _silent():
+        say("of Tune")
+        watch.on_trial_complete(0, [trial], trial)
+        say("of Tune")
+    assert capsys.readouterr().out == "of mine\n"
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
 
 
 def test_the_evaluation_that_ends_a_trial_is_not_put_to_the_scheduler() -> None:

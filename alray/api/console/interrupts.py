@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -20,11 +21,14 @@ _AT_ONCE = 2
 class Interrupts:
     """Counts requests to stop within a `with` block, and restores the earlier signal handlers after it.
 
-    A request raises KeyboardInterrupt at once in two cases: before `count_from_now`, when no run reads the count yet,
-    and from the third request on. A library that catches it does not lose it: `count_from_now` raises it again. SIGHUP
-    is left alone where it is ignored, as under `nohup`. Only for the main thread.
+    A request raises KeyboardInterrupt at once in three cases: before `count_from_now`, when no run reads the count yet;
+    from the third request on; and from the one that stops at once while a callback runs, which may hang. A library that
+    catches it does not lose it: `count_from_now` raises it again. SIGHUP is left alone where it is ignored, as under
+    `nohup`. Only for the main thread.
     """
 
+    asked_at_once = False
+    """Whether a run of this process was asked to stop at once."""
     reason = "on request"
     error: AlrayError | None = None
 
@@ -32,6 +36,7 @@ class Interrupts:
         self._count = 0
         self._counting = False
         self._raised = False
+        self._raises_at = _AT_ONCE + 1
         self._before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
 
     @property
@@ -60,6 +65,19 @@ class Interrupts:
         if self._raised:
             raise KeyboardInterrupt
 
+    @contextmanager
+    def of_callback(self, *, asked_before: bool) -> Iterator[None]:
+        """Around code of the user that the driver waits for: the request that stops at once raises KeyboardInterrupt.
+
+        Args:
+            asked_before: whether a callback has asked to stop, so that this is the first one of the user.
+        """
+        before, self._raises_at = self._raises_at, _AT_ONCE - asked_before
+        try:
+            yield
+        finally:
+            self._raises_at = before
+
     def hold(self) -> None:
         """Install the handlers again: a library may have replaced them, also without Python's knowledge."""
         for number in self._before:
@@ -72,6 +90,9 @@ class Interrupts:
             self._raised = True
             raise KeyboardInterrupt
         self._count += 1
+        Interrupts.asked_at_once = self._count >= _AT_ONCE
+        if self._count >= self._raises_at:
+            raise KeyboardInterrupt
 
 
 def leave_closed_terminal() -> None:

@@ -90,6 +90,8 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
 _PACKAGE = "it is in a package of its own: pip install ./plugins/{}, in a clone of alray"
 _OWN_RATE = f"a class of your own as {FORM} (docs/extending.md)"
 _PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
+    ("alray.trackers", "tensorboard"): "leave it out: its files are always written, into `tensorboard/` of the run "
+    "folder; `pip install tensorboard`, then `tensorboard --logdir runs` shows them",
     ("alray.trackers", "mlflow"): _PACKAGE.format("mlflow"),
     ("alray.trackers", "wandb"): _PACKAGE.format("wandb"),
     ("alray.optimizers", "rmsprop"): "write {kind: torch, name: RMSprop, lr: 0.01} with the same further keys; `lr` is "
@@ -98,7 +100,7 @@ _PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
     ("alray.rates", "rising"): f"write constant with `warmup_epochs`, or {_OWN_RATE}",
     ("alray.rates", "one_cycle"): f"write cosine with `warmup_epochs`, or {_OWN_RATE}",
 }
-"""What to write for parts that earlier versions of alray had, by group and name."""
+"""What to write for parts that earlier versions of alray had, or that are none, by group and name."""
 _CLASSES_THAT_WENT: dict[Path, str] = {
     ("search",): "searchers of Ray Tune and of your own went: write `optuna` or `random`, without the "
     "class's arguments",

@@ -625,8 +625,12 @@ class Summary(Figures, _Facts):
 
         def __getattr__(self, name: str) -> Any:
             """The fields by their keys in the file too, such as `summary.accuracy`."""
-            field = self._fields_by_key.get(name) if "metric" in self.__dict__ else None
-            return super().__getattr__(name) if field is None else getattr(self, field)
+            if name.startswith("_") or "metric" not in self.__dict__:
+                return super().__getattr__(name)
+            if (field := self._fields_by_key.get(name)) is not None:
+                return getattr(self, field)
+            told = f"the summary has no `{name}`; the metric of this run is `summary.{self.metric}`"
+            raise AttributeError(told, name=name, obj=self)
 
     @property
     def _fields_by_key(self) -> dict[str, str]:

@@ -68,15 +68,7 @@ def _searched(setting: StepSetting) -> BestCut:
 
 def check_parts(setting: StepSetting) -> None:
     """Raises PlanError where there are fewer components than stages or virtual stages."""
-    components = len(setting.costs.components)
-    if setting.virtual_stages > 1 and setting.num_parts > components:
-        raise PlanError(
-            f"{setting.stages} stages with {setting.virtual_stages} virtual stages each, "
-            f"but the model has {components} components",
-            hint=f"use at most {components} virtual stages in all, or a model with more components",
-            key="pipeline.stages",
-        )
-    check_size(components, setting.stages)
+    check_size(len(setting.costs.components), setting.stages, setting.virtual_stages)
 
 
 def _with_fastest_slowest_stage(setting: StepSetting, fitting: Cut | None) -> tuple[Cut, float]:

@@ -239,11 +239,11 @@ def _power_of_two(value: float, bits: int) -> float:
     return math.ldexp(1.0, max(math.frexp(value)[1] - bits, -1000)) if value > 0 else 1.0
 
 
-def check_size(num_components: int, stages: int) -> None:
-    """Raise PlanError where there are more stages than components, or none."""
+def check_size(num_components: int, stages: int, virtual_stages: int = 1) -> None:
+    """Raise PlanError where there are more (virtual) stages than components, or none."""
     if stages < 1:
         raise PlanError(f"{stages} stages", hint="use at least 1", key="pipeline.stages")
-    _refuse(stage_faults(num_components, stages))
+    _refuse(stage_faults(num_components, stages, virtual_stages))
 
 
 def _refuse(faults: Iterable[Fault]) -> None:

@@ -23,5 +23,5 @@ def make_trackers(spec: Spec, code: UserCode) -> dict[str, Tracker]:
 def _make(section: TrackerSection, code: UserCode, key: str) -> Tracker:
     kind: type[Tracker] = class_of(TRACKERS, section, Tracker, code, key=key)
     called = "it is called as Class(**fields) with the further keys of its entry in `run.trackers`"
-    with making(f"tracker `{section.kind}`", called, key=key):
+    with making(f"tracker `{section.kind}`", called, key=key, kind=kind):
         return kind(**section.fields)

@@ -169,5 +169,5 @@ def make_all_reduce(
     """
     kind = all_reduce_class(section, load)
     called = "it is called as Class(group, timeout_s=timeout_s, **fields) with the further keys of its section"
-    with making(f"all-reduce `{section.kind}`", called, key=_KEY):
+    with making(f"all-reduce `{section.kind}`", called, key=_KEY, kind=kind):
         return kind(group, timeout_s=timeout_s, **section.fields)

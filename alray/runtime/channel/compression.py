@@ -89,5 +89,5 @@ def make_compression(
     """
     kind = compression_class(section, load)
     called = "it is called as Class(layout, seed=seed, **fields) with the further keys of its section"
-    with making(f"compression `{section.kind}`", called, key=_KEY):
+    with making(f"compression `{section.kind}`", called, key=_KEY, kind=kind):
         return kind(layout, seed=seed, **section.fields)

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 
+from alray.config.user_code import own_problem
 from alray.core.errors import AlrayError, StageError, UserCodeError
 from alray.core.storage.appended import lies_at
 from alray.core.system_errors import ran_out
@@ -115,6 +116,7 @@ def status_of(
         progress=loop.clock.progress if loop is not None else 0,
         activity=activity,
         activity_s=activity_s,
+        awaits=loop.awaited if loop is not None else "",
         first_time=loop.clock.first_time if loop is not None else False,
         reports=outbox.after(received),
         finished=finished,
@@ -138,8 +140,6 @@ def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
     if known is not None:
         (problem,) = known.problems
         return type(known)(f"stage {assignment.stage}: {problem.message}", file=problem.file, hint=problem.hint)
-    text = str(fault).strip() or "no message"
-    return StageError(
-        f"{plan.title} raised {type(fault).__name__}: {text}",
-        hint=hint,
-    )
+    message = f"{plan.title} raised {type(fault).__name__}: {str(fault).strip() or 'no message'}"
+    own = own_problem(fault, message, hint=hint)
+    return StageError(message, hint=hint) if own is None else StageError.of((own,))

@@ -10,13 +10,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from alray.config.loading.yaml_text import read_yaml
 from alray.config.sections.spec import Spec
 from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.core.storage.json_file import first_fault, read_json
+from alray.core.storage.location import require_file
 from alray.planning.prediction.basis import MEASURED_SPREAD, PREDICTED
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import share_s
@@ -82,7 +83,8 @@ def read_costs(file: Path, spec: Spec, network: Costs, machines: Machines | None
     """The costs of a file, for the network of a spec. Their origin names other settings that they were measured with.
 
     Raises PlanError where it has another number of components, an impossible figure, or is of another network,
-    precision, optimizer or number of mini-batches that share an update; CheckpointError where it cannot be read.
+    precision, optimizer or number of mini-batches that share an update; CheckpointError where it cannot be read;
+    SpecError where it is not YAML, with the line.
 
     Args:
         network: the counted costs of that network: its sizes, and the samples of a mini-batch.
@@ -253,13 +255,15 @@ def _read_chain(file: Path, network: Costs) -> Costs:
     Args:
         network: the counted costs. How much its optimizer and averages keep for a byte of gradients counts here too.
     """
+    require_file(file)
     try:
-        chain = _Chain.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        document, _ = read_yaml(file.read_text(encoding="utf-8"), str(file))
+        chain = _Chain.model_validate(document)
         rows = [_Row.model_validate(dict(zip(chain.columns, row, strict=True))) for row in chain.components]
     except ValidationError as error:
         raise PlanError(f"this is no chain: {first_fault(error)}", file=str(file), hint=_HINT) from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise PlanError(f"this is no chain: {str(error).partition(chr(10))[0]}", file=str(file), hint=_HINT) from error
+    except (OSError, ValueError) as error:
+        raise PlanError(f"this is no chain: {error}", file=str(file), hint=_HINT) from error
     gradients = sum(each.gradient_bytes for each in network.components)
     kept = {
         name: sum(getattr(each, name) for each in network.components) / gradients if gradients else 0.0

@@ -34,6 +34,7 @@ from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
 from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.schedules.partition_rules import partition_faults, stage_faults
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.compression import compression_class
@@ -132,6 +133,7 @@ class Planner:
         elif changes := workload.facts.identity.changes(options.data):
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         workload.require_measured_stop()
+        _require_components(spec, len(workload.network))
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
         require_samples_to_normalise(spec, workload)
@@ -717,6 +719,18 @@ def _require_backend(spec: Spec) -> None:
         key="replicas.engine",
         hint="set replicas.engine=graph, which sends them through host memory",
     )
+
+
+def _require_components(spec: Spec, components: int) -> None:
+    """Raise PlanError if the stages of a spec do not suit so many components: the checks of a spec do not know how many
+    a model is cut into."""
+    pipeline = spec.pipeline
+    if isinstance(pipeline.partition, str):
+        faults = stage_faults(components, pipeline.stages, spec.virtual_stages)
+    else:
+        faults = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
+    for key, message, hint in faults:
+        raise PlanError(message, hint=hint, key=f"pipeline.{key}")
 
 
 def _require_edges(network: Network) -> None:

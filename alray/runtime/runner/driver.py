@@ -76,9 +76,10 @@ class Driver:
     def run(self, start: Start) -> Outcome:
         """Run from `start` to the end.
 
-        After a failure it continues from the last checkpoint, at most `max_failures` times without a newer checkpoint.
+        After a failure it continues from the last checkpoint, at most `max_failures` times without a newer checkpoint,
+        and once after it waited for the same sample in vain.
         """
-        failures, failed_at = 0, -1
+        failures, failed_at, awaited = 0, -1, ""
         while True:
             next_step, step = self._attempt(start)
             if next_step.kind == "finished":
@@ -98,11 +99,13 @@ class Driver:
             self._write_failure(next_step, error, step)
             failures = failures + 1 if checkpoint <= failed_at else 1
             failed_at = max(failed_at, checkpoint)
-            if not next_step.again or failures > self.max_failures:
-                if next_step.again:
+            again = next_step.again and (next_step.awaited == "" or next_step.awaited != awaited)
+            awaited = next_step.awaited
+            if not again or failures > self.max_failures:
+                if again:
                     error = _given_up(error, failures, checkpoint)
                 self.recorder.event("failed", str(error), step=step, stage=next_step.stage)
-                return Outcome("failed", checkpoint, error, lost=next_step.again)
+                return Outcome("failed", checkpoint, error, lost=again)
             if self.interrupts.count:
                 return self._stopped("after a failure", checkpoint, step=checkpoint)
             start = self.recorder.last

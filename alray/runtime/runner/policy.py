@@ -19,6 +19,9 @@ kind that it has not done before: code may load, compile or allocate what it nee
 _WAITS = ("receive_wait", "send_wait", "barrier", "all_reduce")
 """The activities in which a stage waits for others."""
 
+_BUSY = ("compute", "data", "starting")
+"""The activities in which it waits for nobody. Opening the data is none of them: the driver did so, for as long."""
+
 _HINT = "if that is healthy, raise run.deadline_s"
 
 
@@ -30,12 +33,14 @@ class NextStep:
 
     Attributes:
         again: whether continuing from the last checkpoint can help.
+        awaited: the sample or the mini-batch that did not come.
     """
 
     kind: Literal["wait", "interrupted", "finished", "failed"]
     stage: int | None = None
     error: AlrayError | None = None
     again: bool = False
+    awaited: str = ""
     detail: str = ""
 
 
@@ -74,13 +79,9 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, 
             return NextStep("failed", status.stage, error, again=True)
         first = status.first_time or status.activity == "starting"
         limit_s = deadline_s * (FIRST_FACTOR if first else 1.0)
-        if status.activity in ("compute", "starting") and status.activity_s > limit_s and not status.finished:
-            error = StageError(
-                f"stage {status.stage} has been busy with one action ({status.activity}) for "
-                f"{status.activity_s:.0f} s (deadline {limit_s:.0f} s)",
-                hint=_HINT,
-            )
-            return NextStep("failed", status.stage, error, again=True)
+        if status.activity in _BUSY and status.activity_s > limit_s and not status.finished:
+            error = StageError(f"stage {status.stage} has {_done_for(status)} (deadline {limit_s:.0f} s)", hint=_HINT)
+            return NextStep("failed", status.stage, error, again=True, awaited=status.awaits)
     lost = [status for status in statuses if isinstance(status.error, ChannelError)]
     if lost and lost_since_s > GRACE_S:
         return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
@@ -95,3 +96,10 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, 
     if all(status.finished and status.error is None for status in statuses):
         return NextStep("finished")
     return WAIT
+
+
+def _done_for(status: StageStatus) -> str:
+    """What a stage has done for how long."""
+    if status.awaits:
+        return f"waited {status.activity_s:.0f} s for {status.awaits}"
+    return f"been busy with one action ({status.activity}) for {status.activity_s:.0f} s"

@@ -129,6 +129,11 @@ class Clock:
         """The loop begins now: what came before, as the meeting of the stages, counts in no record."""
         self._window_began = self._last_step = self.activity_since = time.perf_counter()
 
+    def begin_anew(self, kind: str) -> None:
+        """The next measurement of this kind may take as long as the first one."""
+        self._done.discard(kind)
+        self._familiar.discard(kind)
+
     def now_s(self) -> float:
         """Seconds since the run was started."""
         return time.perf_counter() - self._zero

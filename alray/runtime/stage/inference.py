@@ -149,8 +149,8 @@ class Inference:
                 received = None
                 if source is None or own > 0:
                     received = yield from self._receive(own, virtual, batch)
-                incoming = self._incoming(source if own == 0 else None, received)
                 with self.clock.measure("E", f"{virtual}E{batch}", self.step):
+                    incoming = self._incoming(source if own == 0 else None, received)
                     outgoing, routes[own, batch] = self._up(stage, incoming, batch, own)
                 if self.ports.up_to[own] is not None:
                     yield from self._send(own, virtual, batch, outgoing)

@@ -101,7 +101,7 @@ def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
     if isinstance(found, FunctionType):
         return partial(_rate_of_user, title, partial(found, **section.fields))
     kind = class_of(RATES, section, object, load, key="lr_schedule.kind")
-    with making(title, "it is called as Class(**fields)", key="lr_schedule"):
+    with making(title, "it is called as Class(**fields)", key="lr_schedule", kind=kind):
         made = kind(**section.fields)
     if not callable(made):
         raise SpecError(

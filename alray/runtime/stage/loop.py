@@ -75,6 +75,8 @@ class StageLoop:
         self._peak_memory_bytes = peak_memory_bytes
         self._epoch_began_s = 0.0  # `clock.by_samples_s` at the beginning of the epoch
         self._recorded: dict[str, int] = {}  # bytes sent, by the last record
+        self._data: Dataset | None = None  # of stage 0, once it is open
+        self._batches: TrainBatches | None = None  # while it waits for one of them
         cuts.before_checkpoint = self._record_rest
         self.clock = clock
         self.step = assignment.start.step  # mini-batches completed
@@ -92,8 +94,8 @@ class StageLoop:
 
     def _lead(self) -> Waiting[None]:
         """Stage 0 reads the mini-batches and decides the cuts."""
-        self.clock.activity = "data"  # opening it may take long, as the driver knows, which opened it too
-        data = self._open_data()
+        self.clock.activity = "opening"  # it may take long, as the driver knows, which opened the data too
+        data = self._data = self._open_data()
         total = self._assignment.total_steps
         stopped = self._cuts.over(self.step) and (yield from self._cut(self._cuts.decided(self.step), data))
         while not stopped and self.step < total:
@@ -111,12 +113,23 @@ class StageLoop:
             )
             with batches:
                 fed = self._feed(batches)
+                self.clock.begin_anew("data")  # workers start
                 while not stopped and self.step < end:
+                    self._batches = batches
                     with self.clock.measure("data", f"data {self.step}", self.step + 1):
                         batch, tensors = next(fed)
+                    self._batches = None
                     decided = self._cuts.decided(batch.step + 1)
                     yield from self._train(batch.step + 1, tensors)
                     stopped = yield from self._cut(decided, data)
+
+    @property
+    def awaited(self) -> str:
+        """The sample that stage 0 reads, or the mini-batch that it waits for, as another thread sees it; "": none."""
+        data, batches = self._data, self._batches
+        if data is None or data.reading:
+            return "" if data is None else data.reading
+        return "" if batches is None else batches.awaited
 
     def _cut(self, decided: Waiting[int], data: Dataset) -> Waiting[bool]:
         """The cut after the mini-batch just completed, if there is one; whether the run stops here."""

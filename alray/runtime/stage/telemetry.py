@@ -48,6 +48,7 @@ class StageStatus:
     progress: int  # actions completed since the start; grows as long as the stage works
     activity: str  # "compute", "data", a wait, "barrier", "between", "checkpoint", "starting", "finished"
     activity_s: float  # seconds since it began that activity
+    awaits: str = ""  # the sample or the mini-batch that is read, where the stage reads one
     first_time: bool = False  # whether it does so for the first time since it started
     reports: tuple[Telemetry, ...] = ()
     finished: bool = False

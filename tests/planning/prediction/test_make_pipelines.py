@@ -180,7 +180,7 @@ def test_comparison_agrees_with_the_plans(make_costs: Make, recomputes: bool) ->
     }
     for row in refused:
         assert (row.stages, row.partition) == (4, None)
-        assert row.refused == "4 stages with 2 virtual stages each, but the model has 4 components"
+        assert row.refused == "4 stages with 2 virtual stages each, but the model has only 4 components"
     json.dumps([row.as_json() for row in rows])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from alray.config.user_code import UserCode
-from alray.core.errors import PlanError
+from alray.core.errors import PlanError, SpecError
 from alray.core.run_folder.records import write_json
 from alray.planning.prediction.durations import share_s
 from alray.planning.prediction.machines import DEVICES, USUAL
@@ -346,12 +346,32 @@ def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan], tmp_p
     )
     assert plan.predicted_step_time_s == pytest.approx(0.123013, rel=1e-5)
     file = tmp_path / "large.yaml"
-    row = f"[a, 1.0, 2.0, 8, {10**400}]"
+    row = f"[a, 1.0, 2.0, 8, {10**40}]"
     columns = "[name, forward_s, backward_s, output_bytes, parameter_bytes]"
     file.write_text(f"source: own\ncolumns: {columns}\ncomponents: [{', '.join([row] * 8)}]\n", encoding="utf-8")
     with pytest.raises(PlanError, match=r"this is no chain: .*parameter_bytes"):
         planned("machines={nodes: 8xA100}", f"pipeline.costs={file}")
     assert "msr-fiddle/piper" in plan.basis["times"] and "what else a stage keeps" in plan.basis["memory"]
+
+
+GROWING = "k0: &k0 {n0: 1}\n" + "".join(f"k{n}: &k{n} {{<<: [*k{n - 1}, *k{n - 1}], n{n}: 1}}\n" for n in range(1, 30))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GROWING, "more than 20,000 keys"),
+        (f"source: own\ncomponents: {'[' * 3_000}{']' * 3_000}\n", "nested too deeply"),
+        ("source: own\nsource: other\n", "2: source: this key is already in line 1"),
+        ("source: [\n", "not YAML"),
+    ],
+    ids=["growing", "deep", "twice", "open"],
+)
+def test_a_chain_is_read_as_a_spec_is(planned: Callable[..., Plan], tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "chain.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=f"chain.yaml:.*{said}"):
+        planned(f"pipeline.costs={file}")
 
 
 def test_a_run_ignores_machines(load_small: Callable[..., Any]) -> None:

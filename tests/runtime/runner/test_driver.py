@@ -70,6 +70,8 @@ class FakeGraph:
             del self.faults[self.step]
             if isinstance(fault, LostAsAWhole):
                 raise fault
+            if isinstance(fault, str):  # a sample that does not come
+                return [replace(self._status(0), activity="data", activity_s=1e9, awaits=fault), self._status(1)]
             return [self._status(0), self._status(1, finished=True, dead=isinstance(fault, StageError), error=fault)]
         self.step += 1
         last = self.step == TOTAL or self.stopping
@@ -108,6 +110,9 @@ class Quiet(Observer):
     error: Exception | None = None
 
     def clear(self) -> None: ...
+
+    def of_callback(self, *, asked_before):
+        return nullcontext()
 
     def statuses(self, statuses) -> None:
         if self.at is not None and statuses[0].step >= self.at:
@@ -243,6 +248,22 @@ def test_giving_up(tmp_path) -> None:
     told = str(outcome.error)
     assert told.startswith("stage 1 died; ") and "failure 3 " in told and "mini-batch 3;" in told
     assert "run.max_failures" in told and "`alray resume`" in told
+
+
+@pytest.mark.parametrize(("second", "starts"), [("sample 7", [0, 3]), ("sample 8", [0, 3, 3])])
+def test_a_sample_that_does_not_come_twice_ends_the_run(tmp_path, second, starts) -> None:
+    outcome, began, _ = drive(tmp_path, Awaited({4: ["sample 7", second, "sample 8"]}), max_failures=9)
+    assert (outcome.status, outcome.lost, began) == ("failed", False, starts)
+    assert "sample" in str(outcome.error)
+
+
+class Awaited(dict):
+    """At each step, what does not come in one attempt after the other."""
+
+    def get(self, step):
+        return self[step].pop(0) if step in self else None
+
+    def __delitem__(self, step) -> None: ...
 
 
 def test_what_would_fail_again_is_not_tried(tmp_path) -> None:

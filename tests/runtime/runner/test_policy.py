@@ -90,7 +90,17 @@ def test_stuck(activity, first_time, factor) -> None:
     )
 
 
-@pytest.mark.parametrize("activity", ["receive_wait", "send_wait", "barrier", "data", "checkpoint", "between"])
+@pytest.mark.parametrize("activity", ["data", "compute"])
+def test_a_sample_that_does_not_come_is_named(activity) -> None:
+    """Neighbours that have given up meanwhile are not at fault. An evaluation reads within a computation."""
+    statuses = with_one(0, activity=activity, activity_s=DEADLINE_S + 1, awaits="sample 7 of split `train`")
+    statuses[1] = replace(WELL[1], finished=True, error=ChannelError("edge 0->1: the neighbour is gone"))
+    found = verdict(statuses, lost_since_s=GRACE_S + 1)
+    assert (found.kind, found.stage, found.again, found.awaited) == ("failed", 0, True, "sample 7 of split `train`")
+    assert str(found.error).startswith("stage 0 has waited 11 s for sample 7 of split `train` (deadline 10 s)")
+
+
+@pytest.mark.parametrize("activity", ["receive_wait", "send_wait", "barrier", "opening", "checkpoint", "between"])
 def test_waiting_is_nobodys_fault(activity) -> None:
     assert verdict(with_one(2, activity=activity, activity_s=1e4)) is WAIT
 
@@ -108,5 +118,5 @@ def test_stages_that_all_wait_for_each_other_do_not_wait_for_ever() -> None:
     assert str(found.error).startswith(
         "every stage waits for another one, and none has gone on for 306 s (limit 300 s)"
     )
-    for goes_on in ({"activity_s": WAIT_S}, {"activity": "data"}, {"activity": "checkpoint"}):
+    for goes_on in ({"activity_s": WAIT_S}, {"activity": "opening"}, {"activity": "checkpoint"}):
         assert verdict([waiting[0], replace(waiting[1], **goes_on), waiting[2]]) is WAIT

@@ -1,18 +1,23 @@
-"""The results of a run, as `alray run` and `alray resume` print them at the end."""
+"""The results of a run, as `alray run` and `alray.run` show them at the end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from alray.api.console.layout import unbroken
-from alray.cli.terminal import shown
 from alray.core.counting import counted
 from alray.core.run_folder.records import Best, Summary
 from alray.report.definitions import NO_BUBBLE
 from alray.report.text import score, seconds, share, whole
 
 
-def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+def summary_rows(summary: Summary, path: Callable[[str], str] = str) -> list[tuple[str, str]]:
     """The results of a run: status, accuracies or the task's metric, step time next to its prediction, weights and
-    paths."""
+    paths.
+
+    Args:
+        path: how a path is shown.
+    """
     rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
     scores, metric = summary.scores, summary.measures
     splits = [(name, getattr(scores, name)) for name in ("test", "validation", "train")]
@@ -31,11 +36,9 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows += [("doubt", doubt) for doubt in summary.doubts]
     if summary.weights_sha256 is not None:
         rows.append(("weights_sha256", summary.weights_sha256))
-    rows.append(("run folder", shown(summary.run_dir)))
+    rows.append(("run folder", path(summary.run_dir)))
     if summary.report is not None:
-        rows.append(("report", shown(summary.report)))
-    if summary.status != "finished":
-        rows.append(("continue with", unbroken(f"alray resume {shown(summary.run_dir)}")))
+        rows.append(("report", path(summary.report)))
     return rows
 
 
