@@ -36,6 +36,8 @@ from alray.runtime.device import devices
 
 _OF_SEVERAL = {"all_reduce", "compression", "balance", "synchronise"}
 """Keys of `replicas` that change nothing where there is one."""
+_OF_SCALING = {"warmup_from", "reference_batch_size"}
+"""Keys of `lr_schedule` that change nothing where rates are not scaled."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,10 @@ class Workload:
                 f"{together} mini-batches make an update and share its learning rate: a rate that changes does so once "
                 f"every {together} mini-batches"
             )
+        rates = spec.lr_schedule
+        if rates.scale_with_batch == "none" and (idle := rates.model_dump(include=_OF_SCALING, exclude_defaults=True)):
+            keys = listed([f"lr_schedule.{key}" for key in idle], "and")
+            notes.append(f"lr_schedule.scale_with_batch is none: nothing is changed by {keys}")
         synchronise = spec.replicas.synchronise
         if spec.replicas.count == 1:
             of_several = spec.replicas.model_dump(include=_OF_SEVERAL, exclude_defaults=True)
