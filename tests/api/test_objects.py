@@ -54,6 +54,7 @@ TINY: dict[str, Any] = {
     "progress": False,
 }
 NO_DATA = {key: value for key, value in TINY.items() if key != "data"}
+PIPED: dict[str, Any] = {"method": "backpropagation", "stages": 2}
 SPEC = {"name": "x", "method": "decoupled_greedy", "data": {"batch_size": 10}, "run": {"steps": 8}}
 
 
@@ -414,6 +415,12 @@ def hooked() -> nn.Module:
         (lambda: train(net(), drawn(sampler=SequentialSampler(range(50)))), "data", "a sampler of its own"),
         (lambda: train(net(), Doubling(Points())), "data", "a sampler of its own, or an `__iter__`"),
         (lambda: train(net(), DataLoader(Endless())), "data", "an IterableDataset, which has no length"),
+        (
+            lambda: train(ending_in(nn.BatchNorm1d(3)), (X, Y), **PIPED),
+            "model.from",
+            "has batch normalisation",
+        ),
+        (lambda: train(ending_in(Centred()), (X, Y), **PIPED), "model.from", "from the others of its mini-batch"),
         (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.bath_size", "did you mean `batch_size`"),
         (lambda: train(net(), (X, Y), data=(X, Y)), "data", "this is a list; give further keys"),
         (lambda: train(net(), (X, Y), data={"source": "digits"}), "data.source", "given already"),
@@ -536,6 +543,15 @@ def train(module: Any, samples: Any, **keys: Any) -> alray.Run:
     return alray.train(module, samples, **{**TINY, "stages": 1, "method": "backpropagation", **keys})
 
 
+class Centred(nn.Module):
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return s - s.mean(0)
+
+
+def ending_in(last: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*net(), last)
+
+
 def drawn(**keys: Any) -> DataLoader[Any]:
     return DataLoader(Points(), **keys)
 
@@ -580,6 +596,16 @@ def test_the_loader_of_the_training_set_says_what_becomes_of_the_last_mini_batch
 def test_what_a_run_does_otherwise_than_a_loader_is_told(loader: Any, said: str) -> None:
     (note,) = taken(SPEC, None, data=loader).objects.values["data"].notes
     assert said in note
+
+
+def test_a_network_that_ends_in_softmax_is_told() -> None:
+    """Once, and not with backpropagation alone."""
+    for method in ("backpropagation", {"kind": "decoupled_greedy", "head": "model"}):
+        for last, told in ((nn.Softmax(1), True), (nn.LogSoftmax(1), False)):
+            found = taken({**SPEC, "method": method}, None, model=ending_in(last), data=(X, Y))
+            watching = Watching()
+            run_spec(found.spec, [], Options(inline=True, pages=False, objects=found.objects), watching, Asked())
+            assert ["probabilities" in line for line in watching.notes].count(True) == told
 
 
 def test_a_pipeline_tells_that_it_drops_the_last_mini_batch_of_a_loader() -> None:
