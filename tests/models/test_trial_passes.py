@@ -8,6 +8,7 @@ import pytest
 
 from alray.models.network import Network
 from alray.models.trial_passes import gives_probabilities
+from alray.runtime.workload import Workload
 
 TEXT = """\
 name: tried
@@ -149,17 +150,23 @@ class Four(nn.Module):
 """
 
 
+def text_of(name: str) -> str:
+    if name.islower():
+        return f"{{from: 'python:own_blocks.{name}', components: 2}}"
+    return f"{{components: [{{block: linear, width: 8}}, {{block: 'python:own_blocks.{name}'}}]}}"
+
+
 @pytest.fixture
 def made(make_network: Callable[..., Network]) -> Callable[..., Network]:
     """The network of a block of alray's and one of a user's, or of a model, by its name."""
 
-    def network(name: str, *overrides: str) -> Network:
-        model = f"{{components: [{{block: linear, width: 8}}, {{block: 'python:own_blocks.{name}'}}]}}"
-        if name.islower():
-            model = f"{{from: 'python:own_blocks.{name}', components: 2}}"
-        return make_network(*overrides, sample=(6,), text=TEXT % model, code=CODE)
+    return lambda name, *overrides: make_network(*overrides, sample=(6,), text=TEXT % text_of(name), code=CODE)
 
-    return network
+
+@pytest.fixture
+def made_workload(make_workload: Callable[..., Workload]) -> Callable[..., Workload]:
+    """The same with data."""
+    return lambda name, *overrides: make_workload(*overrides, text=TEXT % text_of(name), code=CODE)
 
 
 @pytest.mark.parametrize(
@@ -195,3 +202,16 @@ def test_a_network_that_gives_probabilities_is_found(made, kind: str, name: str,
     if kind == "decoupled_greedy" and name.islower():
         kind = "{kind: decoupled_greedy, head: model}"
     assert gives_probabilities(made(name, f"method={kind}", f"task={task}")) is gives
+
+
+@pytest.mark.parametrize("synchronised", [False, True])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("Plain", ""), ("Norm", "batch normalisation computes its statistics"), ("OwnMean", "from the others of its")],
+)
+def test_replicas_tell_it(made_workload, name: str, told: str, synchronised: bool) -> None:
+    """That a layer of torch takes its statistics over all of them helps no other code."""
+    notes = made_workload(name, f"replicas={{count: 2, sync_batch_norm: {synchronised}}}").notes
+    assert any(told in line for line in notes if "replicas do not train exactly" in line) == (
+        name == "OwnMean" or (name == "Norm" and not synchronised)
+    )
