@@ -225,8 +225,8 @@ class Workload:
         notes = [*self.data.told(), *self.network.notes, *([] if self.cut_note is None else [self.cut_note])]
         if gives_probabilities(self.network):
             notes.append(
-                f"`{spec.model.source or encoders[-1].name}` gives probabilities, as a softmax or a sigmoid makes them, and the loss takes "
-                "scores, of which it computes probabilities itself: leave that layer out"
+                f"`{spec.model.source or encoders[-1].name}` gives probabilities, as a softmax or a sigmoid makes "
+                "them, and the loss takes scores, of which it computes probabilities itself: leave that layer out"
             )
         if given := names_of(spec):
             notes.append(
