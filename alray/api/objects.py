@@ -12,6 +12,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -21,6 +22,7 @@ from alray.api.calls import Overrides, override_texts, teller
 from alray.config.loading.composition import BASE
 from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
+from alray.config.loading.precedence import schedule_in
 from alray.config.loading.yaml_text import plain
 from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
 from alray.config.sections.data import SOURCES, OwnData
@@ -308,12 +310,22 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
     said = task if isinstance(task, Mapping) else {} if task is None else {"kind": task}
     kind = said.get("kind")  # without it, the labels say it, whatever other keys there are
     label = TASKS.sections[kind].label if kind in TASKS.sections else None
-    given = names.values["data"] = _given_data(data, label, section)
+    given = _given_data(data, label, section)
     if given.sets["validation"] is not None:
         kept.pop("validation_fraction", None)
         kept["brings_validation"] = True
     if given.batch_size is not None:
         kept.setdefault("batch_size", given.batch_size)
+    if given.keeps_rest and "last_batch" not in kept:
+        schedule = schedule_in(before)
+        if schedule is not None and schedule.is_pipeline:
+            note = (
+                f"`{schedule.name}` takes mini-batches of one size: a smaller last one is dropped, though the loader "
+            )
+            given = replace(given, notes=(*given.notes, f"{note}keeps it (drop_last=False)"))
+        else:
+            kept["last_batch"] = "keep"
+    names.values["data"] = given
     kept |= {key: section[key] for key in _SAID_OF_DATA if key in section}
     of_labels = next(name for name, each in TASKS.sections.items() if each.label == given.label)
     made = {"data": {**kept, "source": f"{OBJECT}data"}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -19,6 +19,11 @@ from alray.models.shape import Shape
 from alray.models.task import LearningTask
 
 __all__ = ["Dataset", "Normalisation"]  # users' classes import the second from here
+
+_LOOKED_AT = 16
+"""Samples that are read to see whether a normalisation is for their scale, at least."""
+_FAR = 30.0
+"""Normalised samples have a mean of about 0 and a standard deviation of about 1; beyond this factor they are told."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,25 @@ class Dataset:
         """
         sets = {id(each.samples): each.samples for each in self.splits.values() if isinstance(each, SampleSplit)}
         pictures = [told_of(each) for each in sets.values() if isinstance(each, PictureFiles)]
-        return (*self.notes, *dict.fromkeys(line for lines in pictures for line in lines))
+        return (*self.notes, *dict.fromkeys(line for lines in pictures for line in lines), *self._of_another_scale())
+
+    def _of_another_scale(self) -> Iterator[str]:
+        """A sentence, where what the user says of normalisation is for values of another scale. A few samples are
+        read for it, for most data are normalised by figures of their own."""
+        train = self.train
+        asked = self.section.normalise is not None or (self.own and train.normalisation is not None)
+        if not asked or self.assumed is not None:
+            return
+        positions = range(0, len(train), max(1, len(train) // _LOOKED_AT))
+        samples, _ = train.take(positions, augment=lambda sample, row: sample)  # a set in memory stays as it is
+        channels = samples.transpose(0, 1).flatten(1)
+        deviations = channels.std(1)
+        if max(channels.mean(1).abs().max(), deviations.max()) > _FAR or 0 < deviations.mean() < 1 / _FAR:
+            whose = "data.normalise" if self.section.normalise is not None else "the normalisation of the source"
+            yield (
+                f"{whose} is for values of another scale: it gives {samples.min():.3g} to {samples.max():.3g}; "
+                "pictures have values of 0 to 1, not of 0 to 255"
+            )
 
     @property
     def splits(self) -> Mapping[str, Split | None]:

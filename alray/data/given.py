@@ -7,7 +7,7 @@ import math
 import operator
 import pickle
 import reprlib
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -215,7 +215,9 @@ class GivenData:
             of each, spread evenly.
         label: what the labels are: `class`, `flags` or `numbers`.
         batch_size: that of the loader, if the training set came in one; None: it came without a loader.
+        keeps_rest: whether that loader keeps a smaller last mini-batch.
         numbers: as of a `Source`.
+        notes: what loaders say and a run does otherwise, in sentences.
     """
 
     sets: Mapping[SplitName, SampleSet | None]
@@ -223,7 +225,9 @@ class GivenData:
     contents: str
     label: Label
     batch_size: int | None = None
+    keeps_rest: bool = False
     numbers: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __call__(self, classes: int | Sequence[str] | None = None, numbers: int | None = None) -> GivenData:
         """The same data.
@@ -295,9 +299,29 @@ def given_data(
         numbers = None
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
-    loader = sets["train"]
-    batch_size = getattr(loader.batch_sampler, "batch_size", None) if isinstance(loader, DataLoader) else None
-    return GivenData({name: _anew(each) for name, each in made.items()}, names, contents, label, batch_size, numbers)
+    anew = {name: _anew(each) for name, each in made.items()}
+    loaders = {name: each for name, each in sets.items() if isinstance(each, DataLoader)}
+    notes = tuple(line for name, each in loaders.items() for line in _done_otherwise(each, name))
+    batches: Any = loaders["train"].batch_sampler if "train" in loaders else None
+    if batches is None:
+        return GivenData(anew, names, contents, label, numbers=numbers, notes=notes)
+    return GivenData(anew, names, contents, label, batches.batch_size, not batches.drop_last, numbers, notes)
+
+
+def _done_otherwise(loader: DataLoader[Any], name: SplitName) -> Iterator[str]:
+    """Sentences on what a loader says of its mini-batches and a run does otherwise."""
+    batches: Any = loader.batch_sampler
+    if name != "train":
+        rest = len(batches.sampler) % batches.batch_size
+        if batches.drop_last and rest:
+            yield f"all samples of `{name}` are evaluated, also the {rest} that its loader leaves out (drop_last=True)"
+        return
+    in_order = isinstance(batches.sampler, SequentialSampler)
+    if in_order or batches.sampler.generator is not None:
+        said = "it leaves them in their order" if in_order else "it has a generator of its own"
+        yield f"the seed of the run shuffles the training samples in each epoch; by their loader {said}"
+    if loader.worker_init_fn is not None:
+        yield "the `worker_init_fn` of the training samples' loader is not called: alray's own processes read them"
 
 
 def _anew(samples: SampleSet | None) -> SampleSet | None:
@@ -361,7 +385,7 @@ def _without_loader(given: Any, name: SplitName) -> Any:
         return given.dataset
     if not _draws_each_once(given):
         raise DataError(
-            f"the loader of `{name}` draws samples by a sampler of its own, which would be left out",
+            f"the loader of `{name}` draws samples by a sampler of its own, or an `__iter__`, which would be left out",
             key="data",
             hint="give the data set: alray shuffles it by the seed of the run",
         )
@@ -372,11 +396,12 @@ def _without_loader(given: Any, name: SplitName) -> Any:
 
 def _draws_each_once(loader: DataLoader[Any]) -> bool:
     """Whether the mini-batches of a loader are an epoch's samples, each once, in order or shuffled."""
-    batches = loader.batch_sampler
-    if type(batches) is not BatchSampler or type(batches.sampler) not in (RandomSampler, SequentialSampler):
+    batches: Any = loader.batch_sampler
+    own = type(loader).__iter__ is not DataLoader.__iter__ or type(batches) is not BatchSampler
+    if own or type(batches.sampler) not in (RandomSampler, SequentialSampler):
         return False
-    sampler: Any = batches.sampler
-    return len(sampler) == len(loader.dataset) and not getattr(sampler, "replacement", False)  # type: ignore[arg-type]
+    whole = len(batches.sampler) == len(loader.dataset)  # type: ignore[arg-type]
+    return whole and not getattr(batches.sampler, "replacement", False)
 
 
 def _is_tensor(value: Any) -> bool:

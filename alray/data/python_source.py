@@ -98,6 +98,7 @@ class OwnObject:
         given = isinstance(self.inner, GivenData)
         self.contents = self.inner.contents if given else None
         self.numbers = self.inner.numbers if given else None
+        self.notes = self.inner.notes if given else ()
 
     def open(self, split: SplitName) -> Any:
         """Return the set of a split, or None. Raises DataError if it has no length or cannot be indexed."""
@@ -127,6 +128,7 @@ class PythonSource(Source):
         self.classes = own.classes
         self.contents = own.contents
         self.numbers = own.numbers
+        self.notes = own.notes
         self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)
         self.target_normalisation = getattr(own.inner, "target_normalisation", None)

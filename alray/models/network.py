@@ -32,6 +32,7 @@ from alray.models.own_state import Owners, require_tensors, require_untouched_bu
 from alray.models.precision import LOWERED, lower
 from alray.models.shape import Shape
 from alray.models.task import LearningTask, make_task
+from alray.models.trial_passes import mixes_samples
 from alray.planning.schedules.table import SCHEDULES
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
@@ -264,6 +265,23 @@ class Network:
         if positions is not None:
             shapes |= {name: shapes[name].of_length(positions) for name in ("s", "mask") if name in shapes}
         return boundary.up.packed(shapes) if boundary is not None and boundary.in_inference else shapes
+
+    @cached_property
+    def mixes_samples(self) -> list[bool]:
+        """Whether each component computes a sample from the others of its mini-batch in training, as batch
+        normalisation does. Of alray's blocks it is known; of imported models and a user's code passes of noise tell."""
+        found: dict[str, bool] = {}
+        for index, facts in enumerate(self.encoders):
+            kind = self.alike(index)
+            if kind not in found:
+                known = not facts.own and facts.ends is None
+                found[kind] = facts.normalises_batches if known else mixes_samples(self, index)
+        return [found[self.alike(index)] for index in range(len(self))]
+
+    def has_batch_norm(self, index: int) -> bool:
+        """Whether there is a layer of batch normalisation in component `index`, in its classifier too."""
+        parts = self.component(index, "meta").modules()
+        return any(isinstance(part, BatchNorm) and part.training for part in parts)
 
     @cached_property
     def needs_two_samples(self) -> int | None:

@@ -31,11 +31,14 @@ from alray.models.encoder import EncoderFacts
 from alray.models.imported.identity import is_same_module
 from alray.models.network import Network
 from alray.models.shape import Shape
+from alray.models.trial_passes import gives_probabilities
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
 
 _OF_SEVERAL = {"all_reduce", "compression", "balance", "synchronise"}
 """Keys of `replicas` that change nothing where there is one."""
+_OF_SCALING = {"warmup_from", "reference_batch_size"}
+"""Keys of `lr_schedule` that change nothing where rates are not scaled."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,11 @@ class Workload:
         """
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes, *([] if self.cut_note is None else [self.cut_note])]
+        if gives_probabilities(self.network):
+            notes.append(
+                f"`{spec.model.source or encoders[-1].name}` gives probabilities, as a softmax or a sigmoid makes "
+                "them, and the loss takes scores, of which it computes probabilities itself: leave that layer out"
+            )
         if given := names_of(spec):
             notes.append(
                 f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "
@@ -248,6 +256,10 @@ class Workload:
                 f"{together} mini-batches make an update and share its learning rate: a rate that changes does so once "
                 f"every {together} mini-batches"
             )
+        rates = spec.lr_schedule
+        if rates.scale_with_batch == "none" and (idle := rates.model_dump(include=_OF_SCALING, exclude_defaults=True)):
+            keys = listed([f"lr_schedule.{key}" for key in idle], "and")
+            notes.append(f"lr_schedule.scale_with_batch is none: nothing is changed by {keys}")
         synchronise = spec.replicas.synchronise
         if spec.replicas.count == 1:
             of_several = spec.replicas.model_dump(include=_OF_SEVERAL, exclude_defaults=True)
@@ -261,12 +273,18 @@ class Workload:
                 "meeting alone"
             )
         not_one = f"{spec.replicas.count} replicas do not train exactly what one process would train"
-        normalises = self.network.method.normalises_batches or any(each.normalises_batches for each in encoders)
-        if normalises and not spec.replicas.sync_batch_norm:
+        by_layers = [self.network.has_batch_norm(index) for index in range(len(encoders))]
+        if any(by_layers) and not spec.replicas.sync_batch_norm:
             notes.append(
                 "batch normalisation computes its statistics on each replica's share of the mini-batch: "
                 f"{not_one}; replicas.sync_batch_norm=true computes them over all replicas"
             )
+        for index, mixes in enumerate(self.network.mixes_samples):
+            if mixes and not by_layers[index]:
+                notes.append(
+                    f"component {index} (block `{encoders[index].name}`) computes each sample from the others of its "
+                    f"replica's share of the mini-batch, as batch normalisation does: {not_one}"
+                )
         if compared := self.network.method.compares_samples():
             notes.append(f"{compared[0]}: {not_one}; {compared[1]}")
         if any(encoder.draws and not encoder.own for encoder in encoders):

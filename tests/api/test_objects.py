@@ -56,6 +56,7 @@ TINY: dict[str, Any] = {
 }
 NO_DATA = {key: value for key, value in TINY.items() if key != "data"}
 NO_COSTS = {key: value for key, value in TINY.items() if key != "pipeline"}
+PIPED: dict[str, Any] = {"method": "backpropagation", "stages": 2}
 SPEC = {"name": "x", "method": "decoupled_greedy", "data": {"batch_size": 10}, "run": {"steps": 8}}
 
 
@@ -154,12 +155,15 @@ def test_what_a_program_has_trains_to_the_same_bits() -> None:
     """Of the same samples and first weights, however they are given."""
     first = alray.train(net(), (X, Y), test=(X, Y), **TINY)
     assert first.summary.accuracy is not None and first.summary.accuracy.test is not None
-    assert sha256(alray.train(net(), DataLoader(Points(), batch_size=7, shuffle=True), **TINY)) == sha256(first)
+    assert sha256(
+        alray.train(net(), DataLoader(Points(), batch_size=7, shuffle=True, drop_last=True), **TINY)
+    ) == sha256(first)
     assert sha256(alray.train(net(), (X.double().numpy(), Y.numpy().astype("int16")), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), (pandas.DataFrame(X.numpy()), Y.tolist()), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), (X.tolist(), Y.tolist()), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), Dictionaries(), **TINY)) == sha256(first)
-    assert sha256(alray.train(net(), DataLoader(Named(), collate_fn=without_mask), **TINY)) == sha256(first)
+    loader = DataLoader(Named(), collate_fn=without_mask, drop_last=True)
+    assert sha256(alray.train(net(), loader, **TINY)) == sha256(first)
     assert sha256(alray.train(net(1), (X, Y), **TINY)) != sha256(first)
     again = alray.run(SPEC, model=net(), data={"train": (X, Y)}, inline=True, progress=False)
     assert sha256(again) == sha256(first)
@@ -273,6 +277,13 @@ def test_objects_within_objects_need_no_file_either(folder: Path, monkeypatch: p
 class Dictionaries(Points):
     def __getitem__(self, index: int) -> Any:
         return {"x": self.samples[index], "y": int(Y[index])}
+
+
+class Doubling(DataLoader[Any]):
+    """What it gives is not what its data set has."""
+
+    def __iter__(self) -> Any:
+        return ((2 * samples, labels) for samples, labels in super().__iter__())
 
 
 class Named(Points):
@@ -450,7 +461,14 @@ def hooked() -> nn.Module:
             "a sampler of its own",
         ),
         (lambda: train(net(), drawn(sampler=SequentialSampler(range(50)))), "data", "a sampler of its own"),
+        (lambda: train(net(), Doubling(Points())), "data", "a sampler of its own, or an `__iter__`"),
         (lambda: train(net(), DataLoader(Endless())), "data", "an IterableDataset, which has no length"),
+        (
+            lambda: train(ending_in(nn.BatchNorm1d(3)), (X, Y), **PIPED),
+            "model.from",
+            "has batch normalisation",
+        ),
+        (lambda: train(ending_in(Centred()), (X, Y), **PIPED), "model.from", "from the others of its mini-batch"),
         (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.bath_size", "did you mean `batch_size`"),
         (lambda: train(net(), (X, Y), data=(X, Y)), "data", "this is a list; give further keys"),
         (lambda: train(net(), (X, Y), data={"source": "digits"}), "data.source", "given already"),
@@ -573,6 +591,15 @@ def train(module: Any, samples: Any, **keys: Any) -> alray.Run:
     return alray.train(module, samples, **{**TINY, "stages": 1, "method": "backpropagation", **keys})
 
 
+class Centred(nn.Module):
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return s - s.mean(0)
+
+
+def ending_in(last: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*net(), last)
+
+
 def drawn(**keys: Any) -> DataLoader[Any]:
     return DataLoader(Points(), **keys)
 
@@ -584,6 +611,57 @@ def test_the_loader_of_the_training_set_says_the_batch_size() -> None:
     for train_set, size in ((loaders[0], 20), (drawn(batch_sampler=loaders[1].batch_sampler), 30), ((X, Y), None)):
         found = taken(of_other, None, data=(train_set, None, loaders[1])).spec
         assert found["data"].get("batch_size") == size and "shape" not in found["data"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "spec", "last_batch"),
+    [
+        ({"shuffle": True}, {}, "keep"),
+        ({"batch_sampler": BatchSampler(RandomSampler(range(60)), 8, drop_last=False)}, {}, "keep"),
+        ({"batch_sampler": BatchSampler(RandomSampler(range(60)), 8, drop_last=True)}, {}, "drop"),
+        ({"shuffle": True}, {"data": {"last_batch": "drop"}}, "drop"),
+        ({"shuffle": True, "drop_last": True}, {"data": {"last_batch": "keep"}}, "keep"),
+    ],
+)
+def test_the_loader_of_the_training_set_says_what_becomes_of_the_last_mini_batch(
+    keys: dict[str, Any], spec: dict[str, Any], last_batch: str
+) -> None:
+    """Unless the spec does."""
+    found = taken({**SPEC, **spec}, None, model=net(), data=drawn(**keys))
+    assert load_spec(found.spec).spec.data.last_batch == last_batch
+    assert found.objects.values["data"].notes == ()
+
+
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        (drawn(), "in their order"),
+        (drawn(shuffle=True, generator=torch.Generator()), "a generator of its own"),
+        (drawn(shuffle=True, worker_init_fn=print), "`worker_init_fn`"),
+        ((Points(), None, drawn(batch_size=7, drop_last=True)), "the 4 that its loader leaves out"),
+    ],
+)
+def test_what_a_run_does_otherwise_than_a_loader_is_told(loader: Any, said: str) -> None:
+    (note,) = taken(SPEC, None, data=loader).objects.values["data"].notes
+    assert said in note
+
+
+def test_a_network_that_ends_in_softmax_is_told() -> None:
+    """Once, and not with backpropagation alone."""
+    for method in ("backpropagation", {"kind": "decoupled_greedy", "head": "model"}):
+        for last, told in ((nn.Softmax(1), True), (nn.LogSoftmax(1), False)):
+            found = taken({**SPEC, "method": method}, None, model=ending_in(last), data=(X, Y))
+            watching = Watching()
+            run_spec(found.spec, [], Options(inline=True, pages=False, objects=found.objects), watching, Asked())
+            assert ["probabilities" in line for line in watching.notes].count(True) == told
+
+
+def test_a_pipeline_tells_that_it_drops_the_last_mini_batch_of_a_loader() -> None:
+    of_pipeline = {"method": "backpropagation", "pipeline": {"stages": 2, "costs": [COST, COST]}}
+    found = taken({**SPEC, **of_pipeline}, None, model=net(), data=drawn(shuffle=True))
+    options, watching = Options(inline=True, pages=False, objects=found.objects), Watching()
+    finished = run_spec(found.spec, [], options, watching, Asked())
+    assert finished.error is None and any("a smaller last one is dropped" in line for line in watching.notes)
 
 
 def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) -> None:

@@ -112,6 +112,27 @@ def test_uint8_is_scaled_and_normalised_and_floats_are_taken_as_they_are() -> No
     assert floats.train[0][0].dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("scale", "mean", "deviation", "told"),
+    [
+        (1, 0.485, 0.229, False),
+        (1, 123.7, 58.4, True),
+        (1, 123.7, 0.229, True),
+        (255, 0.485, 0.229, True),
+        (255, 123.7, 58.4, False),
+    ],
+)
+def test_a_normalisation_of_another_scale_is_told(scale: int, mean: float, deviation: float, told: bool) -> None:
+    """In the spec and of a user's class, of pictures and of rows of numbers."""
+    generator = torch.Generator().manual_seed(0)
+    for shape in (3, 4, 4), (3,):
+        samples = [(scale * torch.rand(shape, generator=generator), 0) for _ in range(20)]
+        in_spec = own(samples, normalise={"mean": [mean] * 3, "deviation": [deviation] * 3})
+        of_class = own(samples, normalisation=Normalisation((mean,) * 3, (deviation,) * 3))
+        assert ["another scale" in line for line in in_spec.told()] == [True] * told
+        assert ["another scale" in line for line in of_class.told()] == [True] * told
+
+
 @pytest.mark.parametrize("largest", [0, 1 << 28], ids=["each mini-batch", "all at once"])
 def test_pictures_in_memory_have_the_bits_of_those_that_are_read_one_by_one(
     monkeypatch: pytest.MonkeyPatch, largest: int

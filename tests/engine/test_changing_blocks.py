@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import torch
 
 from alray.core.errors import SpecError
+from alray.data.batches import EvaluationBatches
+from alray.inference.network import TrainedNetwork
 from tests.models import blocks_that_change
 
 from .conftest import Workshop
@@ -66,6 +69,26 @@ def test_a_buffer_that_comes_during_the_run(workshop_of) -> None:
         ]
         assert [run.error for run in runs] == [None] * len(ways)
         assert len({run.summary.weights_sha256 for run in runs}) == 1
+
+
+def test_an_evaluation_leaves_no_trace(workshop_of) -> None:
+    """Neither in the weights of the run, nor in the figures of what is evaluated after it."""
+    workshop = workshop_of(blocks_that_change.Observing, blocks_that_change.Observing)
+    ways = {
+        "never": ("run.evaluate_every=null", "run.train=never"),
+        "often": ("run.evaluate_every=1 steps",),
+        "three": ("run.evaluate_every=2 steps", "pipeline.stages=3"),
+        "average": ("run.evaluate_every=1 steps", "optimizer.ema_decay=0.9"),
+        "average_never": ("run.evaluate_every=null", "run.train=never", "optimizer.ema_decay=0.9"),
+    }
+    runs = {name: workshop.run("pipeline.schedule=1f1b", *overrides, name=name) for name, overrides in ways.items()}
+    never, often, three, average, average_never = (run.summary.weights_sha256 for run in runs.values())
+    assert never == often == three and average == average_never != never
+    network = TrainedNetwork(workshop.folder / "often", allow_code=True)
+    batch = next(iter(EvaluationBatches(network.workload.data, "test")))
+    (first,) = network.scores(batch, 0)
+    network.evaluate(("train", "test"))
+    assert torch.equal(network.scores(batch, 0)[0], first)
 
 
 @pytest.mark.parametrize(

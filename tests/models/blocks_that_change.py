@@ -4,6 +4,7 @@ import copy
 
 import torch
 from torch import nn
+from torch.ao.quantization import FusedMovingAvgObsFakeQuantize
 from torch.autograd import forward_ad
 from torch.nn import functional
 
@@ -137,6 +138,27 @@ BLOCKS = (
     Tangent,
 )
 """Those that train on any stages."""
+
+
+class Observing(Block):
+    """Changes its buffers in evaluation, too: a counter in place, a sum as a new tensor, one that comes with the first
+    evaluation, and the range that quantisation-aware training observes, which torch does not see being written."""
+
+    def __init__(self, input, width):
+        super().__init__(input, width)
+        self.register_buffer("sum", torch.zeros(width))
+        self.register_buffer("late", None)
+        self.quantise = FusedMovingAvgObsFakeQuantize()
+
+    def forward(self, s, mask=None):
+        y = self.l(s)
+        if not s.is_meta:
+            self.passes += 1
+            self.sum = self.sum + y.detach().sum(0)
+            if not self.training and self.late is None:
+                self.late = torch.full((self.l.out_features,), 0.1)
+        y = torch.tanh(y * (1 + 0.01 * self.passes) + 0.01 * self.sum)
+        return self.quantise(y if self.late is None else y + self.late)
 
 
 class Unfreezing(Block):

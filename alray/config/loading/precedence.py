@@ -7,7 +7,7 @@ never gives way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -20,6 +20,7 @@ from alray.config.sections.paths import Path, key_text
 from alray.config.sections.run import LENGTHS
 from alray.core.counting import counted
 from alray.planning.schedules.listed import is_listed
+from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES, default_schedule, of_package, schedules_for
 
 Done = frozenset[Path]
@@ -50,7 +51,7 @@ def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, 
     return notes
 
 
-def _value(document: dict[str, Any], section: str, key: str) -> Any:
+def _value(document: Mapping[str, Any], section: str, key: str) -> Any:
     holder = document.get(section)
     return holder.get(key) if isinstance(holder, dict) else None
 
@@ -116,17 +117,25 @@ def _schedule(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]
     """What is for some schedules alone."""
     if not done & {("pipeline", "schedule"), ("method",), ("method", "kind")}:
         return
-    named = _value(document, "pipeline", "schedule") or "auto"
-    kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot_of_error(("method",)))
-    if kind is None or not isinstance(named, str) or named not in {"auto", *SCHEDULES}:
+    schedule = schedule_in(document)
+    if schedule is None:
         return
-    local_losses, stages = METHODS.members[kind].local_losses, _value(document, "pipeline", "stages") or 1
-    schedule = default_schedule(local_losses=local_losses, stages=stages) if named == "auto" else SCHEDULES[named]
     if _value(document, "optimizer", "look_ahead") and not schedule.gradient_delay:
         yield ("optimizer", "look_ahead"), f"the gradients of `{schedule.name}` are not late"
     recomputes = _value(document, "pipeline", "activation_checkpointing")
-    if recomputes and not schedule.cuts_mini_batches and (local_losses or named != "auto"):
+    by_default = _value(document, "pipeline", "schedule") in (None, "auto") and not schedule.local_losses
+    if recomputes and not schedule.cuts_mini_batches and not by_default:
         yield ("pipeline", "activation_checkpointing"), f"`{schedule.name}` does not cut mini-batches"
+
+
+def schedule_in(document: Mapping[str, Any]) -> Schedule | None:
+    """The schedule that a document names, or that its method has. None: a file, or none that there is."""
+    named = _value(document, "pipeline", "schedule") or "auto"
+    kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot_of_error(("method",)))
+    if kind is None or not isinstance(named, str) or named not in {"auto", *SCHEDULES}:
+        return None
+    local_losses, stages = METHODS.members[kind].local_losses, _value(document, "pipeline", "stages") or 1
+    return default_schedule(local_losses=local_losses, stages=stages) if named == "auto" else SCHEDULES[named]
 
 
 def _replicas(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:

@@ -7,7 +7,7 @@ names a class of the user as `python:module.Class`. `alray.config.made` finds th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -16,6 +16,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.choice import OPEN_TAG, Choice
+from alray.config.sections.duration import Duration
 from alray.config.sections.paths import Path
 from alray.config.sections.section import Section
 from alray.core.parts import class_in, module_of, names_of
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 
 Finding = tuple[Path, str, str]
 """What is wrong with a spec: the key, the message and the hint."""
+
+
+MiniBatches = Callable[[Duration], int]
+"""The number of mini-batches in a duration."""
+Begin = tuple[str, int, str]
+"""What begins in the middle of a run: its key, the first mini-batch of it, from 1, and what that mini-batch is, in
+words."""
 
 
 class PartSection(Section):
@@ -46,6 +54,10 @@ class PartSection(Section):
         Args:
             at: where the part is in the spec.
         """
+        return iter(())
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        """What begins in the middle of a run, where it is long enough."""
         return iter(())
 
 

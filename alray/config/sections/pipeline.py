@@ -200,7 +200,8 @@ class Pipeline(Section):
     `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
     `resources.memory_bytes`); the number found is written to the run folder."""
     micro_batch_norm: Literal["refuse", "accept"] = "refuse"
-    """Batch normalisation with micro-batches, each of which is then normalised by itself. Default: refuse."""
+    """Batch normalisation, and a user's code that computes samples from each other, with micro-batches, each of which
+    is then normalised by itself. Default: refuse."""
     activation_checkpointing: bool = False
     """Whether the stages of a pipeline of backpropagation keep only the inputs of micro-batches that wait for their
     backward, and compute these forwards again, before the gradient arrives. It takes less memory and more time, and

@@ -65,7 +65,7 @@ def batch_size_fault(batch_size: int, micro_batches: int) -> Fault | None:
     )
 
 
-def micro_batch_norm_fault(component: str, micro_batches: int) -> Fault:
+def micro_batch_norm_fault(component: str, micro_batches: int, has: str = "has batch normalisation") -> Fault:
     """Why a component with batch normalisation is refused where mini-batches are cut.
 
     The spec knows which built-in blocks have batch normalisation. Whether a user's class has it is known once the
@@ -73,9 +73,10 @@ def micro_batch_norm_fault(component: str, micro_batches: int) -> Fault:
 
     Args:
         component: its name in messages.
+        has: what computes a sample from the others.
     """
     return (
-        f"{component} has batch normalisation: each of the {micro_batches} micro-batches would be normalised "
+        f"{component} {has}: each of the {micro_batches} micro-batches would be normalised "
         "by itself, so the network is not the one that whole mini-batches train",
         "set pipeline.micro_batch_norm to accept, or choose the schedule naive",
     )

@@ -83,7 +83,7 @@ class _Nothing(Work):
 
     def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None: ...
 
-    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+    def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
         return incoming, []
 
     def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def require_whole_norms(spec: Spec, network: Network) -> None:
-    """Raise PlanError if batch normalisation in a user's block or an imported model would see micro-batches instead of
-    mini-batches.
+    """Raise PlanError if batch normalisation, or other code that computes samples from each other, in a user's block
+    or an imported model would see micro-batches instead of mini-batches.
 
     The spec's checks know the built-in blocks only.
     """
@@ -26,8 +26,11 @@ def require_whole_norms(spec: Spec, network: Network) -> None:
     if not cut or spec.pipeline.micro_batch_norm == "accept":
         return
     for index, encoder in enumerate(network.encoders):
-        if encoder.normalises_batches:
-            message, hint = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
+        if network.mixes_samples[index]:
+            has = "has batch normalisation"
+            if not network.has_batch_norm(index):
+                has = "computes each sample from the others of its mini-batch, as batch normalisation does"
+            message, hint = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches, has)
             raise PlanError(message, hint=hint, key=encoder.key(index))
 
 

@@ -49,7 +49,7 @@ from alray.runtime.planner.memory_limits import require_memory, stage_memories, 
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, stage_speeds, with_their_resources
-from alray.runtime.planner.updates import require_an_update, rest_note
+from alray.runtime.planner.updates import notes_on_length, require_an_update
 from alray.runtime.probe.device_speed import SpeedTest, train_seconds
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
 from alray.runtime.probe.measure import Surroundings, probe_costs
@@ -144,8 +144,8 @@ class Planner:
         compression_class(spec.replicas.compression, code)
         for line in workload.notes:
             note(line)
-        if rest := rest_note(workload):
-            note(rest)
+        for line in notes_on_length(workload):
+            note(line)
         return cls(replace(workload, spec=spec), options.begun)
 
     def costs(

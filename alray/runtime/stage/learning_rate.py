@@ -159,7 +159,7 @@ def learning_rate(
         UserCodeError: if a schedule of the user's raises an error, or returns no rate.
     """
     full = base * batch_factor(schedule, None if batch_size is None else batch_size * accumulate)
-    warm_up: int = mini_batches(Duration(schedule.warmup_epochs, "epochs"))
+    warm_up = schedule.warm_up(mini_batches)
     begun = step // accumulate * accumulate  # mini-batches before those of this update
     if begun < warm_up:
         if schedule.warmup_from == "base":

@@ -147,7 +147,7 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.second = nn.Conv2d(2, 4, 3), nn.Conv2d(4, 4, 3)
-        self.last = nn.Linear(4, 2)
+        self.last = nn.Linear(4, 4)
 
     def forward(self, x):
         return self.last(self.second(self.first(x)).mean((2, 3)))

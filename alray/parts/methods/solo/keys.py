@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
+from alray.config.sections.kind import Begin, MiniBatches
 from alray.config.sections.method import MethodSection
 from alray.config.sections.section import PositiveInt, Width
 
@@ -37,3 +39,6 @@ class Solo(MethodSection):
     """`rotary`: their queries and keys are turned by their positions. Default: none."""
     activation: Literal["relu", "gelu", "swiglu"] = "gelu"
     """In their feed-forward networks. Default: gelu."""
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        yield "copy_every", self.copy_every, "after which the readout is copied"

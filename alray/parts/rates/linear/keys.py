@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from alray.config.sections.kind import Begin, MiniBatches
 from alray.config.sections.lr_schedule import LrScheduleSection, Share
 from alray.config.sections.section import PositiveInt, refusal
 
@@ -28,6 +30,11 @@ class Linear(LrScheduleSection):
     @property
     def ends_with_run(self) -> bool:
         return self.decay_steps is None
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        yield from super().begins(mini_batches)
+        if self.decay_steps is not None:
+            yield "decay_steps", self.warm_up(mini_batches) + self.decay_steps, "at the end of the decay"
 
     @model_validator(mode="after")
     def _has_one_length(self) -> Linear:

@@ -65,7 +65,7 @@ class ChainWork(Work):
             component.step_optimizers(lr, label_lr)
 
     @torch.no_grad()
-    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+    def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
         """One route is the whole network; with deep supervision every depth is one."""
         chain = self.chains[own]
         incoming = received(chain, incoming, training=False)

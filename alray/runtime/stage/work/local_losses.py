@@ -69,7 +69,7 @@ class LocalLosses(Work):
             component.update_step(lr, label_lr)
 
     @torch.no_grad()
-    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+    def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
         """The list holds, for each route that turns here, its code decoded down to the first component of this virtual
         stage."""
         routes: list[torch.Tensor] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 import torch
+from torch import nn
 
 from alray.models.component import Component
 from alray.models.encoder import Tensors
@@ -44,6 +45,35 @@ class MicroBatch:
     """The message with `incoming`; None where it came from the data."""
 
 
+@dataclass(frozen=True)
+class _Held:
+    """The buffers of a module as they are before an evaluation, and their values. Some modules change theirs in
+    evaluation, too: the observers of quantisation-aware training, or a counter."""
+
+    module: nn.Module
+    buffers: dict[str, torch.Tensor | None]
+    values: list[tuple[torch.Tensor, torch.Tensor]]  # each buffer with a copy
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Held:
+        buffers = dict(module._buffers)
+        return cls(module, buffers, [(each, each.detach().clone()) for each in buffers.values() if each is not None])
+
+    @property
+    def moved(self) -> bool:
+        """Whether the module has others now. torch's fused observers do not count their changes in `_version`."""
+        now = self.module._buffers
+        return any(now.get(name) is not each for name, each in self.buffers.items()) or not all(
+            torch.equal(buffer, value) for buffer, value in self.values
+        )
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        for buffer, value in self.values:
+            buffer.resize_(value.shape).copy_(value)  # an observer may have resized it
+        self.module._buffers.update(self.buffers)
+
+
 class Work(ABC):
     """The components of one stage and their computations, in the order of the network."""
 
@@ -66,6 +96,8 @@ class Work(ABC):
         ends = [*accumulate(runs)] or [len(self.components)]
         self.runs = [slice(first, end) for first, end in zip([0, *ends[:-1]], ends, strict=True)]
         self._averages_early = averages_early and self.replication.averages_gradients
+        self._held: list[_Held] = []  # the buffers of all modules, while an evaluation goes on
+        self._moving: dict[int, list[_Held]] = {}  # of those that change them in evaluation, by virtual stage
 
     def begin(self) -> None:
         """Before the first action of a mini-batch."""
@@ -128,12 +160,22 @@ class Work(ABC):
             step: of the mini-batch, from 1.
         """
 
-    @abstractmethod
     def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
         """E: run the encoders of virtual stage `own` in evaluation mode.
 
         Returns what the next virtual stage gets, and one tensor for each route of inference that turns on this one.
+        Buffers that the batch has changed are put back, so that neither training nor another batch depends on it.
         """
+        found = self._infer_up(incoming, step, batch, own)
+        if own not in self._moving:  # a module changes the same buffers in every batch
+            self._moving[own] = [each for each in self._held if each.moved]
+        for held in self._moving[own]:
+            held.put_back()
+        return found
+
+    @abstractmethod
+    def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
+        """E, without regard to buffers."""
 
     @abstractmethod
     def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
@@ -141,6 +183,12 @@ class Work(ABC):
         `own`."""
 
     def evaluation_mode(self, on: bool) -> None:
-        """Switch every module to evaluation mode, or back to training mode."""
+        """Switch every module to evaluation mode, or back to training mode with the buffers of before."""
+        for held in self._held:
+            if held.moved:
+                held.put_back()
         for component in self.components:
             component.train(not on)
+        modules = [each for component in self.components for each in component.modules() if each._buffers]
+        self._held = [_Held.of(each) for each in modules] if on else []
+        self._moving = {}
