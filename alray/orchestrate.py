@@ -117,6 +117,7 @@ def compare_spec(
             place=planner.placed_here,
             besides=None if planned.schedule in SCHEDULES else planned.schedule,
             recomputes=planned.recomputes,
+            clips_together=planned.clips_together,
         )
     return planner.workload, planned, rows
 

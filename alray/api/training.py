@@ -11,7 +11,7 @@ from alray.api.arguments import checked
 from alray.api.calls import teller
 from alray.api.objects import taken
 from alray.api.runs import Run, run, run_taken
-from alray.config.loading.usual_names import key_elsewhere, key_here
+from alray.config.loading.usual_names import asked, key_elsewhere, key_here
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.sections.run import LENGTHS
 from alray.config.sections.section import describe
@@ -55,7 +55,7 @@ def train(
     known = (*Spec.model_fields, *sorted(_OPTIONS), "validation", "test", "stages", "epochs")
     for key in keys.keys() - set(known):
         meant = key_here(key, known) or key_elsewhere(key)
-        hint = f"did you mean `{_as_argument(meant)}`?" if meant else f"known: {', '.join(known)}"
+        hint = asked(_as_argument(meant)) if meant else f"known: {', '.join(known)}"
         raise RequestError("unknown argument", key=key, hint=hint)
     for section, key in _GIVEN.items():
         _require_further_keys(section, key, keys.get(section, {}))

@@ -10,6 +10,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from alray.models.component import Component, Exercise, ProfiledPart, backward_of, read
 from alray.models.encoder import Encoder, Tensors, in_default_strides, stopped
+from alray.models.gradients import clip, gradient_norms
 from alray.models.optimizers import Recipe
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
@@ -39,6 +40,15 @@ class BackpropagationComponent(Component):
         self.loss_weight = loss_weight
         self._label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f,) if head is None else (f, head))
+        self.clip_norm = optimizer.section.clip_norm
+        """Largest norm of the gradients of the whole network, which a component does not know."""
+        for each in self._optimizers.values():
+            each.clip_norm = None
+
+    @property
+    def updated(self) -> list[nn.Parameter]:
+        """The parameters that have an optimizer."""
+        return [parameter for optimizer in self._optimizers.values() for parameter in optimizer.parameters]
 
     @property
     def turn(self) -> nn.Module | None:
@@ -122,6 +132,12 @@ class _BackpropagationExercise(Exercise):
             return torch.ones(shape, dtype=dtype, device=device)
         packed = above.down.packed({"s": Shape(shape[1:], dtype)})["s"].empty(shape[0], device).zero_()
         return above.down.unpack({"s": packed}, training=True)["s"]
+
+    def update(self) -> None:
+        parameters = self._component.updated
+        if self._component.clip_norm is not None and parameters:
+            clip(parameters, self._component.clip_norm, gradient_norms(parameters))
+        super().update()
 
     def _infer(self) -> None:
         incoming, below, above = self.incoming, self._component.below, self._component.above

@@ -1,11 +1,30 @@
-"""The memory of gradients."""
+"""The memory of gradients, and their norms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
+
+
+def gradient_norms(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+    """The norm of the gradient of each of these parameters, 0 where there is none: `[parameters]`."""
+    none = parameters[0].new_zeros(())
+    gradients = [none if each.grad is None else each.grad for each in parameters]
+    return torch.stack([torch.linalg.vector_norm(each) for each in gradients])
+
+
+def clip(parameters: Sequence[nn.Parameter], largest: float, norms: torch.Tensor) -> None:
+    """Scale the gradients of these parameters as `torch.nn.utils.clip_grad_norm_` does with all those whose norms these
+    are, to the last bit where each parameter has a gradient.
+
+    Args:
+        largest: norm of them together.
+        norms: as `gradient_norms` gives them.
+    """
+    total = torch.linalg.vector_norm(norms.to(parameters[0].device, parameters[0].dtype))
+    nn.utils.clip_grads_with_norm_(parameters, largest, total, foreach=False)
 
 
 def separate_gradients(parameters: Iterable[nn.Parameter], besides: Iterable[torch.Tensor] = ()) -> None:

@@ -23,8 +23,15 @@ class LevelMessages(MessageCompression):
         level = round(x / step) + zero, within 0 ... levels - 1
         x'    = (level - zero) * step
 
-    0 stays 0, and a group without negative values, as behind ReLU, uses all levels. Rounding is to the nearest level
-    or, as in QSGD, at random to one of the two around the value, so that its mean over many draws is the value.
+    0 stays 0, and a group without negative values, as behind ReLU, uses all levels. Rounding is to the nearest level.
+    As zero is a whole number, a group of both signs reaches beyond one end of its levels by up to half a step.
+
+    As in QSGD, rounding may also be at random to one of the two levels around the value, so that its mean over many
+    draws is the value. So no value may lie beyond the levels:
+
+        zero  = the one of the two whole numbers around (levels - 1) max(-x, 0) / (max(x, 0) - min(x, 0))
+                that has the smaller step
+        step  = max(max(-x, 0) / zero, max(x, 0) / (levels - 1 - zero))
 
     A packed sample has the steps of its groups, in the type of the values, then their zero points, a byte each, then
     the levels: in codes of a few bits, each of one level or of a pair, the first one times `levels` plus the second.
@@ -87,18 +94,42 @@ class LevelMessages(MessageCompression):
         Args:
             groups: the values, `[N, groups, size]`.
         """
+        if self.draws and generator is not None:
+            return self._drawn_levels(groups, generator)
         least = groups.amin(-1).clamp(max=0)
         # A step that is not finite is sent as it is, so that what is unpacked is not finite either.
         step = (groups.amax(-1).clamp(min=0) - least) / self._top
         divisor = torch.where(step > 0, step, torch.ones_like(step))
         zero = (-least / divisor).round()
-        levels = (groups / divisor.unsqueeze(-1)).add_(zero.unsqueeze(-1))
-        if self.draws and generator is not None:
-            draws = torch.rand(groups.shape, generator=generator, dtype=groups.dtype, device=groups.device)
-            levels.add_(draws).floor_()
-        else:
-            levels.round_()
+        levels = (groups / divisor.unsqueeze(-1)).add_(zero.unsqueeze(-1)).round_()
         return levels.clamp_(0, self._top), zero, step
+
+    def _drawn_levels(
+        self, groups: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As `_levels`, with levels that are drawn."""
+        below, above = -groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)  # lengths on both sides of 0
+        # Halves, because the whole length may be too large for the type.
+        length = below / 2 + above / 2
+        share = below / 2 / torch.where(length > 0, length, torch.ones_like(length))
+        smaller = (share * self._top).floor().clamp(0, self._top - 1)
+        step, other = (self._step(below, above, zero) for zero in (smaller, smaller + 1))
+        zero = torch.where(other < step, smaller + 1, smaller)
+        step = torch.where(other < step, other, step)
+        # The step may have been rounded down, of the type's smallest values to 0.
+        short = (below / step > zero) | (above / step > self._top - zero)
+        step = torch.where(short, step.nextafter(torch.full_like(step, math.inf)), step)
+        divisor = torch.where(step > 0, step, torch.ones_like(step))
+        levels = groups / divisor.unsqueeze(-1)
+        whole = levels.floor()
+        draws = torch.rand(groups.shape, generator=generator, dtype=groups.dtype, device=groups.device)
+        return whole.add_(draws < levels - whole).add_(zero.unsqueeze(-1)).clamp_(0, self._top), zero, step
+
+    def _step(self, below: torch.Tensor, above: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+        """The smallest step with which levels reach as far below and above 0; infinite where none does."""
+        down = torch.where(below == 0, below, below / zero)
+        up = torch.where(above == 0, above, above / (self._top - zero))
+        return torch.maximum(down, up)
 
     def _channels_end(self, shape: Sequence[int]) -> bool:
         """Whether the last dimension is that of the channels: of sequences [T, D], and of maps [H, W, C]."""

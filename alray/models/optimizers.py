@@ -361,7 +361,7 @@ class ComponentOptimizer:
             ]
             of_own = {number: value for number, value in of_each.items() if number in own}
             placed = _placed(further, optimizer.state_dict(), self.parameters[min(own)].device)
-            optimizer.load_state_dict({"state": of_own, "param_groups": groups, **placed})
+            _load(optimizer, {"state": of_own, "param_groups": groups, **placed})
         self.accumulation.load_state_dict(state.get("accumulation", {}))
         if self.delayed is not None:
             self.delayed.load_state_dict(state.get("delayed", {}))
@@ -459,12 +459,42 @@ def _taken_over(
     return moved
 
 
+def _load(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load a state, each value of which keeps its type.
+
+    torch's `load_state_dict` moves what a parameter's state holds to the device of the parameter. It also casts it to
+    the type of the parameter, `step` excepted, and makes another text of a text. So the saved values are put in place
+    of those that it made, at the end of torch's own method: what a class does around that stays.
+    """
+    given: list[dict[str, Any]] = []
+
+    def put_back(_: torch.optim.Optimizer) -> None:
+        (saved,) = given
+        numbers = [number for group in saved["param_groups"] for number in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for number, parameter in zip(numbers, parameters, strict=True):
+            now = optimizer.state[parameter] if number in saved["state"] else {}
+            for key, value in saved["state"].get(number, {}).items():
+                if key != "step" and type(now.get(key)) is type(value):
+                    now[key] = _placed(value, now[key], parameter.device)
+
+    hooks = [
+        optimizer.register_load_state_dict_pre_hook(lambda _, loaded: given.append(loaded)),
+        optimizer.register_load_state_dict_post_hook(put_back),
+    ]
+    try:
+        optimizer.load_state_dict(state)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def _placed(saved: Any, now: Any, device: torch.device) -> Any:
-    """What a class has added to torch's state, with each tensor where the class has it.
+    """A saved value, with each tensor where the optimizer has it.
 
     Args:
-        now: what the class adds now.
-        device: of tensors that the class has not made yet.
+        now: what the optimizer has.
+        device: of tensors that the optimizer has not made yet.
     """
     if isinstance(saved, torch.Tensor):
         return saved.to(now.device if isinstance(now, torch.Tensor) else device)
@@ -474,6 +504,8 @@ def _placed(saved: Any, now: Any, device: torch.device) -> Any:
     if isinstance(saved, list | tuple):
         those = now[: len(saved)] if isinstance(now, list | tuple) else ()
         return type(saved)([_placed(value, same, device) for value, same in zip_longest(saved, those)])
+    if isinstance(saved, set):
+        return {_placed(value, None, device) for value in saved}
     return saved
 
 

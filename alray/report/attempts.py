@@ -33,6 +33,7 @@ _SAME_TIMELINE = (
     "stage_speed",
     "in_turns",
     "recomputes",
+    "clips_together",
 )
 # Of the costs: what a resume may change only where it may become another run. Some plans of earlier versions lack one.
 _SAME_WORK = ("device", "batch_size", "precision")

@@ -224,6 +224,14 @@ def test_an_alias_changes_in_one_place(load: Load, small: str) -> None:
     assert [entry.fields["channels"] for entry in components] == [(5,), (4,)]
 
 
+@pytest.mark.parametrize("override", ["max_grad_norm=1.0", "optimizer.gradient_clip_val=1.0"])
+def test_what_other_libraries_clip_is_not_what_local_losses_clip(load: Load, override: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(override)
+    (problem,) = caught.value.problems
+    assert problem.hint is not None and "clip_norm" in problem.hint and "each component" in problem.hint
+
+
 @pytest.mark.parametrize(
     ("override", "meant"),
     [

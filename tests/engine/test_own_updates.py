@@ -41,6 +41,31 @@ class Signs(torch.optim.Optimizer):
                 weights.sub_(group["lr"] * kept.sign())
 
 
+class Coarse(torch.optim.Optimizer):
+    """Its state has other types than the weights."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for weights in (each for each in group["params"] if each.grad is not None):
+                kept = self.state[weights]
+                if not kept:
+                    kept["coarse"] = torch.zeros_like(weights, dtype=torch.bfloat16)
+                    kept["fine"] = [torch.zeros_like(weights, dtype=torch.float64), {"count": torch.tensor(0)}]
+                    kept["phase"] = "even"
+                fine, counted = kept["fine"]
+                assert counted["count"].dtype == torch.int64 and kept["phase"] in ("even", "odd")
+                counted["count"] += 1
+                kept["coarse"].mul_(0.9).add_(weights.grad)
+                fine.mul_(0.9).addcmul_(weights.grad, weights.grad)
+                further = kept["coarse"] if kept["phase"] == "even" else weights.grad
+                weights.sub_(group["lr"] * further / (fine.sqrt() + 1 / counted["count"]))
+                kept["phase"] = "odd" if kept["phase"] == "even" else "even"
+
+
 class Ramped(torch.optim.Optimizer):
     """Steps that grow with the number of updates, which it keeps in its groups."""
 
@@ -132,6 +157,8 @@ IN_ITS_GROUPS = ("optimizer={kind: 'python:updates.Ramped', lr: 1.0e-1, rate_fac
 BESIDES = ("optimizer={kind: 'python:updates.Besides', lr: 1.0e-1}",)
 FALLING = ("lr_schedule={kind: 'python:updates.Root', over: 5}",)
 OF_TORCH = ("optimizer={kind: torch, name: NAdam, lr: 2.0e-3, momentum_decay: 0.01}",)
+FACTOR_OF_ANOTHER_TYPE = (*OF_TORCH, "run.precision=float64")
+COARSE = ("optimizer={kind: 'python:updates.Coarse', lr: 1.0e-3}",)
 STATE_FROM_THE_BEGINNING = ("optimizer={kind: torch, name: Adagrad, lr: 1.0e-2}",)
 
 
@@ -144,8 +171,8 @@ def own(workshop: Workshop) -> Workshop:
 @pytest.mark.few
 @pytest.mark.parametrize(
     "keys",
-    [OWN, OF_TORCH, STATE_FROM_THE_BEGINNING, IN_ITS_GROUPS, BESIDES],
-    ids=["own", "torch", "adagrad", "groups", "besides"],
+    [COARSE, OWN, OF_TORCH, FACTOR_OF_ANOTHER_TYPE, STATE_FROM_THE_BEGINNING, IN_ITS_GROUPS, BESIDES],
+    ids=["coarse", "own", "torch", "factor", "adagrad", "groups", "besides"],
 )
 def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
     length = ("run.epochs=null", "run.steps=12")

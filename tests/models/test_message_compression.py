@@ -152,12 +152,39 @@ def test_the_end_of_a_text_is_that_of_all_its_rows(rows: int) -> None:
     assert torch.equal(passing.unpack(passing.pack(sent, (1,)), training=True)["s"], passing.rounded(sent, (1,))["s"])
 
 
-def test_rounding_at_random_loses_nothing_on_average() -> None:
-    values, generator = torch.rand(1, 50), torch.Generator().manual_seed(0)
-    rounding = made("int4", rounding="random")
-    mean = torch.stack([rounding.rounded(values, generator) for _ in range(2000)]).mean(0)
-    torch.testing.assert_close(mean[:, 1:], values[:, 1:], rtol=0, atol=0.01)
-    assert not torch.allclose(made("int4").rounded(values, None), values, rtol=0, atol=0.01)
+GROUPS = {
+    "both signs": [-0.4, 2.1, 0.7, 0.0, -0.1],
+    "hardly any below": [-1e-3, 2.1, 0.7, 2.0],
+    "hardly any above": [-2.1, 1e-9, -0.7, -2.0],
+    "above": [0.3, 2.1, 0.7],
+    "below": [-0.3, -2.1, -0.7],
+    "constant": [-1.7, -1.7, -1.7],
+    "zeros": [0.0, 0.0],
+    "huge": [-3.4e38, 3.4e38, 1e38, -1e20],
+    "denormal": [-7e-45, 1.1e-42, 3e-44],
+    "the smallest": [-1.4e-45, 4.2e-45, 0.0],
+}
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "int3_5", "int3"])
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_at_random_loses_nothing_on_average(monkeypatch, kind: str, group: str, dtype: torch.dtype) -> None:
+    """The draws are all numbers of a fine grid in turn, so the mean is that of the distribution."""
+    values, count, rounding = torch.tensor([GROUPS[group]], dtype=dtype), 64, made(kind, rounding="random")
+    whole, found = Shape(values.shape[1:], dtype), []
+    for number in range(count):
+        monkeypatch.setattr(
+            torch, "rand", lambda shape, at=(number + 0.5) / count, **_: torch.full(shape, at, dtype=dtype)
+        )
+        found.append(rounding.unpack(rounding.pack(values, torch.Generator()), whole))
+        assert torch.equal(rounding.rounded(values, torch.Generator()), found[-1])
+    every = torch.stack(found).double()
+    length = float(values.double().clamp(min=0).max() - values.double().clamp(max=0).min())
+    step = length / (rounding.levels - 2) + 1.4e-45
+    torch.testing.assert_close(every.mean(0), values.double(), rtol=1e-5, atol=1.01 * step / count + 1e-6 * length)
+    assert ((every - values.double()).abs() <= step * (1 + 1e-5)).all()
+    assert (every.amax(0) - every.amin(0) <= step * (1 + 1e-5)).all()
 
 
 @pytest.mark.parametrize(("kind", "holds"), [("int3_5", True), ("int4", False)])

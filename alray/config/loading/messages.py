@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic_core import ErrorDetails
 
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations
-from alray.config.loading.usual_names import key_elsewhere, key_here, value_meant
+from alray.config.loading.usual_names import asked, key_elsewhere, key_here, value_meant
 from alray.config.loading.value_messages import Words, value_message
 from alray.config.sections.grammar import Spot, spot_of_error
 from alray.config.sections.own_code import FORM, PREFIX
@@ -78,7 +78,7 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
             words = (get_args(field.annotation) or field.examples or ()) if field is not None else ()
             meant += f"={value_meant(value, [word for word in words if isinstance(word, str)]) or value}"
     if meant is not None:
-        return "unknown key", f"did you mean `{meant}`?"
+        return "unknown key", asked(meant)
     if anchor := locations.anchor_below(path):
         return "unknown key", (
             f"to hold an anchor alone, a key stands at the top and begins with `{ANCHORS}`, such as "

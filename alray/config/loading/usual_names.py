@@ -108,6 +108,12 @@ def key_elsewhere(word: str, root: type[Section] = Spec, around: Path = ()) -> s
     return None
 
 
+def asked(meant: str) -> str:
+    """The hint that asks whether a key, or an override, was meant."""
+    remark = " With local losses it limits the gradients of each component alone" if "clip_norm" in meant else ""
+    return f"did you mean `{meant}`?{remark}"
+
+
 def _usual(word: str) -> str | None:
     return _USUAL.get(word.lower().replace("-", "_"))
 

@@ -28,9 +28,11 @@ class OptimizerSection(PartSection):
     weight_decay: NonNegativeFloat = 0.0
     """Weight decay. Default: 0."""
     clip_norm: PositiveFloat | None = None
-    """Largest norm of the gradients of one component; larger gradients are scaled down to it. In Associated Learning
-    the gradients of f and b are clipped together, and those of g and h together. A readout whose loss does not train
-    the encoder is clipped by itself. null: no limit."""
+    """Largest norm of gradients; larger ones are scaled down to it. With backpropagation it is the norm of all the
+    network's gradients together, over stages and as the replicas average them, as torch's `clip_grad_norm_` has it; so
+    the stages of a pipeline wait for each other before each update. With local losses it is the norm of the gradients
+    of one component: in Associated Learning those of f and b together, and those of g and h together; a readout whose
+    loss does not train the encoder is clipped by itself. null: no limit."""
     accumulate: PositiveInt = 1
     """Number of mini-batches whose gradients are averaged into one update. They share one learning rate: that of the
     same update in a run with mini-batches so many times as large. The update equals that of one mini-batch of all these

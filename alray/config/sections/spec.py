@@ -93,6 +93,11 @@ class Spec(Section):
         return self.schedule_suits and SCHEDULES[self.schedule].is_pipeline
 
     @property
+    def clips_together(self) -> bool:
+        """Whether the gradients of the whole network are clipped together, not those of each component."""
+        return self.optimizer.clip_norm is not None and not self.method.local_losses
+
+    @property
     def micro_batches(self) -> int:
         """The pipeline's micro-batches per mini-batch, with null resolved."""
         samples = self.data.batch_size // self.replicas.count  # of a replica that has an equal share

@@ -86,6 +86,7 @@ def compare_plans(
     place: Callable[[StepSetting], StepSetting] = lambda setting: setting,
     besides: str | None = None,
     recomputes: bool = False,
+    clips_together: bool = False,
 ) -> tuple[Alternative, ...]:
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
@@ -101,6 +102,7 @@ def compare_plans(
         place: completes the setting of a row by what its stages run on. It may raise PlanError: then it cannot run.
         besides: a schedule of a file or of a package, which is compared too on the stages that it is for.
         recomputes: whether stages keep inputs only, and compute forwards again, in schedules that cut mini-batches.
+        clips_together: as in `StepSetting`.
     """
     rows = []
     for count in stages:
@@ -131,6 +133,7 @@ def compare_plans(
                     cores=cores,
                     links=tuple(links_of(count)),
                     recomputes=recomputes and schedule.cuts_mini_batches,
+                    clips_together=clips_together,
                 )
                 setting = place(asked)
                 plan = make_plan(

@@ -80,6 +80,7 @@ def make_plan(
         links=setting.links,
         nodes=tuple(nodes),
         recomputes=setting.recomputes,
+        clips_together=setting.clips_together,
         predicted_step_range_s=step_range(setting, counts),
         too_large=_too_large(setting, counts),
     )

@@ -122,6 +122,7 @@ class Plan:
     shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
     in_turns: bool = False  # whether all stages and replicas take turns in one process
     recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
+    clips_together: bool = False  # whether stages wait for each other, to clip the gradients of all of them
     links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.planning.prediction.setting.StepSetting`
     nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
     assumed: str | None = None  # a sentence: what was taken for data that are not there; None: they were opened
@@ -181,7 +182,7 @@ class Plan:
         On one stage virtual stages are run as one, so there is one F and one B for all components.
         """
         virtual_stages = self.virtual_stages if self.stages > 1 else 1
-        schedule = schedule_with(self.schedule, recomputes=self.recomputes)
+        schedule = schedule_with(self.schedule, recomputes=self.recomputes, clips_together=self.clips_together)
         return schedule.actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
 
     @property

@@ -54,6 +54,7 @@ def predicted_timeline(plan: Plan, num_batches: int | None = None) -> Timeline:
         links=plan.links,
         replicas=plan.replicas,
         recomputes=plan.recomputes,
+        clips_together=plan.clips_together,
     )
     return timeline_of(setting, plan.partition, num_batches)
 
@@ -72,6 +73,7 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,
         recomputes=setting.recomputes,
+        clips_together=setting.clips_together,
     )
 
 

@@ -101,15 +101,16 @@ class Program:
         micro_batches: int = 1,
         virtual_stages: int = 1,
         recomputes: bool = False,
+        clips_together: bool = False,
     ) -> Program:
         """The actions of a schedule for mini-batches 0 to `num_batches` - 1.
 
         Args:
-            recomputes: as in `StepSetting`.
+            recomputes, clips_together: as in `StepSetting`.
 
         Raises PlanError where there is no such schedule, or where it cannot run with these numbers.
         """
-        found = schedule_with(schedule, recomputes=recomputes)
+        found = schedule_with(schedule, recomputes=recomputes, clips_together=clips_together)
         found.check(stages, micro_batches, virtual_stages)
         later = np.arange(num_batches + found.gradient_delay, dtype=np.int64)[:, None] * _BATCH
         lists = (found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))

@@ -54,6 +54,7 @@ class StepSetting:
     cores: int | None = None  # processors that all stages and replicas share; None where each has its own
     in_turns: bool = False  # whether all stages and replicas take turns in one process
     recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
+    clips_together: bool = False  # whether stages wait for each other, to clip the gradients of all of them
     # links[i]: from stage i to the next one, of the last stage to stage 0; None: through the memory of their node.
     # (): all of them so.
     links: tuple[Link | None, ...] = ()
@@ -75,8 +76,8 @@ class StepSetting:
 
     @property
     def scheduled(self) -> Schedule:
-        """The schedule of that name, with recomputation if `recomputes`."""
-        return schedule_with(self.schedule, recomputes=self.recomputes)
+        """The schedule of that name, with recomputation if `recomputes`, and barriers if `clips_together`."""
+        return schedule_with(self.schedule, recomputes=self.recomputes, clips_together=self.clips_together)
 
     @property
     def num_parts(self) -> int:

@@ -12,6 +12,8 @@ C, the second forward, needs no gradient. It stands right before the receive of 
 meanwhile. It could begin earlier where a stage is idle earlier, but the stage would then hold the graphs of two
 micro-batches. Where the backward follows its forward at once, nothing is to be saved: F leaves the graph, and there is
 no C.
+
+`schedule_with` also adds the barrier W before updates by gradients that are clipped together.
 """
 
 from __future__ import annotations
@@ -26,10 +28,17 @@ from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 
 
-def schedule_with(name: str, *, recomputes: bool) -> Schedule:
-    """The schedule of this name, with recomputation where it is wanted. Raises PlanError where there is none."""
+def schedule_with(name: str, *, recomputes: bool, clips_together: bool = False) -> Schedule:
+    """The schedule of this name, as a pipeline with what is wanted. Raises PlanError where there is none.
+
+    Args:
+        clips_together: whether the gradients of all stages are clipped together. Then each stage waits at a barrier
+            before its first update.
+    """
     schedule = SCHEDULES[name]
-    return _recomputing(schedule) if recomputes and schedule.is_pipeline else schedule
+    if recomputes and schedule.is_pipeline:
+        schedule = _recomputing(schedule)
+    return _meeting(schedule) if clips_together and schedule.is_pipeline else schedule
 
 
 def with_recomputation(actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -75,3 +84,21 @@ def _recomputing(schedule: Schedule) -> Schedule:
 
     recomputing = replace(schedule, actions=actions, bound=bound, formula=f"{schedule.formula}, C in B_s and max(b)")
     return recomputing
+
+
+@cache
+def _meeting(schedule: Schedule) -> Schedule:
+    """The schedule with a barrier before the first update of each stage. Its bound holds for it too: no stage is faster
+    for a barrier."""
+
+    def actions(
+        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
+    ) -> tuple[Action, ...]:
+        plain = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
+        if stages == 1:
+            return plain
+        first = next(place for place, action in enumerate(plain) if action.kind == "U")
+        barrier = Action(min(action.stage for action in plain), "W", plain[first].batch)
+        return (*plain[:first], barrier, *plain[first:])
+
+    return replace(schedule, actions=actions)

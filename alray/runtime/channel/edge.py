@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import TypeVar
 
+import torch
+
 from alray.runtime.channel.message import Message
 
 T = TypeVar("T")
@@ -85,6 +87,14 @@ class Barrier(ABC):
     def gather(self) -> Waiting[None]:
         """Let stage 0 wait for all stages. The other stages may return at once: their next input comes from stage 0."""
         yield from self.wait()
+
+    def share(self, own: dict[int, torch.Tensor]) -> Waiting[dict[int, torch.Tensor]]:
+        """Return what all stages gave, when every stage has called `share`.
+
+        Args:
+            own: numbers by component, `[n]` on the host. Each call has the same components and as many of them.
+        """
+        raise AssertionError("a barrier of pipes carries nothing")
 
     def close(self) -> None:  # noqa: B027 - most barriers hold nothing that outlives them
         """Free what this stage holds of the barrier. Call it when all stages have ended."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 
+import torch
+
 from alray.runtime.channel.edge import Barrier, Receiver, Sender
 from alray.runtime.channel.message import Message, packed_bytes
 
@@ -68,9 +70,18 @@ class TurnBarrier(Barrier):
     def __init__(self, parties: int) -> None:
         self._parties = parties
         self._arrived = 0
+        self._shared: dict[int, torch.Tensor] = {}  # of this round
 
     def wait(self) -> Generator[None, None, None]:
         round_end = (self._arrived // self._parties + 1) * self._parties
         self._arrived += 1
         while self._arrived < round_end:
             yield
+
+    def share(self, own: dict[int, torch.Tensor]) -> Generator[None, None, dict[int, torch.Tensor]]:
+        if self._arrived % self._parties == 0:
+            self._shared = {}
+        shared = self._shared
+        shared |= own
+        yield from self.wait()
+        return shared

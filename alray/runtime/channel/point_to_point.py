@@ -251,12 +251,34 @@ class GroupBarrier(Barrier):
     def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
         self._group = group
         self._timeout = timedelta(seconds=timeout_s)
+        self._sizes: list[dict[int, int]] = []  # of what each stage shares
 
     def wait(self) -> Generator[None, None, None]:
         work = dist.barrier(group=self._group, async_op=True)
         if work is not None:
             wait_for(work, self._timeout, "barrier")
         return
+        yield
+
+    def share(self, own: dict[int, torch.Tensor]) -> Generator[None, None, dict[int, torch.Tensor]]:
+        try:
+            if not self._sizes:  # once: to pickle takes longer than all else
+                self._sizes = [{}] * self._group.size()
+                dist.all_gather_object(self._sizes, {index: len(value) for index, value in own.items()}, self._group)
+            longest = max(sum(sizes.values()) for sizes in self._sizes)
+            numbers = torch.cat([torch.zeros(0, dtype=torch.float64), *own.values()])
+            row = torch.nn.functional.pad(numbers, (0, longest - len(numbers)))
+            rows = [torch.empty_like(row) for _ in self._sizes]
+            work = dist.all_gather(rows, row, group=self._group, async_op=True)
+        except RuntimeError as error:
+            raise lost_neighbour("barrier", error) from error
+        if work is not None:
+            wait_for(work, self._timeout, "barrier")
+        return {
+            index: value
+            for sizes, given in zip(self._sizes, rows, strict=True)
+            for index, value in zip(sizes, given[: sum(sizes.values())].split([*sizes.values()]), strict=True)
+        }
         yield
 
 

@@ -364,6 +364,7 @@ class _Opened:
             virtual_stages=way.virtual_stages,
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
+            clips_together=spec.clips_together,
         )
         if spec.machines is not None:
             return self._over(link).placed(setting)

@@ -444,5 +444,6 @@ class _LayoutSearch:
             stage_speed=stage_speeds(spec, stages, StageDevices()),
             links=stage_links(spec, stages, StageDevices()),
             recomputes=spec.pipeline.activation_checkpointing,
+            clips_together=spec.clips_together,
         )
         return self.planner.placed(setting)

@@ -45,6 +45,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
         memories=stage_memories(spec, stages, replicas),
         replicas=replicas,
         recomputes=spec.pipeline.activation_checkpointing,
+        clips_together=spec.clips_together,
     )
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
     return cut_into(spec, number)

@@ -583,6 +583,7 @@ class Planner:
                 cores=found.cores or self.cores(one_process=one_process),
                 in_turns=one_process and stages * replicas > 1,
                 recomputes=spec.pipeline.activation_checkpointing,
+                clips_together=spec.clips_together,
                 links=() if one_process else stage_links(spec, stages, found),
             )
         )

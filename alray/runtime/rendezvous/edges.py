@@ -87,7 +87,7 @@ def ports_of(
 
 def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, timeout_s: float) -> Barrier:
     """Collective: every stage of the replica calls it."""
-    if not point.one_host:
+    if not point.one_host or assignment.plan.clips_together:
         group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         assert isinstance(group, dist.ProcessGroup), "every stage belongs to the barrier"
         return GroupBarrier(group, timeout_s)

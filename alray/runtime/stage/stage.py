@@ -20,7 +20,7 @@ from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.disturbance import Slowdown
 from alray.runtime.stage.losses import LossValues, finite_values
 from alray.runtime.stage.ports import Ports
-from alray.runtime.stage.work.work import MicroBatch, Work
+from alray.runtime.stage.work.work import MicroBatch, Norms, Work
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Stage:
         self._slowdown = slowdown
         self._listed = _listed(actions, cut=micro_batches is not None)
         self._overlaps = any(action.batch < 0 for action in actions)
+        self._shares_norms = work.clips_together and any(action.kind == "W" for action in actions)
         self._unfinished: MiniBatch | None = None
         self._under_way: dict[tuple[int, int], MicroBatch] = {}  # by virtual stage within this stage, and number
         self._began_s = 0.0  # `clock.by_samples_s` when the stage began to compute for the next update
@@ -138,8 +139,12 @@ class Stage:
                         work.weight_gradients(under_way[key])
                 case "U":
                     components = work.components[work.runs[own]]
-                    yield from self._average_gradients(components, batch, clock, last=listed.ends)
+                    if not self._shares_norms:  # otherwise W has done it
+                        yield from self._average_gradients(components, batch, clock, last=listed.ends)
                     with clock.measure("U", text, step):
+                        if work.clips_together and not self._shares_norms:
+                            assert ports.barrier is None, "a stage alone has the whole network"
+                            work.take_norms(work.own_norms())
                         work.update(batch.lr, batch.label_lr, own, step=step)
                     if listed.ends:
                         self._began_s = clock.by_samples_s
@@ -147,6 +152,11 @@ class Stage:
                     yield from _send_gradients(under_way[key], action, ports, clock)
                 case "S":
                     yield from _send(under_way[key], action, listed, ports, clock)
+                case "W" if self._shares_norms:
+                    yield from self._average_gradients(work.components, batch, clock, last=True)
+                    with clock.measure("U", f"{action.stage}U{step - 1}", step):
+                        norms = work.own_norms()
+                    yield from _share_norms(norms, work, ports, clock, step)
                 case "W":
                     yield from _wait(listed.ends, ports, clock, step)
             if listed.last:
@@ -303,6 +313,13 @@ def _send_gradients(part: MicroBatch, action: Action, ports: Ports, clock: Clock
     with clock.measure("send_wait", "send_wait", part.step):
         yield from outlet.send(message)
     part.to_below = {}
+
+
+def _share_norms(norms: Norms, work: Work, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
+    """W where gradients are clipped together: wait at the barrier until all stages have given the norms of theirs."""
+    assert ports.barrier is not None, "a stage alone waits for nobody"
+    with clock.measure("barrier", "receive_wait", step):
+        work.take_norms((yield from ports.barrier.share({index: each.cpu() for index, each in norms.items()})))
 
 
 def _wait(ends: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:

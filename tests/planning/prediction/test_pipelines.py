@@ -12,6 +12,7 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import simulate
 from alray.planning.prediction.timeline import Timeline
+from alray.planning.schedules.actions import parse
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.table import SCHEDULES
@@ -48,6 +49,23 @@ def even(parts: int, forward: float, backward: float) -> Durations:
     return Durations(
         [forward] * parts, [backward] * parts, [0.0] * parts, input_gradient_s=half, weight_gradient_s=half
     )
+
+
+@given(sizes, seconds, seconds)
+@settings(max_examples=30)
+def test_gradients_are_clipped_together_before_any_update(size: tuple[int, int], forward: int, backward: int) -> None:
+    stages, micro_batches = size[0], size[0] * size[1] * 2
+    for schedule, virtual in SHAPES:
+        parts = 1 if schedule == "naive" else micro_batches
+        program = Program.of_schedule(
+            schedule, stages, 4, micro_batches=parts, virtual_stages=virtual, clips_together=True
+        )
+        durations = replace(even(stages * virtual, forward, backward), update_s=[1.0] * stages * virtual)
+        bars = [(parse(bar.action), bar) for bar in simulate(program, durations, in_flight=parts).bars()]
+        for batch in range(4):
+            own = [(action.kind, bar) for action, bar in bars if action.batch == batch]
+            last_s = max(bar.end_s for kind, bar in own if kind in ("B", "I", "G"))
+            assert all(bar.start_s >= last_s - 1e-9 for kind, bar in own if kind == "U")
 
 
 @given(sizes, seconds, seconds)

@@ -109,6 +109,7 @@ def test_what_a_gpu_has_still_to_compute_is_slowed_too(
         return {}
 
     work: Any = SimpleNamespace(
+        clips_together=False,
         runs=[slice(0, 1)],
         components=[],
         begin=lambda: None,

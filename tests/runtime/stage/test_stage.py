@@ -88,6 +88,7 @@ def test_a_loss_of_one_sample_is_said_to_be_one(backward):
     """Whether the backward pass is whole, or the first part of a split one."""
     losses = {1: {"contrastive": torch.tensor(math.nan)}}
     work = SimpleNamespace(
+        clips_together=False,
         runs=[slice(0, 1)],
         begin=lambda: None,
         replication=SimpleNamespace(own_samples=lambda samples: samples // 2),

@@ -26,12 +26,12 @@ from alray.models.boundary import across
 from alray.models.component import Component, backward_of, read
 from alray.models.delayed_weights import DelayedWeights, keeping_versions
 from alray.models.encoder import Tensors, alias, in_default_strides, row_major
-from alray.models.gradients import separate_gradients
+from alray.models.gradients import clip, gradient_norms, separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.models.weight_average import name_in_checkpoint
 from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication
-from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
+from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Norms, Work
 
 Losses = dict[int, torch.Tensor]
 """The losses of the components that have one, by their index: scalars."""
@@ -52,6 +52,23 @@ class ChainWork(Work):
     ) -> None:
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self.chains = [list(components[run]) for run in self.runs]
+        self._clip_norm = components[0].clip_norm
+        self._norms = torch.zeros(0)  # of all gradients of the update, in the order of the network
+
+    @property
+    def clips_together(self) -> bool:
+        return self._clip_norm is not None
+
+    def own_norms(self) -> Norms:
+        every = [component for chain in self.chains for component in chain]
+        for component in every:
+            for optimizer in component.optimizers().values():
+                optimizer.gather()
+        separate_gradients(parameter for component in every for parameter in component.updated)
+        return {component.index: gradient_norms(component.updated) for component in every if component.updated}
+
+    def take_norms(self, norms: Norms) -> None:
+        self._norms = torch.cat([norms[index] for index in sorted(norms)])
 
     def zero_gradients(self, own: int = 0) -> None:
         """Forget the gradients of virtual stage `own`."""
@@ -61,6 +78,8 @@ class ChainWork(Work):
 
     def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
         for component in self.chains[own]:
+            if self._clip_norm is not None and component.updated:
+                clip(component.updated, self._clip_norm, self._norms)
             component.step_under_way = step
             component.step_optimizers(lr, label_lr)
 

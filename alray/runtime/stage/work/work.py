@@ -19,6 +19,8 @@ from alray.runtime.stage.replication import Alone, Replication
 
 ComponentLosses = Mapping[int, Tensors]
 """Losses that are complete: component (counted from 0) -> name of the loss -> scalar."""
+Norms = dict[int, torch.Tensor]
+"""The norms of gradients: component -> `[parameters]`, with 0 for a parameter that a mini-batch gives none."""
 
 
 @dataclass
@@ -151,6 +153,19 @@ class Work(ABC):
         if self.replication.averages_gradients and not self._averages_early:
             for component in components:
                 self.replication.start(component, samples)
+
+    @property
+    def clips_together(self) -> bool:
+        """Whether an update needs the norms of the gradients of the whole network."""
+        return False
+
+    def own_norms(self) -> Norms:
+        """Before the first U: those of this stage, with replicas of the averages."""
+        raise AssertionError("only a chain of backpropagation clips all gradients together")
+
+    def take_norms(self, norms: Norms) -> None:
+        """Before the first U: those of all stages."""
+        raise AssertionError("only a chain of backpropagation clips all gradients together")
 
     @abstractmethod
     def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
