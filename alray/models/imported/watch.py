@@ -1,7 +1,7 @@
 """What `forward` does in Python, which a trace of tensor operations would lose: contexts, draws, and changes of state.
 
 A trace holds the operations on what its input gave. Everything else happens once, while it is traced: a number that is
-drawn becomes a constant, a counter stands still, `torch.no_grad()` is forgotten.
+drawn becomes a constant, a counter stands still, `torch.autocast` is forgotten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import nn
 
 from alray.config.user_code import own_place_of
 from alray.core.accelerator import kinds
-from alray.core.compat import TorchDispatchMode, tree_leaves
+from alray.core.compat import TorchDispatchMode, is_fwd_grad_enabled, tree_leaves
 from alray.core.errors import FAULTS_OF_USER_CODE
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum)
@@ -31,17 +31,13 @@ class LostError(Exception):
     """`forward` does something in Python that a trace would lose. The text says what, after "it"."""
 
 
-class ContextLostError(LostError):
-    """It computes within a context of torch, which began on a line before."""
-
-
 def settings() -> dict[str, object]:
-    """What contexts of torch change, by the words for it in a message."""
+    """What contexts of torch change and a trace cannot enter again, by the words for it in a message."""
     cuda = torch.backends.cuda
     attention = (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
     return {
         "torch.inference_mode()": torch.is_inference_mode_enabled(),
-        "torch.no_grad(), as the forward of a torch.autograd.Function does": not torch.is_grad_enabled(),
+        "the gradient of a torch.autograd.Function": not is_fwd_grad_enabled(),
         "torch.autocast": [
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in kinds()
         ],
@@ -64,11 +60,12 @@ def autocast(*, enabled: bool) -> Iterator[None]:
             torch.set_autocast_enabled(device, was)
 
 
-def require_settings(before: Mapping[str, object]) -> None:
-    """Raise ContextLostError if a context of torch is open that was not open before."""
+def context_since(before: Mapping[str, object]) -> str | None:
+    """What `forward` does where a context of torch is open that was not open before; None: no such one is."""
     for what, value in settings().items():
         if value != before[what]:
-            raise ContextLostError(f"computes under {what}" if value else f"ends {what} of its caller")
+            return f"computes under {what}" if value else f"ends {what} of its caller"
+    return None
 
 
 class Watch(TorchDispatchMode):
