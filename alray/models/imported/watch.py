@@ -167,8 +167,9 @@ def attributes(module: nn.Module, *, buffers: bool = True) -> dict[str, object]:
         buffers: whether its buffers count, too: not their values, but whether there is another one.
     """
     of_torch = type(module).__module__.startswith("torch.")
+    seen: dict[int, Any] = {id(module): module}
     kept = {
-        name: _frozen(value, {id(module)})
+        name: _frozen(value, seen)
         for name, value in vars(module).items()
         # Old ways of parametrisation keep the weight that they have computed as an attribute of torch's layer.
         if name not in ("_parameters", "_buffers", "_modules", "training")
@@ -184,24 +185,24 @@ def changed(before: Mapping[str, object], module: nn.Module, *, buffers: bool = 
     return [name for name in {**before, **after} if before.get(name, ...) != after.get(name, ...)]
 
 
-def _frozen(value: Any, around: set[int]) -> object:
+def _frozen(value: Any, seen: dict[int, Any]) -> object:
     """
     Args:
-        around: the identities of what holds this value.
+        seen: by their identities, the values that have been frozen before this one, and those that hold it.
     """
     if isinstance(value, _PLAIN):
         return value if value == value else repr(value)  # NaN is not equal to itself
-    if id(value) in around:
-        return "itself"
-    around = {*around, id(value)}
+    if id(value) in seen:  # or the time would grow with the number of ways to it
+        return id(value)
+    seen[id(value)] = value
     if isinstance(value, torch.Tensor):
         return (id(value), value._version)
     if isinstance(value, nn.Module):
         return id(value)
     if isinstance(value, Mapping):
-        return [(_frozen(key, around), _frozen(each, around)) for key, each in value.items()]
+        return [(_frozen(key, seen), _frozen(each, seen)) for key, each in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
-        return [type(value), *(_frozen(each, around) for each in value)]
+        return [type(value), *(_frozen(each, seen) for each in value)]
     if isinstance(value, random.Random):
         return value.getstate()
     if isinstance(value, torch.Generator):
@@ -213,12 +214,12 @@ def _frozen(value: Any, around: set[int]) -> object:
     if callable(value) or isinstance(value, type):
         return id(value)
     if hasattr(value, "__dict__"):
-        return [id(value), *_frozen_items(vars(value), around)]
+        return [id(value), *_frozen_items(vars(value), seen)]
     return (id(value), repr(value))  # an iterator of itertools shows its state
 
 
-def _frozen_items(values: Mapping[str, Any], around: set[int]) -> list[object]:
-    return [(name, _frozen(each, around)) for name, each in values.items()]
+def _frozen_items(values: Mapping[str, Any], seen: dict[int, Any]) -> list[object]:
+    return [(name, _frozen(each, seen)) for name, each in values.items()]
 
 
 def line_of_change(compute: Callable[[], object], has_changed: Callable[[], object]) -> tuple[str, int] | None:
