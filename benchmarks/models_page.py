@@ -25,7 +25,8 @@ where it is one of `forward`.
 
 | `forward` | of the model | of a submodule |
 |---|---|---|
-| computes under `torch.no_grad()`, `torch.inference_mode()` or `torch.autocast` | refused | one piece |
+| computes under `torch.no_grad()` | the whole | the whole |
+| computes under `inference_mode`, `torch.autocast`, `sdpa_kernel` or another default type | refused | one piece |
 | calls `torch.utils.checkpoint` (without `use_reentrant`) | the whole | the whole |
 | calls a `torch.autograd.Function` with a special gradient | refused | one piece |
 | draws by `torch.randn(width)`, NumPy or `random` | refused | one piece |
@@ -39,7 +40,8 @@ where it is one of `forward`.
 | fills a cache at its first call | refused | one piece |
 | keeps its last features in an attribute | refused | refused |
 | updates a running mean in place: `self.mean.mul_(0.9).add_(...)` | the whole | the whole |
-| the same under `torch.no_grad()`, or assigns it: `self.mean = ...` | refused | one piece |
+| the same under `torch.no_grad()` | the whole | the whole |
+| assigns it: `self.mean = ...` | refused | one piece |
 | indexes a buffer, or computes with it: `self.k[:, None].exp()` | the whole | the whole |
 | uses a buffer or a parameter before and after a layer | the whole; of a parameter in one component | the same |
 | makes a number of a buffer: `float(self.limit)` | refused | refused |

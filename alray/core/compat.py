@@ -197,6 +197,11 @@ PRIVATE: dict[str, Private] = {
         "_current_graph_task_id",
         why="whether a backward pass is the one that is split, or another one within it",
     ),
+    "is_fwd_grad_enabled": Private(
+        "torch._C",
+        "_is_fwd_grad_enabled",
+        why="whether a torch.autograd.Function computes, which torch.no_grad() alone does not tell",
+    ),
     "sequence_number": Private(
         "torch.autograd",
         "_get_sequence_nr",

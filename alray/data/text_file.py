@@ -43,6 +43,8 @@ def require_text(beginning: bytes, path: Path) -> None:
 def read_text(path: Path) -> str:
     """Return the content of a file with equal line ends. Raises DataError if it cannot be read or is no text in
     UTF-8."""
+    if path.exists() and not path.is_file():  # it may have no end, or wait for ever
+        raise DataError("this is a folder, a pipe or a device, not a file", file=str(path), hint="give a file of text")
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -144,10 +144,13 @@ def _all_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     for folder, folders, names in os.walk(path, followlinks=True):
-        here = Path(folder).resolve()
-        # A link to a folder around it would be followed for ever.
+        here = Path(folder)
+        on_the_way = [each.resolve() for each in (here, *here.parents)]
+        # A link to one of these, or to a folder around one, would be followed for ever.
         folders[:] = [
-            name for name in folders if name not in _LEFT_OUT and not here.is_relative_to((here / name).resolve())
+            name
+            for name in folders
+            if name not in _LEFT_OUT and not any(each.is_relative_to((here / name).resolve()) for each in on_the_way)
         ]
         yield from (Path(folder, name) for name in names if Path(folder, name).is_file())
 

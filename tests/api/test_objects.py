@@ -539,6 +539,43 @@ class Dropped(Looking):
         self.last = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))
 
 
+class Transfer(nn.Module):
+    """The features of a network that stands still, as most write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.backbone = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
+        self.head = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            features = self.backbone(x)
+        scores: torch.Tensor = self.head(features)
+        return scores
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_features_under_no_grad_train_as_in_a_loop_of_torch(stages: int) -> None:
+    expected = Transfer()
+    optimizer = torch.optim.AdamW(expected.parameters(), lr=0.01, weight_decay=0.1)
+    for _ in range(8):  # of all samples, whose order does not count
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(expected(X), Y).backward()
+        optimizer.step()
+    asked = {**TINY, "data": {"batch_size": len(X), "validation_fraction": 0}}
+    run = alray.train(
+        Transfer(),
+        (X, Y),
+        method="backpropagation",
+        optimizer={"kind": "adamw", "lr": 0.01, "weight_decay": 0.1},
+        **{**asked, "pipeline": {"stages": stages, "costs": [COST] * 3}},
+    )
+    for name, value in run.model().state_dict().items():
+        torch.testing.assert_close(value, expected.state_dict()[name])
+        assert torch.equal(value, Transfer().state_dict()[name]) == name.startswith("backbone")
+
+
 def test_a_copy_of_a_classifier_that_draws_trains_to_the_same_bits() -> None:
     """Whatever the other components of its stage have drawn before."""
     keys = {**TINY, "pipeline": {"costs": [COST] * 3}, "method": {"kind": "decoupled_greedy", "head": "model"}}

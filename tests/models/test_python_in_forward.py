@@ -4,7 +4,9 @@ the model is refused with the line."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from alray.core.errors import SpecError
@@ -77,9 +80,81 @@ class Extra(nn.Module):
 
 
 class NoGrad(Own):
+    """In the middle: nothing that comes before learns."""
+
     def extra(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():  # lost
+        with torch.no_grad():
             return torch.tanh(x)
+
+
+class OfLayers(Own):
+    """A context lies around layers of torch."""
+
+    def make(self) -> None:
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+
+def of_layers(name: str, context: Callable[[], AbstractContextManager[Any]]) -> type[Own]:
+    def extra(self: OfLayers, x: torch.Tensor) -> torch.Tensor:
+        with context():  # lost
+            y = torch.tanh(self.layers[1](self.layers[0](x)))
+        scores: torch.Tensor = self.layers[2](x) * y.clone().to(x.dtype)
+        return scores
+
+    return type(name, (OfLayers,), {"extra": extra})
+
+
+@contextmanager
+def default_of_8_bytes() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # lost
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+NoGradOfLayers = of_layers("NoGradOfLayers", torch.no_grad)
+GradOfLayers = of_layers("GradOfLayers", torch.enable_grad)  # in evaluation, too
+InferenceModeOfLayers = of_layers("InferenceModeOfLayers", torch.inference_mode)
+AutocastOfLayers = of_layers("AutocastOfLayers", partial(torch.autocast, "cpu", torch.bfloat16))
+KernelsOfLayers = of_layers("KernelsOfLayers", partial(sdpa_kernel, [SDPBackend.MATH]))
+DefaultTypeOfLayers = of_layers("DefaultTypeOfLayers", default_of_8_bytes)
+
+
+class SwitchedOffForLayers(OfLayers):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        is_on = torch.is_grad_enabled()
+        torch.set_grad_enabled(False)
+        y = torch.tanh(self.layers[0](x))
+        torch.set_grad_enabled(is_on)
+        return self.layers[2](self.layers[1](x)) * y
+
+
+class LayerByACounter(Own):
+    """Which layer of torch computes depends on what no trace sees."""
+
+    def make(self) -> None:
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS[0] += 1
+        return torch.tanh(self.layers[CALLS[0] % 2](x))  # lost
+
+
+class GivesAnObject(Own):
+    """A layer of torch gets something that is no tensor."""
+
+    def make(self) -> None:
+        self.layer = nn.Identity()
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(Holder(x)).value)  # lost
+
+
+class Holder:
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
 
 
 class Autocast(Own):
@@ -198,7 +273,7 @@ class RunningMeanNoGrad(Own):
         self.register_buffer("mean", torch.zeros(WIDTH))
 
     def extra(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():  # lost
+        with torch.no_grad():
             self.mean.lerp_(x.mean(0), 0.1)
         return x - self.mean
 
@@ -375,7 +450,16 @@ class CumulativeNorm(Own):
 EQUAL, PIECE = "the whole", "the whole, in one piece"
 LINE, FORWARD, NO_LINE = "refused at its line", "refused at `def forward`", "refused"
 CASES: dict[type[Own], tuple[str, str]] = {
-    NoGrad: (LINE, PIECE),
+    NoGrad: (EQUAL, EQUAL),
+    NoGradOfLayers: (EQUAL, EQUAL),
+    GradOfLayers: (EQUAL, EQUAL),
+    SwitchedOffForLayers: (EQUAL, EQUAL),
+    InferenceModeOfLayers: (LINE, PIECE),
+    AutocastOfLayers: (LINE, PIECE),
+    KernelsOfLayers: (LINE, PIECE),
+    DefaultTypeOfLayers: (LINE, PIECE),
+    LayerByACounter: (LINE, FORWARD),
+    GivesAnObject: (LINE, PIECE),
     Autocast: (LINE, PIECE),
     InferenceMode: (LINE, PIECE),
     Checkpointed: (EQUAL, EQUAL),
@@ -394,7 +478,7 @@ CASES: dict[type[Own], tuple[str, str]] = {
     KeepsFeatures: (LINE, LINE),
     RunningMean: (EQUAL, EQUAL),
     RunningMeanAssigned: (LINE, PIECE),
-    RunningMeanNoGrad: (LINE, PIECE),
+    RunningMeanNoGrad: (EQUAL, EQUAL),
     IndexedBuffer: (EQUAL, EQUAL),
     SharesABuffer: (EQUAL, EQUAL),
     ReadsABuffer: (LINE, LINE),

@@ -63,6 +63,9 @@ def unpacked(project: Path) -> Callable[[Package], tuple[Path, set[str]]]:
 
 def test_the_spec_finds_everything_it_names(unpacked: Callable[[Package], tuple[Path, set[str]]]) -> None:
     Path("photos/cat/again").symlink_to("..")
+    Path("round").mkdir()
+    Path("round/back").symlink_to("../photos")
+    Path("photos/cat/round").symlink_to("../../round")
     packed = package(Path("specs/mine.yaml"), ["run.epochs=2"], [], allow_code=False)
     spec, names = unpacked(packed)
     assert (packed.command, packed.name) == ("run", "mine")

@@ -170,11 +170,18 @@ class ObjectPath:
         return sorted(key.removeprefix(f"{self._key}/") for key in keys)
 
     def remove(self) -> None:
-        """Delete all objects in this folder."""
+        """Delete all objects in this folder. Raises RunError if the storage lists objects that it does not have."""
+        before: list[str] = []
         while keys := [f"{self._key}/{name}" for name in self.below()]:
+            if keys == before:
+                raise RunError(
+                    f"the object storage lists `{keys[0]}`, and does not find it to delete it",
+                    file=self.url,
+                    hint="delete this folder yourself",
+                )
             if self._request(partial(_deleted, keys=keys)):
                 return
-            # Google's and Azure's stop at an object that somebody else has deleted meanwhile.
+            before = keys  # Google's and Azure's stop at an object that somebody else has deleted meanwhile
 
     @property
     def _root(self) -> str:

@@ -86,8 +86,8 @@ class _Texts:
         self._around.pop()
         if len(text) > _LONGEST:
             text = hashlib.sha256(text.encode(*_ENCODING)).hexdigest()
-        if loops == self._loops:  # else it depends on what is around it
-            self._known[id(value)] = value, text
+        # One that holds itself depends on what is around it, and is told once.
+        self._known[id(value)] = value, text if loops == self._loops else "again"
         return text
 
     def of_class(self, kind: type) -> str:

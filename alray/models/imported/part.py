@@ -6,7 +6,7 @@ import copy
 import importlib
 import math
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -157,6 +157,7 @@ def between(
         if node is until[-1]:
             break
     _follow_the_input(graph, given)
+    _switch_gradients(graph, trace, copies, came_in=after)
     results = [copies[node] for node in until]
     if len(results) > 1:
         rows = [graph.call_method("flatten", (result, 1)) for result in results]
@@ -184,6 +185,20 @@ def _follow_the_input(graph: fx.Graph, given: fx.Node) -> None:
         node.args, node.kwargs = with_device((node.args, node.kwargs), device)
     if not device.users:
         graph.erase_node(device)
+
+
+def _switch_gradients(
+    graph: fx.Graph, trace: Trace, copies: Mapping[fx.Node, fx.Node], *, came_in: Collection[fx.Node]
+) -> None:
+    """Compute with gradients on or off as `forward` does, and end as it began."""
+    around = now = trace.grad_modes[trace.input]
+    for node, copied in copies.items():
+        if node not in came_in and node.op != "get_attr" and trace.grad_modes[node] != now:
+            now = not now
+            with graph.inserting_before(copied):
+                graph.call_function(torch.set_grad_enabled, (now,))
+    if now != around:
+        graph.call_function(torch.set_grad_enabled, (around,))
 
 
 def _unpacked(graph: fx.Graph, packed: fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[fx.Node]:

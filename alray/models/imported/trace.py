@@ -25,15 +25,14 @@ from alray.config.user_code import own_place, own_place_of, own_problem
 from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.watch import (
-    ContextLostError,
     LostError,
     Watch,
     attributes,
     autocast,
     changed,
+    context_since,
     draws_so_far,
     line_of_change,
-    require_settings,
     settings,
 )
 
@@ -69,6 +68,7 @@ class Trace:
         names: of each node but the last, which returns the result.
         opaque: paths of the submodules that could not be traced: each is one node.
         fixed: nodes that are made of constants and unchanged buffers alone. Each part computes those that it needs.
+        grad_modes: of each node, whether gradients are on where `forward` computes it; of the input, where it begins.
         constants: tensors that `forward` makes of no input, by the names under which the graph finds them.
     """
 
@@ -76,6 +76,7 @@ class Trace:
     names: dict[fx.Node, str]
     opaque: frozenset[str]
     fixed: frozenset[fx.Node]
+    grad_modes: dict[fx.Node, bool]
     constants: dict[str, torch.Tensor]
 
     @property
@@ -121,7 +122,7 @@ def trace(
     """
     mode = "training" if training else "evaluation"
     with put_back(), torch.device("cpu"), torch.set_grad_enabled(training), autocast(enabled=lowered):
-        while True:
+        while True:  # each round makes one more submodule opaque, or is the last
             attempts = []
             for seed in range(2):
                 seed_all(_CPU, seed, "trace")
@@ -157,7 +158,7 @@ def trace(
         if node.op == "get_attr" and f"{node.target}_{mode}" in constants:
             node.target = f"{node.target}_{mode}"
     tracer = attempts[0].tracer
-    return Trace(graph, tracer.names, opaque, tracer.fixed(), constants)
+    return Trace(graph, tracer.names, opaque, tracer.fixed(), tracer.grad_modes, constants)
 
 
 class _Attempt:
@@ -195,10 +196,11 @@ class _Attempt:
             with Watch(self.model):
                 self.graph = self.tracer.trace(self.around)
         except FAULTS_OF_USER_CODE as error:
+            if self.tracer.lost:  # a context that nothing can enter again may be why it fails
+                return self.tracer.lost
             path = self.tracer.failed or ""
             if path or isinstance(error, LostError):
-                is_known = not isinstance(error, ContextLostError)
-                return {path: Lost(str(error), own_problem(error, "", key="model.from") if is_known else None)}
+                return {path: Lost(str(error), own_problem(error, "", key="model.from"))}
             raise self._not_traced(error) from error
         if draws != draws_so_far() and not self.tracer.lost:
             return self._again(notes_draws=True).trace()
@@ -230,7 +232,7 @@ class _Attempt:
 
     def refusal(self, lost: Lost) -> SpecError:
         """The error for what the model's `forward` does, with its line."""
-        place = lost.place or self._again()._line_of_change()
+        place = lost.place or self._again()._line_of_change() or own_place(type(self.model).forward)
         return _not_traced(self._title, f"it {lost.what}", _MOVE, place)
 
     def _line_of_change(self) -> tuple[str, int] | None:
@@ -283,7 +285,8 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self.names: dict[fx.Node, str] = {}
         self.inside: dict[fx.Node, str] = {}
-        """The path of the submodule whose `forward` made a node."""
+        """The path of the submodule whose `forward` made a node: of a layer of torch, the one that called it."""
+        self.grad_modes: dict[fx.Node, bool] = {}
         self.lines: dict[fx.Node, tuple[str, int]] = {}
         """The line of the user's code that did."""
         self.failed: str | None = None
@@ -332,7 +335,7 @@ class _Tracer(fx.Tracer):
                 self.lost.setdefault(self._inside, Lost(_changes("", names)))
         except FAULTS_OF_USER_CODE:
             if self.failed is None:
-                self.failed = self._inside
+                self.failed = self.traced_around(self._inside)
             raise
         finally:
             self._inside = around
@@ -359,12 +362,17 @@ class _Tracer(fx.Tracer):
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         if kind in ("placeholder", "output"):
-            return super().create_node(kind, target, *args, **kwargs)
-        require_settings(self._settings)
+            node = super().create_node(kind, target, *args, **kwargs)
+            self.grad_modes[node] = torch.is_grad_enabled()
+            return node
+        inside = self.traced_around(self._inside)
+        if (context := context_since(self._settings)) is not None:
+            self.lost.setdefault(inside, Lost(context))
         if kind in ("call_module", "get_attr"):
             target = _without_whole(target)
         node = super().create_node(kind, target, *args, **kwargs)
-        self.inside[node] = self._inside
+        self.inside[node] = inside
+        self.grad_modes[node] = torch.is_grad_enabled()
         if (line := _own_line()) is not None:
             self.lines[node] = line
         self._follow_buffers(node)

@@ -1,7 +1,7 @@
 """What `forward` does in Python, which a trace of tensor operations would lose: contexts, draws, and changes of state.
 
 A trace holds the operations on what its input gave. Everything else happens once, while it is traced: a number that is
-drawn becomes a constant, a counter stands still, `torch.no_grad()` is forgotten.
+drawn becomes a constant, a counter stands still, `torch.autocast` is forgotten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import nn
 
 from alray.config.user_code import own_place_of
 from alray.core.accelerator import kinds
-from alray.core.compat import TorchDispatchMode, tree_leaves
+from alray.core.compat import TorchDispatchMode, is_fwd_grad_enabled, tree_leaves
 from alray.core.errors import FAULTS_OF_USER_CODE
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum)
@@ -31,17 +31,13 @@ class LostError(Exception):
     """`forward` does something in Python that a trace would lose. The text says what, after "it"."""
 
 
-class ContextLostError(LostError):
-    """It computes within a context of torch, which began on a line before."""
-
-
 def settings() -> dict[str, object]:
-    """What contexts of torch change, by the words for it in a message."""
+    """What contexts of torch change and a trace cannot enter again, by the words for it in a message."""
     cuda = torch.backends.cuda
     attention = (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
     return {
         "torch.inference_mode()": torch.is_inference_mode_enabled(),
-        "torch.no_grad(), as the forward of a torch.autograd.Function does": not torch.is_grad_enabled(),
+        "the gradient of a torch.autograd.Function": not is_fwd_grad_enabled(),
         "torch.autocast": [
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in kinds()
         ],
@@ -64,11 +60,12 @@ def autocast(*, enabled: bool) -> Iterator[None]:
             torch.set_autocast_enabled(device, was)
 
 
-def require_settings(before: Mapping[str, object]) -> None:
-    """Raise ContextLostError if a context of torch is open that was not open before."""
+def context_since(before: Mapping[str, object]) -> str | None:
+    """What `forward` does where a context of torch is open that was not open before; None: no such one is."""
     for what, value in settings().items():
         if value != before[what]:
-            raise ContextLostError(f"computes under {what}" if value else f"ends {what} of its caller")
+            return f"computes under {what}" if value else f"ends {what} of its caller"
+    return None
 
 
 class Watch(TorchDispatchMode):
@@ -170,8 +167,9 @@ def attributes(module: nn.Module, *, buffers: bool = True) -> dict[str, object]:
         buffers: whether its buffers count, too: not their values, but whether there is another one.
     """
     of_torch = type(module).__module__.startswith("torch.")
+    seen: dict[int, Any] = {id(module): module}
     kept = {
-        name: _frozen(value, {id(module)})
+        name: _frozen(value, seen)
         for name, value in vars(module).items()
         # Old ways of parametrisation keep the weight that they have computed as an attribute of torch's layer.
         if name not in ("_parameters", "_buffers", "_modules", "training")
@@ -187,24 +185,24 @@ def changed(before: Mapping[str, object], module: nn.Module, *, buffers: bool = 
     return [name for name in {**before, **after} if before.get(name, ...) != after.get(name, ...)]
 
 
-def _frozen(value: Any, around: set[int]) -> object:
+def _frozen(value: Any, seen: dict[int, Any]) -> object:
     """
     Args:
-        around: the identities of what holds this value.
+        seen: by their identities, the values that have been frozen before this one, and those that hold it.
     """
     if isinstance(value, _PLAIN):
         return value if value == value else repr(value)  # NaN is not equal to itself
-    if id(value) in around:
-        return "itself"
-    around = {*around, id(value)}
+    if id(value) in seen:  # or the time would grow with the number of ways to it
+        return id(value)
+    seen[id(value)] = value
     if isinstance(value, torch.Tensor):
         return (id(value), value._version)
     if isinstance(value, nn.Module):
         return id(value)
     if isinstance(value, Mapping):
-        return [(_frozen(key, around), _frozen(each, around)) for key, each in value.items()]
+        return [(_frozen(key, seen), _frozen(each, seen)) for key, each in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
-        return [type(value), *(_frozen(each, around) for each in value)]
+        return [type(value), *(_frozen(each, seen) for each in value)]
     if isinstance(value, random.Random):
         return value.getstate()
     if isinstance(value, torch.Generator):
@@ -216,12 +214,12 @@ def _frozen(value: Any, around: set[int]) -> object:
     if callable(value) or isinstance(value, type):
         return id(value)
     if hasattr(value, "__dict__"):
-        return [id(value), *_frozen_items(vars(value), around)]
+        return [id(value), *_frozen_items(vars(value), seen)]
     return (id(value), repr(value))  # an iterator of itertools shows its state
 
 
-def _frozen_items(values: Mapping[str, Any], around: set[int]) -> list[object]:
-    return [(name, _frozen(each, around)) for name, each in values.items()]
+def _frozen_items(values: Mapping[str, Any], seen: dict[int, Any]) -> list[object]:
+    return [(name, _frozen(each, seen)) for name, each in values.items()]
 
 
 def line_of_change(compute: Callable[[], object], has_changed: Callable[[], object]) -> tuple[str, int] | None:

@@ -43,6 +43,8 @@ _IDLE_ROUNDS = 10_000
 """Rounds in a row without progress that count as a deadlock. A round without work takes microseconds."""
 _ASK_AGAIN_S = 0.4
 """After so many seconds a pause that has not begun is asked whether it is still wanted."""
+_TOLD_S = 5.0
+"""A wait for what an earlier run computes is told after so many seconds."""
 _BUSY_BETWEEN_TURNS = ("compute", "all_reduce")
 """What a stage does that gives up its turn without waiting for a message: a replica that is slowed, and sums, which
 other threads compute."""
@@ -150,6 +152,9 @@ class InlineGraph(Graph):
         first = self._assignments[0]
         with ExitStack() as stack:
             stack.enter_context(self._computing)
+            if wait(_left, timeout=_TOLD_S).not_done:
+                warning = "an earlier run of this process still computes, and this one waits for its turn to end"
+                self._outboxes[0].put(first.warning(warning))
             wait(_left)
             # What a user's code prints goes to the log, as where each stage is a process.
             file, outbox = first.run_dir / "logs" / "stage-0.log", self._outboxes[0]
