@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy as copying
 import importlib
+import inspect
 import multiprocessing
 import shutil
 import sys
@@ -404,8 +405,8 @@ def own_error(fault: Exception, message: str, *, key: str, hint: str) -> SpecErr
 
 
 def own_place(function: Any) -> tuple[str, int] | None:
-    """File and line where a function begins, if it may be the user's."""
-    code = getattr(function, "__code__", None)
+    """File and line where a function begins, if it may be the user's: of a decorated one, what is decorated."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else own_place_of(code)
 
 

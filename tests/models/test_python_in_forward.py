@@ -3,6 +3,7 @@ the model is refused with the line."""
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -552,6 +553,20 @@ def test_parts_train_as_the_whole_or_the_line_is_named(case: type[Own], within: 
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         assert torch.equal(value, found[name]), name
+
+
+class NoGradOfAll(nn.Sequential):
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x)
+
+
+def test_a_model_whose_result_has_no_gradient_is_refused_with_its_line() -> None:
+    model = own(lambda: NoGradOfAll(nn.Flatten(), nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, 5)))
+    with pytest.raises(SpecError, match="without a gradient") as caught:
+        model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line) == (__file__, inspect.getsourcelines(NoGradOfAll.forward)[1])
 
 
 def test_the_proof_leaves_the_model_and_the_generators_as_they_are() -> None:

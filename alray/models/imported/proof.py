@@ -28,6 +28,7 @@ from alray.models.token_embedding import PADDING
 
 MINI_BATCHES = ((True, 2), (True, 2), (False, 1))
 """Whether it is one of training, and its number of samples. Gradients are computed of the first one only."""
+_GRADIENT = "the gradient"
 _ROUNDING = 1e-5
 """How far values may be apart, over the largest one: kernels on several threads may add in another order."""
 _ROUNDING_PACKED = 1e-3
@@ -87,6 +88,8 @@ def prove(
                     )
                     for modules in ((whole,), chain)
                 )
+            if number == 0:
+                _require_gradients(expected, type(model), title)
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
             _require_same(expected, unknown | found, type(model), title, rounding, training=training)
             if number > 0 and training:  # the first mini-batch may fill caches
@@ -184,16 +187,32 @@ def _note(found: Found, path: str, layer: nn.Module, given: tuple[Any, ...], nam
 def _gradients(scores: torch.Tensor, whole: nn.Module) -> Found:
     trained = {name: each for name, each in whole.named_parameters() if each.requires_grad}
     if not scores.requires_grad:
-        return {f"the gradient of `{name}`": None for name in trained}
+        return {f"{_GRADIENT} of `{name}`": None for name in trained}
     loss = (scores * torch.linspace(-1.0, 1.0, scores.numel()).view(scores.shape)).sum()
     found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-    return {f"the gradient of `{name}`": each for name, each in zip(trained, found, strict=True)}
+    return {f"{_GRADIENT} of `{name}`": each for name, each in zip(trained, found, strict=True)}
+
+
+def _require_gradients(expected: Found, model: type[nn.Module], title: str) -> None:
+    """Raise SpecError if the model has parameters to train, and its result has a gradient for none of them."""
+    gradients = [each for what, each in expected.items() if what.startswith(_GRADIENT)]
+    if gradients and all(each is None for each in gradients):
+        file, line = own_place(model.forward) or (None, None)
+        problem = Problem(
+            f"`forward` of {title} gives a result without a gradient, so none of its parameters would be trained",
+            "leave torch.no_grad(), detach() or the like out around what is to be trained; to train a head alone, "
+            "freeze the other parameters by `requires_grad_(False)`",
+            file,
+            line,
+            "model.from",
+        )
+        raise SpecError.of((problem,))
 
 
 def _require_same(
     expected: Found, found: Found, model: type[nn.Module], title: str, rounding: float, *, training: bool
 ) -> None:
-    gradients = [each for what, each in expected.items() if what.startswith("the gradient") and each is not None]
+    gradients = [each for what, each in expected.items() if what.startswith(_GRADIENT) and each is not None]
     least = _LEAST * max((float(each.abs().max()) for each in gradients if each.numel()), default=0.0)
     for what, value in expected.items():
         other = found.get(what)
