@@ -335,8 +335,9 @@ class VectorTask(LearningTask):
     def collated(self, labels: Sequence[Label]) -> Tensor:
         return torch.stack([torch.as_tensor(label) for label in labels])
 
-    def chance(self, labels: Tensor | None) -> float | None:
-        """The metric of the mean of each output."""
+    def of_means(self, labels: Tensor | None) -> float | None:
+        """The metric of a network that gives the mean of each output. As `chance`, for tasks whose metric is known: one
+        of a user's may not take such scores."""
         if labels is None or not self.fits(labels).all():
             return None
         tally = self.tally()

@@ -43,9 +43,10 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return outputs
 
 
-def test_a_run_draws_in_one_output(tiny: dict[str, Any], outputs: list[list[str]]) -> None:
+def test_a_run_draws_in_one_output_and_its_results_in_another(tiny: dict[str, Any], outputs: list[list[str]]) -> None:
     alray.run({**tiny, "name": "tiny"}, inline=True)
-    (drawn,) = outputs
+    drawn, results = outputs
+    assert "weights_sha256" in results[-1]
     assert len(drawn) > 3
     assert "reading the spec" in drawn[0]
     assert "2 stages [1, 2], streamed: predicted" in drawn[-1]

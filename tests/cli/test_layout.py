@@ -283,7 +283,7 @@ def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     network = SimpleNamespace(weights=weights, predict=lambda inputs, depth: predictions)
     monkeypatch.setattr("alray.inference.network.TrainedNetwork", lambda *given, **options: network)
     monkeypatch.setattr(requests, "open_network", lambda *given, **options: network)
-    monkeypatch.setattr(requests, "evaluate", lambda *given: Evaluated(weights, ACCURACY, depths, costs))
+    monkeypatch.setattr(requests, "evaluate", lambda *given: Evaluated(weights, ACCURACY, depths, costs, []))
     monkeypatch.setattr("alray.inference.export.export_route", lambda *given: written)
     return lambda width: joined(
         said(width, "evaluate", "runs/al"),

@@ -17,7 +17,7 @@ data: {source: synthetic, shape: [7], classes: 3, samples: 60, batch_size: 12, v
 model: {components: [{block: linear, width: 7}, COMPONENTS]}
 method: {kind: backpropagation}
 optimizer: {kind: sgd, lr: 0.1, momentum: 0.9}
-pipeline: {stages: 2, virtual_stages: 2, micro_batches: 4, costs: [COSTS]}
+pipeline: {stages: 2, virtual_stages: 2, micro_batches: 4, micro_batch_norm: accept, costs: [COSTS]}
 run: {steps: 2}
 """
 COST = "{forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}"

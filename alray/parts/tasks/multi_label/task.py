@@ -43,6 +43,9 @@ class MultiLabelTask(VectorTask):
     def tally(self) -> Tally:
         return _MeanAveragePrecision()
 
+    def chance(self, labels: Tensor | None) -> float | None:
+        return self.of_means(labels)
+
     def _numbers_fit(self, labels: Tensor) -> Tensor:
         return (labels == 0) | (labels == 1)
 

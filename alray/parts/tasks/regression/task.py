@@ -32,7 +32,7 @@ class RegressionTask(VectorTask):
         return _R2() if self.metric.name == "r2" else _Errors(_ERRORS[self.metric.name])
 
     def chance(self, labels: Tensor | None) -> float | None:
-        return 0.0 if self.metric.name == "r2" else super().chance(labels)
+        return 0.0 if self.metric.name == "r2" else self.of_means(labels)
 
     def shares(self, scores: Tensor) -> Tensor:
         raise RequestError("the network predicts numbers, and these have no shares")
