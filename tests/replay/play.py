@@ -131,13 +131,14 @@ def costs_of(count: int) -> str:
 def ask_spec(
     folder: Path, *, file: Path, overrides: list[str], small: list[str], runs: bool, resumes: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Of a spec: how it is spelled out, its plan, its run of three mini-batches, and a run that stops and resumes."""
+    """Of a spec: how it is spelled out, its plan, its run of three mini-batches, and a run that ends and resumes."""
     yield "spec", said("validate", "--show", file, *overrides)
     yield "plan", said("plan", file, *overrides, "--json")
     if not runs:
         return
-    here = [*overrides, *small, f"run.steps={STEPS}"]
-    yield "run", said("run", file, *here, "--inline", "--json", "--output", folder / "run", timed=True)
+    here = [*overrides, *small]
+    steps = f"run.steps={STEPS}"
+    yield "run", said("run", file, *here, steps, "--inline", "--json", "--output", folder / "run", timed=True)
     yield from ask_run(folder / "run")
     if resumes:
         yield from ask_resumed(folder, file, here)
@@ -179,12 +180,16 @@ def ask_run(run: Path) -> Iterator[tuple[str, str]]:
 
 
 def ask_resumed(folder: Path, file: Path, here: list[str]) -> Iterator[tuple[str, str]]:
-    """Of a run that stops after two mini-batches, and goes on with one stage more or less."""
+    """Of a run that is one mini-batch shorter, and goes on with another number of stages."""
     run = folder / "stopped"
-    stages = json.loads((folder / "run" / "plan.json").read_text())["stages"]
+    plan = json.loads((folder / "run" / "plan.json").read_text())
+    stages, steps = plan["stages"], plan["total_steps"] - 1
     others = ["pipeline.stages=1" if stages > 1 else "pipeline.stages=2", "pipeline.partition=auto"]
-    said("run", file, *here, "run.steps=2", "run.checkpoint.every=2 steps", "--inline", "--output", run)
-    yield "resume", said("resume", run, f"run.steps={STEPS}", *others, "--inline", "--json", timed=True)
+    stopped = said("run", file, *here, f"run.steps={steps}", "--inline", "--output", run, timed=True)
+    if not stopped.startswith("exit code 0"):
+        yield "run before a resume", stopped
+        return
+    yield "resume", said("resume", run, f"run.steps={steps + 1}", *others, "--inline", "--json", timed=True)
     summary = run / "summary.json"
     if summary.is_file():
         yield "weights after a resume", json.loads(summary.read_text())["weights_sha256"]
@@ -196,17 +201,16 @@ def ask_ledger(folder: Path, *, spec: dict[str, Any]) -> Iterator[tuple[str, str
     file.write_text(yaml.safe_dump(spec))
     yield from ask_spec(folder, file=file, overrides=[], small=[], runs=True, resumes=True)
     if (folder / "run" / "summary.json").is_file():
-        yield from ask_exports(folder / "run", folder, ["state_dict", "safetensors"])
+        yield from ask_exports(folder / "run", folder, "state_dict" if "from" in spec["model"] else "safetensors")
 
 
-def ask_exports(run: Path, folder: Path, formats: Iterable[str]) -> Iterator[tuple[str, str]]:
+def ask_exports(run: Path, folder: Path, form: str) -> Iterator[tuple[str, str]]:
     """Of what a run exports: what plain torch reads."""
-    for form in formats:
-        file = folder / f"exported.{form}"
-        yield f"export {form}", said("export", run, "--format", form, "--output", file, timed=True)
-        if file.is_file():
-            tensors = load_file(file) if form == "safetensors" else torch.load(file, weights_only=True)
-            yield f"{form} read by torch", "\n".join(f"{name} {digest(each)}" for name, each in sorted(tensors.items()))
+    file = folder / f"exported.{form}"
+    yield f"export {form}", said("export", run, "--format", form, "--output", file, timed=True)
+    if file.is_file():
+        tensors = load_file(file) if form == "safetensors" else torch.load(file, weights_only=True)
+        yield f"{form} read by torch", "\n".join(f"{name} {digest(each)}" for name, each in sorted(tensors.items()))
 
 
 def digest(tensor: torch.Tensor) -> str:
@@ -264,7 +268,7 @@ def ask_folders(folder: Path) -> Iterator[tuple[str, str]]:
         ("plan elsewhere", "plan", folder / "tiny.yaml", "pipeline.costs=null", "--on", "2xa100", "--json"),
     ):
         yield question, said(*arguments, timed=True)
-    yield from ask_exports(run, folder, ["state_dict", "safetensors"])
+    yield from ask_exports(run, folder, "safetensors")
     said("export", run, "--format", "torch_export", "--output", folder / "route.pt2")
     if (folder / "route.pt2").is_file():
         samples = torch.linspace(-1, 1, 32).reshape(2, 1, 4, 4)
@@ -303,6 +307,7 @@ def play(*, soonest: bool, only: str = "") -> Player:
         player = Player(Path(made).resolve(), re.compile(only))
         stand_ins = write_stand_ins(player.folder / "stand-ins")
         find_stand_ins(player.folder / "stand-ins", patches)
+        gc.freeze()  # alray searches for garbage before it measures memory, which would take a second each time
         player.play("bad specs", ask_bad_specs)
         player.play("bad data", ask_bad_data)
         for name in chosen("specs", SPECS, soonest):
@@ -316,7 +321,6 @@ def play(*, soonest: bool, only: str = "") -> Player:
         names = sorted(file.parent.name for file in REPORTS.glob(f"*/{KEPT}"))
         for name in chosen("reports", names, soonest):
             player.play(f"report {name}", partial(ask_report, name=name))
-            gc.collect()
     return player
 
 
