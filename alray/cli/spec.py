@@ -44,7 +44,7 @@ def validate(
 ) -> None:
     """Check specs and studies and list every problem in them.
 
-    The data and the `python:` classes that a spec names must be there. They are opened only with --deep.
+    The data and the modules of `python:` classes that a spec names must be there. They are opened only with --deep.
     """
     with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []

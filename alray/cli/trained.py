@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alray.inference.export import Exported
 
 _ALL = "all"
-_FORMATS = ("safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder", "pretrained")
+_FORMATS = ("safetensors", "torch_export", "onnx", "state_dict", "pretrained")
 
 
 def evaluate(
@@ -185,8 +185,7 @@ def export(
             metavar="FORMAT",
             help="safetensors: weights for `alray predict`; torch_export: a graph for torch.export.load; onnx: a graph "
             "for ONNX runtimes; or the weights of a whole model under its names: state_dict, a file for torch.load; "
-            "dcp, a folder for torch.distributed.checkpoint; safetensors_folder, with model.safetensors; pretrained, a "
-            "folder that transformers loads.",
+            "pretrained, a folder that transformers loads.",
             autocompletion=_formats,
             show_default=False,
         ),

@@ -22,10 +22,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from alray.config.known_code import CODE, CodeRecord, origin_of, sha256, write_record
-from alray.config.loading.find_class import is_reserved, module_file, name_is_taken, no_module
-from alray.config.loading.own_files import own_files
+from alray.config.loading.own_files import is_reserved, module_file, name_is_taken, no_module, own_files
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.sections.own_code import OBJECT, PREFIX, PythonReference, parse_python_reference
+from alray.config.sections.section import nearest
 from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, Problem, RequestError, SpecError, UserCodeError
 from alray.core.packages import require
 from alray.core.storage.appended import local_copy
@@ -200,9 +200,10 @@ class UserCode:
             new = self._loaded() - _hashes.keys()
             _hashes.update({path: sha256(path.read_bytes()) for path in new if path.is_file()})
         if not hasattr(module, parsed.name):
+            meant = nearest(parsed.name, dir(module))
             raise SpecError(
                 f"`{reference}`: module `{parsed.module}` has no `{parsed.name}`",
-                hint="name a class or function of that module",
+                hint="name a class or function of that module" if meant is None else f"did you mean `{meant}`?",
             )
         return getattr(module, parsed.name)
 

@@ -266,10 +266,3 @@ def unpin(address: int, device: torch.device) -> None:
 def has_nccl(wanted: str) -> bool:
     """Whether accelerators of this kind pass tensors to each other by NCCL: NVIDIA's, and AMD's by ROCm's."""
     return kind(wanted) == "cuda"
-
-
-def nccl_version() -> str | None:
-    """The version of NCCL in this torch; None if it has none."""
-    if not torch.distributed.is_nccl_available():
-        return None
-    return ".".join(map(str, torch.cuda.nccl.version()))

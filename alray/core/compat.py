@@ -3,15 +3,15 @@ here; attributes of objects are listed too.
 
 Each name is imported from its library when it is first asked for. One that a version of the library lacks is an error
 that names both, so nothing goes on without it: a Ray that cannot be guarded from other users of the machine is not
-started. `alray doctor` looks at all of them.
+started. `tests/core/test_compat.py` looks at all of them.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import requires, version
 from operator import attrgetter
@@ -67,7 +67,7 @@ class Private:
         shown = f"{self.module}.{self.name}" if self.name else self.module
         return RequestError(
             f"{self.library} {version(self.library)} has no `{shown}` as alray needs it: {why}",
-            hint=f"install another version within `{required(self.library)}`; alray doctor says what else it lacks",
+            hint=f"install another version within `{required(self.library)}`",
         )
 
 
@@ -121,11 +121,6 @@ PRIVATE: dict[str, Private] = {
         "ray._private.services",
         "GcsClient",
         why="whether a cluster takes the token, before Ray tries for 20 s",
-    ),
-    "is_token_auth_enabled": Private(
-        "ray._private.authentication.authentication_utils",
-        "is_token_auth_enabled",
-        why="whether a cluster asks for a token",
     ),
     "available_resources_per_node": Private(
         "ray._private.state",
@@ -311,21 +306,3 @@ def __getattr__(name: str) -> Any:
     if name not in PRIVATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return PRIVATE[name].load()
-
-
-def lacking(besides: Collection[str] = ()) -> Iterator[tuple[Private, str]]:
-    """Each private part that the installed versions lack, and what is wrong. That of NCCL is left out where torch has
-    none, and those of a library that is not installed.
-
-    Args:
-        besides: libraries that are not looked at.
-    """
-    for name, private in PRIVATE.items():
-        if private.library in besides or importlib.util.find_spec(private.library) is None:
-            continue
-        if name == "ProcessGroupNCCL" and not importlib.import_module("torch.distributed").is_nccl_available():
-            continue
-        try:
-            private.load()
-        except RequestError as error:
-            yield private, error.problems[0].message

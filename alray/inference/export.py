@@ -30,15 +30,13 @@ from alray.models.component import trainable
 from alray.models.imported.hugging_face import save
 from alray.models.route import Route
 
-Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder", "pretrained"]
+Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "pretrained"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _ENDINGS: dict[Format, str] = {
     "safetensors": ".safetensors",
     "torch_export": ".pt2",
     "onnx": ".onnx",
     "state_dict": ".pt",
-    "dcp": ".dcp",
-    "safetensors_folder": "",
     "pretrained": "-pretrained",
 }
 _HEADER_FILE = f"{HEADER}.json"
@@ -81,9 +79,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
     scores `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to
     `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
     the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
-    dcp and safetensors_folder hold the same weights in a folder: as a checkpoint of `torch.distributed.checkpoint`, and
-    as `model.safetensors`. pretrained is a folder with a model of transformers, without readouts, which
-    `from_pretrained` of its class loads.
+    pretrained is a folder with a model of transformers, without readouts, which `from_pretrained` of its class loads.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
 
     Args:
@@ -204,29 +200,8 @@ def _write_state_dict(whole: WholeModel, file: Path) -> None:
     torch.save(whole.weights, file)
 
 
-def _write_dcp(whole: WholeModel, folder: Path) -> None:
-    from torch.distributed import checkpoint  # half a second
-
-    with _without_warnings():
-        checkpoint.save(whole.weights, storage_writer=checkpoint.FileSystemWriter(folder), no_dist=True)
-    _write_header(whole, folder)
-
-
-def _write_safetensors_folder(whole: WholeModel, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    # safetensors takes no two names of one tensor, as tied weights have them.
-    apart = {name: value.clone(memory_format=torch.contiguous_format) for name, value in whole.weights.items()}
-    save_file(apart, folder / "model.safetensors", metadata={"format": "pt"})
-    _write_header(whole, folder)
-
-
 def _write_pretrained(whole: WholeModel, folder: Path) -> None:
     save(whole.model, folder)
-    _write_header(whole, folder)
-
-
-def _write_header(whole: WholeModel, folder: Path) -> None:
-    """Write the header that a state dict has with it."""
     weights: Any = whole.weights
     (folder / _HEADER_FILE).write_text(json.dumps(weights._metadata[HEADER]), encoding="utf-8")
 
@@ -246,8 +221,6 @@ def _remove_exported(folder: Path) -> None:
 
 _WRITE_WHOLE: dict[Format, Callable[[WholeModel, Path], None]] = {
     "state_dict": _write_state_dict,
-    "dcp": _write_dcp,
-    "safetensors_folder": _write_safetensors_folder,
     "pretrained": _write_pretrained,
 }
 """Formats of the weights of a whole model."""

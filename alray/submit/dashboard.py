@@ -367,7 +367,7 @@ def url_of(address: str) -> str:
     return given.rstrip("/")
 
 
-def token_location() -> str | Path | None:
+def _token_location() -> str | Path | None:
     """Where the token to send is: `RAY_AUTH_TOKEN`, or the file that Ray would read; None where none is sent."""
     mode = os.environ.get("RAY_AUTH_MODE", "").lower()
     if mode == "disabled":
@@ -382,7 +382,7 @@ def token_location() -> str | Path | None:
 
 def _token() -> str | None:
     """The token to send; None where there is none."""
-    location = token_location()
+    location = _token_location()
     if not isinstance(location, Path):
         return os.environ[location].strip() if location is not None else None
     try:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alray.config.loading.find_class import class_fault
 from alray.config.loading.inputs import inputs_exist, model_exists
 from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.loading.messages import problem
-from alray.config.loading.own_files import own_files
+from alray.config.loading.own_files import module_fault, own_files
 from alray.config.sections.grammar import marked
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OwnClass
@@ -112,7 +111,7 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     faults += model_exists(spec) if own_model else ()
     references = {path: reference for path, reference, _ in marked(spec, OwnClass)}
     for path, reference in references.items():
-        if fault := class_fault(reference, folder, allow_elsewhere=allow_code):
+        if fault := module_fault(reference, folder, allow_elsewhere=allow_code):
             faults.append((path, *fault))
     if faults:
         raise SpecError.of(tuple(problem(loaded.locations, *fault) for fault in faults))

@@ -20,8 +20,8 @@ from alray.api.console.layout import Page, columns, unbroken
 from alray.api.console.live import frame
 from alray.api.console.summary_text import summary_rows
 from alray.api.reproduction import Parting, Reproduction, _parting
-from alray.cli import checks, cluster_checks
-from alray.cli.check_result import CheckResult
+from alray.cli import doctor as doctor_module
+from alray.cli.doctor import CheckResult
 from alray.cli.jobs import status_rows
 from alray.cli.main import execute
 from alray.cli.plan_text import comparison_text, plan_text
@@ -253,23 +253,19 @@ def study(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
 
 @pytest.fixture
 def doctor(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
-    here = [
+    found = [
         CheckResult("python", "ok", "3.11.7"),
         CheckResult(
-            "clock",
+            "shared memory",
             "warning",
-            "nothing keeps it right, so the times of several nodes may not agree",
-            "run chrony or systemd-timesyncd on every node; a virtual machine may have the clock of its host",
+            "/dev/shm has 64.0 MB, but Ray's object store needs 5.0 GB; it will spill to the disk",
+            "start the container with --shm-size=5.0gb; alray's tensors do not use this memory",
         ),
         CheckResult("ray", "fault", "not installed", "install ray 2.60 or newer"),
+        CheckResult("cluster", "ok", "2 nodes: head (2 CPU, 1 GPU), worker-0.cluster.example (16 CPU, 8 GPU)"),
     ]
-    there = [
-        CheckResult("node head", "ok", "2 CPU, 1 GPU; python 3.11.7, alray 0.1.0, ray 2.60.0, torch 2.13.0"),
-        CheckResult("link from head up to worker-0.cluster.example", "ok", "940 MB/s, 0.2 ms a message"),
-    ]
-    monkeypatch.setattr(checks, "findings", lambda: iter(here))
-    monkeypatch.setattr(cluster_checks, "cluster_findings", lambda address: iter(there))
-    return lambda width: joined(said(width, "doctor"), said(width, "doctor", "--network"))
+    monkeypatch.setattr(doctor_module, "results", lambda address: iter(found))
+    return lambda width: said(width, "doctor", "--address", "head:6379")
 
 
 @pytest.fixture

@@ -65,8 +65,8 @@ class Scale(nn.Module):
 """
 
 
-def test_validate_looks_for_data_and_classes_and_runs_nothing(alray: Callable[..., Any], spec: Path) -> None:
-    text = spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:own.Scael', by: 2}", 1)
+def test_validate_looks_for_data_and_modules_and_runs_nothing(alray: Callable[..., Any], spec: Path) -> None:
+    text = spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:owm.Scale', by: 2}", 1)
     data = text.splitlines()[1]
     Path("own.py").write_text(OWN.format(run=0))
     Path("y.yaml").write_text(text.replace(data, "data: {source: image_folder, train: pictures, image_size: 4}"))
@@ -77,9 +77,9 @@ def test_validate_looks_for_data_and_classes_and_runs_nothing(alray: Callable[..
         ("y.yaml", 5, "model.components[0].block"),
     ]
     assert said.json["errors"][0]["message"] == f"there is no folder `{Path.cwd() / 'pictures'}`"
-    assert said.json["errors"][1]["hint"] == "did you mean `Scale`?"
+    assert "no module `owm`" in said.json["errors"][1]["message"]
     Path("pictures").mkdir()
-    Path("y.yaml").write_text(Path("y.yaml").read_text().replace("Scael", "Scale"))
+    Path("y.yaml").write_text(Path("y.yaml").read_text().replace("owm", "own"))
     assert alray("validate", "y.yaml").code == 0
 
 
@@ -100,6 +100,23 @@ def test_validate_deep_opens_the_data_and_builds_the_network(alray: Callable[...
     block, _, folder = said.errors.splitlines()[-5:-2]
     assert block.startswith("y.yaml:5: model.components[0]: block `python:own_deep.Scale` cannot be built")
     assert folder.startswith(f"{Path.cwd() / 'folder'}: data.train: the folder has no subfolders; ")
+
+
+@pytest.mark.parametrize("command", [("validate", "--deep"), ("run", "--inline")])
+def test_classes_that_cannot_be_imported_are_told_at_once(
+    alray: Callable[..., Any], spec: Path, command: tuple[str, str]
+) -> None:
+    text = spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:own_named.Scael', by: 2}", 1)
+    Path("own_named.py").write_text(OWN.format(run=1))
+    Path("own_broken.py").write_text("class Tracker:\n    def\n")
+    Path("y.yaml").write_text(text)
+    name, option = command
+    said = alray(name, "y.yaml", option, "run.trackers=['python:own_broken.Tracker']", "--json")
+    block, tracker = said.json["errors"]
+    assert said.code == 2
+    assert (block["file"], block["line"], block["key"]) == ("y.yaml", 5, "model.components[0].block")
+    assert block["hint"] == "did you mean `Scale`?"
+    assert tracker["key"] == "run.trackers[0].kind" and "own_broken.py, line 2" in tracker["message"]
 
 
 def test_validate_deep_shows_the_override_that_a_block_refuses(alray: Callable[..., Any], spec: Path) -> None:

@@ -353,20 +353,6 @@ def test_samples_cross_a_host_before_the_losses_are_computed(workplace: Workplac
     assert median(ratios) == pytest.approx(1, abs=0.1), ratios
 
 
-def test_doctor_measures_the_links(workplace: Workplace) -> None:
-    process = workplace.hosts.start(
-        1,
-        "doctor",
-        "--network",
-        "--address",
-        f"{workplace.hosts.address(1)}:{HEAD_PORT}",
-        "--json",
-    )
-    checks = {check["name"]: check for check in workplace.end(process)["checks"]}
-    assert checks["node n2"]["state"] == "ok", checks["node n2"]
-    assert "Mbit/s up" in checks["link from n1 up to n3"]["message"]
-
-
 @contextmanager
 def going_on(workplace: Workplace, *words: str, run_dir: str) -> Iterator[subprocess.Popen[str]]:
     """A run that has written its first checkpoint and is far from its end."""

@@ -207,7 +207,7 @@ def test_a_ray_that_does_not_start_is_one_error(monkeypatch, tmp_path: Path) -> 
         raise Exception("The current node timed out during startup.\nand more")
 
     monkeypatch.setattr(ray, "init", late)
-    monkeypatch.setattr(private, "rays_folder", lambda: (tmp_path / "a", tmp_path))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "a"))
     monkeypatch.setattr(private, "_LONGEST_SOCKET", 500)
     with (
         pytest.raises(RunError, match=r"Ray did not start on this machine: The current node timed out"),

@@ -8,12 +8,10 @@ from pathlib import Path
 import onnxruntime
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
 from alray.cli.main import execute
-from alray.core.errors import RequestError
 from alray.data.batches import EvaluationBatches
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
@@ -267,7 +265,6 @@ def test_a_regression_comes_with_its_units_and_a_weight_with_all_its_names(
     plain = require_its_class(network, workshop, own_class(workshop, "Mlp"), alone=True)
     assert plain.added["alray.targets.mean"].tolist() == pytest.approx(targets.mean(0).tolist(), rel=0.2)
     require_same(network, tmp_path, plain, ("torch_export",))
-    require_same_in_folders(network, torch.load(tmp_path / "route.pt", weights_only=True), tmp_path / "out")
 
 
 def test_exported_units_keep_the_spread_of_targets(tmp_path: Path, one_thread: None) -> None:
@@ -284,26 +281,6 @@ def test_exported_units_keep_the_spread_of_targets(tmp_path: Path, one_thread: N
     weights = torch.load(export_route(network, None, "state_dict", tmp_path / "route.pt").file, weights_only=True)
     for name in ("mean", "std"):
         assert weights[f"alray.targets.{name}"].tolist() == list(getattr(network.form.targets, name))
-
-
-def require_same_in_folders(network: TrainedNetwork, weights: dict[str, torch.Tensor], folder: Path) -> None:
-    """Other programs read the same weights from a folder, which a second export replaces and another folder is not."""
-    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
-
-    for _ in range(2):
-        written = export_route(network, None, "dcp", folder / "route.dcp")
-        export_route(network, None, "safetensors_folder", folder / "route")
-    assert written.bytes == sum(file.stat().st_size for file in (folder / "route.dcp").iterdir())
-    dcp_to_torch_save(folder / "route.dcp", folder / "again.pt")
-    of_dcp = torch.load(folder / "again.pt", weights_only=True)
-    for read in (of_dcp, load_file(folder / "route" / "model.safetensors")):
-        assert read.keys() == weights.keys()
-        assert all(torch.equal(read[name], value) for name, value in weights.items())
-    (folder / "mine").mkdir()
-    (folder / "mine" / "notes.txt").touch()
-    with pytest.raises(RequestError, match="no export wrote"):
-        export_route(network, None, "dcp", folder / "mine")
-    assert [file.name for file in folder.iterdir() if file.name.startswith(".partial")] == []
 
 
 @pytest.mark.few

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+import alray
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
-from alray.core.errors import SpecError
+from alray.core.errors import RequestError, SpecError
 from alray.runtime.workload import Workload
 from benchmarks.huggingface import FAMILIES, METHODS, is_of_language, looked_at, spec_of
 
@@ -43,6 +44,20 @@ def test_a_family_by_every_method(name: str, one_thread: None) -> None:
         methods = METHODS if is_of_language(name) else METHODS[:3]
         assert {found[key] for key in methods} == {"bits"}
         assert found["loaded"] == "bits" or (name in ROUNDS and float(found["loaded"]) < 1e-6)
+
+
+def test_an_export_replaces_a_folder_of_an_export_alone(tmp_path: Path, one_thread: None) -> None:
+    spec = spec_of("GPT2LMHeadModel", tmp_path, components=2)
+    run = alray.run(spec, inline=True, output=tmp_path / "run", progress=False)
+    for _ in range(2):
+        written = run.export("pretrained", tmp_path / "out" / "gpt2")
+    assert written.bytes == sum(file.stat().st_size for file in Path(written.file).iterdir())
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    with pytest.raises(RequestError, match="no export wrote"):
+        run.export("pretrained", tmp_path / "mine")
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["gpt2"]
+    assert [file.name for file in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
 def opened(folder: Path, name: str, **model: Any) -> Workload:

@@ -1,4 +1,4 @@
-"""Checks that the user's files, folders, classes and packages that a spec names exist. Nothing is opened or run."""
+"""Checks that the user's files, folders, modules and packages that a spec names exist. Nothing is opened or run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from alray.config.loading.find_class import class_fault
 from alray.config.loading.load import LoadedSpec, SpecSource, directory_of, file_of, load_spec
+from alray.config.loading.own_files import module_fault
 from alray.config.objects import NO_OBJECTS, Objects, missing_objects
 from alray.config.sections.checks import Check, Finding
 from alray.config.sections.grammar import marked
@@ -28,14 +28,14 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
         allow_elsewhere: whether they may be in other folders.
     """
 
-    def classes_exist(spec: Spec) -> Iterator[Finding]:
-        """The classes of the user are defined in their modules."""
+    def modules_exist(spec: Spec) -> Iterator[Finding]:
+        """The modules of the user's classes are there."""
         for path, reference, _ in marked(spec, OwnClass):
-            fault = class_fault(reference, root, allow_elsewhere=allow_elsewhere)
+            fault = module_fault(reference, root, allow_elsewhere=allow_elsewhere)
             if fault is not None:
                 yield path, *fault
 
-    return inputs_exist, model_exists, data_set_exists, classes_exist
+    return inputs_exist, model_exists, data_set_exists, modules_exist
 
 
 def load_with_inputs(

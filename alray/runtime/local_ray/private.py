@@ -21,20 +21,13 @@ _BELOW = "/ray-ab12/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_
 """The longest path of a socket of Ray, below the folder for temporary files."""
 
 
-def rays_folder() -> tuple[Path, Path]:
-    """The folder for temporary files in which Ray keeps its files on this machine, and the nearest one above it that
-    exists. Ray makes the folder where it is missing."""
-    folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp").absolute()
-    return folder, next(each for each in (folder, *folder.parents) if each.is_dir())
-
-
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """A new folder that only this user can enter. Ray lets everybody write to its own folder, which lies in this one.
 
     The folder is deleted when the block ends or this process is gone, and what still runs of that Ray is ended.
     """
-    parent, _ = rays_folder()
+    parent = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp").absolute()
     if not str(parent).isascii():
         raise RequestError(
             f"Ray takes no folder for temporary files whose name has letters beyond ASCII: {parent}",

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from alray.config.known_code import require_no_run_folder
 from alray.config.loading.load import LoadedSpec
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
+from alray.config.sections.paths import key_text
+from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
+from alray.core.errors import Problem, SpecError
 from alray.runtime.options import Options
 
 if TYPE_CHECKING:
@@ -33,7 +39,7 @@ def open_planner(
     most_stages: int = 0,
     before_data: Callable[[], None] = lambda: None,
 ) -> Planner:
-    """The planner of a spec, with its data opened.
+    """The planner of a spec, with the user's classes imported and its data opened.
 
     Args:
         before_data: is called once torch is loaded, before the data are opened, which may take long.
@@ -52,9 +58,22 @@ def open_planner(
     code = options.code or UserCode(
         options.objects.root or loaded.folder, allow_elsewhere=options.allow_code, objects=options.objects
     )
+    _import_classes(loaded.spec, code)
     with progress.shown(teller.doing):
         planner = Planner.open(
             loaded.spec, code, options, note=teller.note, without_data=without_data, most_stages=most_stages
         )
     planner.workload.require_own_validation()
     return planner
+
+
+def _import_classes(spec: Spec, code: UserCode) -> None:
+    """Import the user's classes that a spec names. Raises SpecError with all that cannot be, each with its key."""
+    problems: list[Problem] = []
+    for path, reference, _ in marked(spec, OwnClass):
+        try:
+            code(reference)
+        except SpecError as error:
+            problems += [replace(problem, key=key_text(path)) for problem in error.problems]
+    if problems:
+        raise SpecError.of(tuple(problems))
