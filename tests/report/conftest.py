@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 BATCH = 64
 PER_EPOCH = 10
-SPEC = "name: example  # <b> & so on\nseed: 0\n"
+SPEC = "name: example  # <b> & so on\nseed: 0\ntask: {kind: classification}\n"
 REAL = """\
 name: small
 seed: 5
@@ -144,7 +145,8 @@ def at(step: int, time_s: float) -> dict[str, float]:
 
 
 def event(kind: str, step: int, time_s: float, message: str = "", stage: int | None = None) -> EventRecord:
-    return EventRecord(**at(step, time_s), event=kind, message=message or kind, stage=stage)
+    date = datetime.fromtimestamp(time_s, UTC).isoformat()
+    return EventRecord(**at(step, time_s), event=kind, message=message or kind, stage=stage, date=date)
 
 
 def planned(plan: Plan, step: int, time_s: float, engine: EngineName | None = None) -> PlanRecord:
@@ -164,7 +166,7 @@ def staged(
     steps: int = 10,
     warm_up: bool = False,
     step_times_s: Sequence[float] = (0.005,) * 10,
-    after_cut: Sequence[int] | None = None,
+    after_cut: Sequence[int] = (),
     waits: tuple[float, float, float] = (0.001, 0.006, 0.003),
     bytes_sent: dict[str, int] | None = None,
     peak: int | None = 1_000_000,
@@ -187,7 +189,7 @@ def staged(
         idle_s=waits[2],
         evaluation_s=0.0,
         step_times_s=list(step_times_s),
-        after_cut=None if after_cut is None else list(after_cut),
+        after_cut=list(after_cut),
         bytes_sent=bytes_sent or {},
         peak_memory_bytes=peak,
         spans=list(spans),

@@ -350,7 +350,7 @@ def test_what_a_user_wrote_is_shown_and_not_run(given: ModuleType, tmp_path: Pat
     plan = replace(plan, costs=replace(plan.costs, components=(component, component)))
     records = [*given.example_records(plan), given.event("warning", 40, 2.0, hostile)]
     folder = given.write_run(tmp_path / "run", plan, records, summary=summary_of(plan, records, name=hostile))
-    (folder / "spec.yaml").write_text(f"name: {hostile}")
+    (folder / "spec.yaml").write_text(f"name: {hostile}\ntask: {{kind: classification}}")
     (folder / "environment.json").write_text(json.dumps({hostile: hostile}))
     html = make_report(folder).read_text(encoding="utf-8")
     # Title, heading, spec, event, the components of both stages, key and value of the environment.
