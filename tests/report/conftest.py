@@ -174,15 +174,14 @@ def staged(
     replica: int = 0,
 ) -> StageRecord:
     """F 1 ms, B 2 ms and U 1 ms a mini-batch; `waits` are send, receive and idle, in all."""
+    taken_s = {"forward_s": 0.001, "backward_s": 0.002, "update_s": 0.001}
     return StageRecord(
         **at(number, time_s),
         stage=stage,
         replica=replica,
         steps=steps,
         warm_up=warm_up,
-        forward_s=0.001 * steps,
-        backward_s=0.002 * steps,
-        update_s=0.001 * steps,
+        **{name: seconds * steps for name, seconds in taken_s.items()},
         compute_s=0.004 * steps,
         send_wait_s=waits[0],
         receive_wait_s=waits[1],
@@ -190,6 +189,7 @@ def staged(
         evaluation_s=0.0,
         step_times_s=list(step_times_s),
         after_cut=list(after_cut),
+        after_cut_s={name: seconds * len(after_cut) for name, seconds in taken_s.items()},
         bytes_sent=bytes_sent or {},
         peak_memory_bytes=peak,
         spans=list(spans),
@@ -258,7 +258,7 @@ def write_run(
     (folder / "spec.yaml").write_text(SPEC)
     (folder / "plan.json").write_text(json.dumps(plan.as_json()))
     if environment:
-        found = {"python": "3.11.7", "machine": {"cores": 2}, "gpus": []}
+        found = {"given": {}, "spec_sha256": [], "python": "3.11.7", "machine": {"cores": 2}, "gpus": []}
         (folder / "environment.json").write_text(json.dumps(found))
     writer = Writer(folder / "records.jsonl")
     for record in records:

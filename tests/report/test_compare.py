@@ -498,7 +498,7 @@ def test_other_machines_and_other_data_are_told(add: Add) -> None:
 
     def notes(*environments: dict[str, str]) -> list[str]:
         for run, environment in zip(runs, environments, strict=True):
-            (run / "environment.json").write_text(json.dumps(environment))
+            (run / "environment.json").write_text(json.dumps({**environment, "given": {}, "spec_sha256": []}))
         return [each for each in compare_runs(runs).notes if "machines" in each or "data" in each]
 
     assert notes(of, of, {**of, "data_sha256": "2"}) == []  # a seed may choose the validation set

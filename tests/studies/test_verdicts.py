@@ -696,7 +696,7 @@ def test_what_has_one_session_alone_is_decided_by_a_study_of_times() -> None:
 
 def environment(folder: Path, number: int, **of: str) -> None:
     (folder / f"{number:04d}").mkdir(parents=True, exist_ok=True)
-    (folder / f"{number:04d}/environment.json").write_text(json.dumps(of))
+    (folder / f"{number:04d}/environment.json").write_text(json.dumps({**of, "given": {}, "spec_sha256": []}))
 
 
 def test_times_of_several_machines_or_versions_are_a_doubt_and_decide_nothing(tmp_path: Path) -> None:

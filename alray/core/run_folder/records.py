@@ -803,9 +803,9 @@ class Environment(BaseModel):
     git: Git | None = None
     packages: dict[str, str] | None = None
     brought_by: dict[str, str] | None = None
-    given: dict[str, Any] | None = None
+    given: dict[str, Any]
     data_sha256: str | None = None
-    spec_sha256: list[str] | None = None
+    spec_sha256: list[str]
     objects: list[str] | None = None
     model_sha256: str | None = None
     architecture_sha256: str | None = None

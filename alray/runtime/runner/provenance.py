@@ -86,8 +86,8 @@ def describe_stages(run_dir: Location, surroundings: dict[str, Any]) -> None:
 
 def has_own_spec(run_dir: Location) -> bool:
     """Whether `spec.yaml` is what alray wrote."""
-    known = (read_environment(run_dir) or {}).get("spec_sha256") or ()
-    return sha256((run_dir / "spec.yaml").read_bytes()) in known
+    environment = read_environment(run_dir)
+    return environment is not None and sha256((run_dir / "spec.yaml").read_bytes()) in environment["spec_sha256"]
 
 
 def require_own_spec(run_dir: Location) -> None:

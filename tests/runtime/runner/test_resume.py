@@ -47,7 +47,7 @@ def started(folder: Path, *overrides: str, text: str = PICTURES) -> Path:
     run_dir.mkdir()
     saved = dump_spec(as_saved(spec))
     (run_dir / "spec.yaml").write_text(saved)
-    write_json(run_dir / "environment.json", {"spec_sha256": [sha256(saved.encode())]})
+    write_json(run_dir / "environment.json", {"given": {}, "spec_sha256": [sha256(saved.encode())]})
     return run_dir
 
 
