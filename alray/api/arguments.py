@@ -77,7 +77,6 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def with_checks(*args: P.args, **kwargs: P.kwargs) -> T:
-        _require_not_moved(function.__name__, kwargs, signature.parameters)
         given = signature.bind(*args, **kwargs).arguments
         for name, value in (given | given.get("".join(further), {})).items():
             if name in forms:
@@ -86,18 +85,6 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
 
     return with_checks
-
-
-def _require_not_moved(function: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:
-    """Raise RequestError for what `Run.predict` and its neighbours took in alray 0.2, and `Run.trained` takes now."""
-    moved = [name for name in given if name in ("best", "step", "data", "allow_code") and name not in known]
-    if moved and function in ("evaluate", "predict", "generate", "export"):
-        values = ", ".join(f"{name}={given[name]!r}" for name in moved)
-        raise RequestError(
-            f"`{function}` takes no `{moved[0]}`: `trained` chooses the weights",
-            key=moved[0],
-            hint=f"write run.trained({values}).{function}(...)",
-        )
 
 
 def require_form(name: str, value: Any, form: _Form) -> None:

@@ -107,7 +107,7 @@ def reproduce_run(
         run_dir=options.run_dir,
         allow_code=options.allow_code,
         code=again.code(allow=options.allow_code, objects=options.objects, note=observer.note),
-        data=data_of(again.manifest or {}),
+        data=data_of(again.manifest),
         model_sha256=model_of(recorded),
         standardised_as=again.run_dir,
         begun=again.begun,
@@ -218,9 +218,5 @@ def _environment(run_dir: Location) -> dict[str, Any]:
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The differences. An older version did not record `data_sha256`: that is no difference."""
-    return {
-        name: (then.get(name), now.get(name))
-        for name in {**then, **now}
-        if then.get(name) != now.get(name) and (name != "data_sha256" or name in then)
-    }
+    """The differences."""
+    return {name: (then.get(name), now.get(name)) for name in {**then, **now} if then.get(name) != now.get(name)}

@@ -39,10 +39,6 @@ from alray.core.system_errors import require_current_folder
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
-_FORMER_NAMES_OF_OUTPUT = ("--run-dir", "--study-dir", "--folder", "--to")
-_IN_PLACE_OF_WATCH = (
-    "`alray report RUN` makes the page of a run that is still running, and TensorBoard shows its curves"
-)
 _PATIENCE_S = 2.0
 """Seconds that a busy thread, or what the user's code does at the end, may take to end by itself."""
 
@@ -132,17 +128,8 @@ def execute(arguments: Sequence[str]) -> int:
             streams.err.write(f"{message}\n")
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
-        if message.startswith("No such option"):
-            context = getattr(error, "ctx", None)
-            has_output = context is not None and any("--output" in each.opts for each in context.command.params)
-            if has_output and getattr(error, "option_name", None) in _FORMER_NAMES_OF_OUTPUT:
-                hint = "did you mean `--output`?"
-            elif (override := _override_meant(error, arguments)) is not None:
-                hint = f"did you mean `{override}`? That is how a value of the spec is given"
-            elif getattr(error, "option_name", None) == "--watch":
-                hint = _IN_PLACE_OF_WATCH
-        elif message.startswith("No such command 'watch'"):
-            hint = _IN_PLACE_OF_WATCH
+        if message.startswith("No such option") and (override := _override_meant(error, arguments)) is not None:
+            hint = f"did you mean `{override}`? That is how a value of the spec is given"
         streams.refuse([Problem(f"{message[:1].lower()}{message[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of the current folder, or of a URL: a command takes it apart before its streams open

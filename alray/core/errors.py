@@ -72,8 +72,7 @@ class Problem:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Problem:
         """The problem that `as_json` wrote. Another version of alray may have written fewer fields, or more."""
-        known = {"hint": values["mend"], **values} if "mend" in values else values  # of alray 0.1
-        return cls(**{each.name: known[each.name] for each in fields(cls) if each.name in known})
+        return cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
 
 
 class AlrayError(Exception):

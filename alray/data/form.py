@@ -259,10 +259,9 @@ class DataForm(Form):
         return Shape(self.input.shape, torch.float32 if whole is None else torch.int64, numbers=whole)
 
 
-def form_in(run_dir: Location) -> DataForm | None:
-    """The form of the data of a run; None in a folder of an older version. Raises CheckpointError if it is damaged."""
-    file = run_dir / FORM
-    return read_json(file, DataForm) if file.is_file() else None
+def form_in(run_dir: Location) -> DataForm:
+    """The form of the data of a run. Raises CheckpointError if it is damaged."""
+    return read_json(run_dir / FORM, DataForm)
 
 
 def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:

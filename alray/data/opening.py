@@ -47,7 +47,6 @@ def open_data(
     task: TaskSection | None = None,
     fixed_length: bool = False,
     for_plan: bool = False,
-    by_whole_set: bool = False,
 ) -> Dataset:
     """Open the source and make the splits of a run.
 
@@ -59,8 +58,6 @@ def open_data(
         task: what the labels are for; None: classes.
         fixed_length: whether all mini-batches of text have the largest width.
         for_plan: data that are not there may be left out if their sizes are known; nothing is downloaded for them.
-        by_whole_set: whether a source's samples and targets that the training split standardises are standardised by
-            the whole training set, with the validation rows: as in alray 0.3.0 and before.
 
     Raises:
         DataError: if data is missing, damaged, too small for one mini-batch, or other than `data.assume` says.
@@ -69,7 +66,7 @@ def open_data(
     if for_plan and not section.expected.lacking:
         return _for_plan(section, seed, load, task, fixed_length)
     try:
-        data = _opened(section, seed, load, task, fixed_length, by_whole_set)
+        data = _opened(section, seed, load, task, fixed_length)
     except DataMissing as error:
         if not for_plan:
             raise
@@ -93,7 +90,7 @@ def _for_plan(
 
     if section.from_files is not None:
         with suppress(DataMissing):
-            data = _opened(section.from_files, seed, load, task, fixed_length, by_whole_set=False)
+            data = _opened(section.from_files, seed, load, task, fixed_length)
             if unlike := _unlike(data, section):
                 return replace(data, notes=(f"the data are there, and not as data.assume says: {unlike}",))
             return data
@@ -124,7 +121,6 @@ def _opened(
     load: Callable[[str], Any],
     task: TaskSection,
     fixed_length: bool,
-    by_whole_set: bool,
 ) -> Dataset:
     """What the sets of the source become depends on what they hold: samples, documents, or a text to continue."""
     with ExitStack() as drawing:
@@ -133,7 +129,7 @@ def _opened(
             seed_all(torch.device("cpu"), seed, "source")
         source, sets = _source(section, load, task)
         if isinstance(source, Source):
-            return sample_data(source, sets, section, seed, task, load, by_whole_set=by_whole_set)
+            return sample_data(source, sets, section, seed, task, load)
         if isinstance(section, TokenSection):
             from alray.data.windows import window_data  # it imports the library of tokenizers
 

@@ -32,14 +32,11 @@ def sample_data(
     seed: int,
     task_section: TaskSection,
     load: Callable[[str], Any],
-    *,
-    by_whole_set: bool = False,
 ) -> Dataset:
     """The data of a source of pictures or rows of numbers. Raises DataError, as `open_data`.
 
     Args:
         sets: of the source; its training set is there.
-        by_whole_set: as for `open_data`.
     """
     task = make_task(task_section, len(source.classes), load=load)
     train, test, own_validation = sets["train"], sets.get("test"), sets.get("validation")
@@ -53,14 +50,13 @@ def sample_data(
     require_images_to_augment(section, shape)
     if source.numbers is not None:
         _require_as_they_are(section)
-    standardising = torch.arange(len(train)) if by_whole_set else parts.train
     normalisation = source.normalisation
     if source.standardises_samples and section.normalise is None:
-        normalisation = _of_part(cast("TensorSet", train).samples, standardising)
+        normalisation = _of_part(cast("TensorSet", train).samples, parts.train)
     normalisation = _normalisation(section, normalisation, shape if channels is None else (channels, *shape[1:]))
     target_normalisation = None
     if task_section.standardises:
-        target_normalisation = _target_normalisation(source, train, standardising)
+        target_normalisation = _target_normalisation(source, train, parts.train)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> SampleSplit:
         return SampleSplit(

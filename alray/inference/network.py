@@ -63,26 +63,24 @@ class TrainedNetwork:
             data: where files of the data lie now, as for `spec_of`.
             compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
             objects: that a Python program gave.
-            without_data: whether the data stay closed. Then nothing is evaluated by this object. The data of a run of
-                an older version are opened, because its folder does not have their form.
+            without_data: whether the data stay closed. Then nothing is evaluated by this object.
             on_cpu: whether only the routes of this object are used: on the CPU, with torch's settings as they are.
         """
         self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
         spec = load_own_spec(run_dir).spec
-        of_run = form_in(run_dir)
-        form = of_run if without_data else None
-        if form is not None and not (on_cpu or form.reads_files or isinstance(spec.data, OwnCode)):
-            form = None  # the source reads what is predicted
-        spec = spec_of(run_dir, data, closed=form is not None)
+        self.form = form_in(run_dir)
+        # Otherwise the source reads what is predicted.
+        closed = without_data and (on_cpu or self.form.reads_files or isinstance(spec.data, OwnCode))
+        form = self.form if closed else None
+        spec = spec_of(run_dir, data, closed=closed)
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        require_objects(spec, objects, run_dir, besides=() if form is None else ("data",))
+        require_objects(spec, objects, run_dir, besides=("data",) if closed else ())
         code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec), objects=objects)
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere, form, run_dir)
         self.workload.require_same_model(model_of(run_dir), "this run", warnings.warn)
-        self.form = of_run or DataForm.of(self.workload.data)
         self._require_same = partial(
             self.workload.facts.identity.require_same,
             data_of(manifest),

@@ -27,7 +27,7 @@ class RouteHeader(DataForm):
     name: str
     step: int  # mini-batches of training
     depth: PositiveInt
-    components: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of the whole network; null: in older files
+    components: Annotated[int, Field(ge=1, le=100_000)]  # of the whole network
     spec: dict[str, Any]
 
     def whole_spec(self) -> Spec:
@@ -75,7 +75,7 @@ def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
 
 
 def parse_header(text: str, file: str) -> RouteHeader:
-    """Parse the header of a file. Raises CheckpointError if it is damaged or of another version."""
+    """Parse the header of a file. Raises CheckpointError if it is damaged or of another format."""
     try:
         header = RouteHeader.model_validate_json(text)
         header.whole_spec()

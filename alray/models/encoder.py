@@ -84,7 +84,7 @@ class EncoderFacts:
             for key in ("takes_along", "gives_along")
         }
         shapes = {"input": Shape.from_json(value["input"], sample), "output": Shape.from_json(value["output"])}
-        ends = value.get("ends")
+        ends = value["ends"]
         if ends is not None:
             after, until, takes = ends
             ends = PartEnds(after, until, tuple(tuple(shape) for shape in takes))

@@ -375,13 +375,13 @@ class ComponentOptimizer:
             raise ValueError("none of its parameters was trained")
         if state.get("kind") != self.kind:
             raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
-        if (of := state.get("class", self._class)) != self._class:  # older checkpoints do not say it
+        if (of := state.get("class")) != self._class:
             raise ValueError(f"the state is that of {of}, the optimizer is {self._class}")
         saved = sum(len(group["params"]) for group in state["param_groups"])
         if saved != len(self.parameters):
             raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")
-        names = state.get("names", self._names)  # nor do they say these
-        other = next((pair for pair in zip(names, self._names, strict=True) if pair[0] != pair[1]), None)
+        names = zip(state.get("names", ()), self._names, strict=True)
+        other = next((pair for pair in names if pair[0] != pair[1]), None)
         if other is not None:
             raise ValueError(f"the state is that of `{other[0]}`, the optimizer has `{other[1]}` in its place")
 

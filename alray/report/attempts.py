@@ -35,7 +35,7 @@ _SAME_TIMELINE = (
     "recomputes",
     "clips_together",
 )
-# Of the costs: what a resume may change only where it may become another run. Some plans of earlier versions lack one.
+# Of the costs: what a resume may change only where it may become another run.
 _SAME_WORK = ("device", "batch_size", "precision")
 
 
@@ -58,7 +58,7 @@ class Timed:
     """
 
     records: tuple[StageRecord, ...] = ()
-    """Without mini-batches after cuts, if the records tell which ones those are."""
+    """Without mini-batches after cuts, where others are left."""
     step_times: tuple[StepTime, ...] = ()
     """Those that count."""
     of_the_same: bool = True
@@ -123,25 +123,15 @@ class Attempt:
         return self._timed(self.stage_records)
 
     def _timed(self, records: Sequence[StageRecord]) -> Timed:
-        last, after_cut = max((record.stage for record in self.stage_records), default=0), self._after_cuts
-        steps = [step for record in records if record.stage == last for step in _steps_of(record, after_cut)]
+        last = max((record.stage for record in self.stage_records), default=0)
+        steps = [step for record in records if record.stage == last for step in _steps_of(record)]
         counted = [step for step in steps if not step.after_cut]
         # Where every mini-batch comes after a cut, each goes through the empty pipeline. Replicas but the first wait
         # meanwhile for the evaluation, which replica 0 makes.
         if not counted:
             lone = [step for step in steps if step.replica == 0 and step.number > self.records[0].step + 1]
             return Timed(tuple(records), tuple(lone), all(record.replica == 0 for record in records))
-        own = tuple(record.between_cuts for record in records)
-        return Timed(own, tuple(counted), not any(_has_after_cut(record, after_cut) for record in own))
-
-    @property
-    def _after_cuts(self) -> frozenset[int]:
-        """The mini-batches after cuts, for records that do not name them."""
-        first = self.records[0].step + 1
-        if len({(record.stage, record.replica) for record in self.stage_records}) == 1:
-            return frozenset({first})
-        cuts = (record for record in self.records if isinstance(record, EvaluationRecord | CheckpointRecord))
-        return frozenset({first, *(record.step + 1 for record in cuts)})
+        return Timed(tuple(record.between_cuts for record in records), tuple(counted))
 
     def ran(self, plan: Plan) -> bool:
         """Whether this attempt ran with `plan`, so that its times can be compared with the plan's prediction."""
@@ -149,9 +139,9 @@ class Attempt:
             return True
         own, other = self.plan, plan.as_json()
         return (
-            all(_value(own, key) == _value(other, key) for key in _SAME_TIMELINE)
+            all(_value(own[key]) == _value(other[key]) for key in _SAME_TIMELINE)
             and _links(own) == _links(other)
-            and all(own["costs"].get(key) in (None, "", other["costs"][key]) for key in _SAME_WORK)
+            and all(own["costs"][key] in ("", other["costs"][key]) for key in _SAME_WORK)
             and [edge["bytes_per_step"] for edge in own["edges"]] == [edge.bytes_per_step for edge in plan.edges]
         )
 
@@ -233,36 +223,21 @@ def earlier_plan(timed: Plan, last: Plan) -> str | None:
     )
 
 
-def _has_after_cut(record: StageRecord, after_cuts: frozenset[int]) -> bool:
-    """Whether some of the mini-batches of a record came after a cut; the arguments are those of `_steps_of`."""
-    after_cut = after_cuts if record.after_cut is None else record.after_cut
-    return any(record.step - record.steps < number <= record.step for number in after_cut)
-
-
-def _steps_of(record: StageRecord, after_cuts: frozenset[int]) -> Iterator[StepTime]:
-    """The times of a record of a last stage.
-
-    Args:
-        after_cuts: the mini-batches after cuts, where the record does not name them.
-    """
-    after_cut = after_cuts if record.after_cut is None else frozenset(record.after_cut)
+def _steps_of(record: StageRecord) -> Iterator[StepTime]:
+    """The times of a record of a last stage."""
     first = record.step - len(record.step_times_s) + 1
     for number, seconds in enumerate(record.step_times_s, first):
-        yield StepTime(number, seconds, record.replica, number in after_cut)
+        yield StepTime(number, seconds, record.replica, number in record.after_cut)
 
 
-def _value(plan: dict[str, Any], key: str) -> Any:
-    """What a plan says, whether or not it was written as JSON and read back. Earlier versions lack some keys."""
-    value = plan.get(key) or None
+def _value(value: Any) -> Any:
+    """A value of a plan, whether or not it was written as JSON and read back."""
     return list(value) if isinstance(value, tuple) else value
 
 
 def _links(plan: dict[str, Any]) -> list[Any]:
     """What a plan says of the links between its stages, as far as it stays the same. Links between nodes are measured
     at each start; those that `pipeline.links` gives are within one node."""
-    measured = len(set(plan.get("nodes") or ())) > 1
+    measured = len(set(plan["nodes"])) > 1
     keys = ("latency_s", "up_s_per_byte", "down_s_per_byte")
-    return [
-        None if link is None else () if measured else tuple(link[key] for key in keys)
-        for link in plan.get("links") or ()
-    ]
+    return [None if link is None else () if measured else tuple(link[key] for key in keys) for link in plan["links"]]

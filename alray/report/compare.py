@@ -36,7 +36,7 @@ _OF_HASH = 8
 
 
 def _spec_of(text: str, file: str) -> dict[str, Any]:
-    """The keys of a run's spec, which may be one of an older version. Raises SpecError if it is damaged."""
+    """The keys of a run's spec. Raises SpecError if it is damaged."""
     spec = read_yaml(text, file)[0]
     wanted = {"name": str, "data": dict, "model": dict}
     whole = isinstance(spec, dict) and all(isinstance(spec.get(key), kind) for key, kind in wanted.items())
@@ -69,7 +69,7 @@ class ComparedRun:
         """Put the hash of an object of a Python program behind its name in the spec, which is that of all of them.
 
         Args:
-            kept: the key of `environment.json` with the hash, which older versions do not have.
+            kept: the key of `environment.json` with the hash.
         """
         name, sha256 = self.spec[section].get(key), self.environment.get(kept)
         if isinstance(name, str) and name.startswith(OBJECT) and sha256 is not None:

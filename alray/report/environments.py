@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 OF_TIMES = ("device", "host", "torch", "alray")
-"""What times depend on. Older versions did not record all of it."""
+"""What times depend on."""
 
 
 def differing(environments: Iterable[Mapping[str, Any]], names: Sequence[str] = OF_TIMES) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from alray.config.loading.yaml_text import read_yaml
-from alray.config.sections.task import DEFAULT, TASKS
+from alray.config.sections.task import TASKS
 from alray.core.errors import CheckpointError, SpecError
 from alray.core.metric import Metric
 from alray.core.run_folder.metrics import METRICS
@@ -99,9 +99,9 @@ def read_spec_text(run_dir: Location) -> str:
 
 def _metric_of(spec_text: str, file: str) -> Metric:
     spec = read_yaml(spec_text, file)[0]
-    task = spec.get("task", {}) if isinstance(spec, dict) else None
-    if isinstance(task, dict):  # a spec of an old version names no task
-        of_kind = TASKS.sections.get(str(task.get("kind", DEFAULT)))
+    task = spec.get("task") if isinstance(spec, dict) else None
+    if isinstance(task, dict):
+        of_kind = TASKS.sections.get(str(task.get("kind")))
         name = task.get("metric", of_kind and of_kind.metric_name)
         if name in METRICS:
             return METRICS[name]

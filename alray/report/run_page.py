@@ -70,7 +70,7 @@ class RunReport:
             if run.environment is None
             else {key: value for key, value in run.environment.items() if key != "spec_sha256"}
         )
-        given = None if environment is None else environment.pop("given", None)
+        given = None if environment is None else environment.pop("given")
         return {
             "run": run,
             "facts": _facts(run, self.figures),

@@ -194,7 +194,7 @@ def _measured(records: Sequence[StageRecord], step_s: float | None) -> StepParts
     num_steps = sum(record.steps for record in records)
     if num_steps == 0 or step_s is None:
         return None
-    between = num_steps - sum(len(record.after_cut or ()) for record in records)
+    between = num_steps - sum(len(record.after_cut) for record in records)
 
     def mean_s(part: str, of: int) -> float:
         return sum(getattr(record, part) for record in records) / of if of else 0.0

@@ -129,10 +129,7 @@ class Workload:
         """
         if form is None:
             before = None if of_run is None else form_in(of_run)
-            by_whole_set = of_run is not None and before is None  # a run of alray 0.3.0 or before
-            data = open_training_data(
-                spec, code, for_plan=for_plan, by_whole_set=by_whole_set, any_layout=most_stages > 0
-            )
+            data = open_training_data(spec, code, for_plan=for_plan, any_layout=most_stages > 0)
             if before is not None and before.suits(data) and not (if_same_data and _may_be_others(data, of_run)):
                 before.standardise(data)
         else:
@@ -294,7 +291,7 @@ class Workload:
 
 def _may_be_others(data: Dataset, of_run: Location | None) -> bool:
     """Whether these may be other data than those with which a run was last started: what a user's class gives is not
-    known, and folders of older versions do not tell."""
+    known."""
     origin = {} if of_run is None else read_environment(of_run) or {}
     return data.contents is None or origin.get("data_sha256") != data.identity.sha256
 
@@ -304,7 +301,6 @@ def open_training_data(
     load: Callable[[str], Any],
     *,
     for_plan: bool = False,
-    by_whole_set: bool = False,
     any_layout: bool = False,
 ) -> Dataset:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
@@ -314,7 +310,7 @@ def open_training_data(
     Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
 
     Args:
-        for_plan, by_whole_set: as for `open_data`.
+        for_plan: as for `open_data`.
         any_layout: costs are counted or measured with these data for plans of any layout, so texts are padded where one
             of them is such a pipeline.
     """
@@ -327,7 +323,6 @@ def open_training_data(
         task=spec.task,
         fixed_length=fixed_length,
         for_plan=for_plan,
-        by_whole_set=by_whole_set,
     )
     fault = last_batch_fault(spec, len(data.train))
     if fault is not None:

@@ -16,9 +16,8 @@ from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.config.sections.paths import is_under
-from alray.config.sections.run import Checkpoint
 from alray.config.sections.spec import Spec
-from alray.config.study.load import LoadedStudy, Skipped, read_study_file
+from alray.config.study.load import LoadedStudy, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
 from alray.core.counting import counted
@@ -37,7 +36,6 @@ _MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", *_LOSE_NO_TRIAL)
 """With those that a resume may change as long as every trial stays what it is."""
 _QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
-_KEPT = {"checkpoint": Checkpoint()}
 _MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"
 TRIALS = "trials.json"
@@ -92,10 +90,9 @@ class StudyFolder:
         study comes first: a study whose text alone has grown is one that grows at its next resume."""
         begun = self.begun
         now = _begun(grown, begun.objects)
-        if begun.spec is not None and any(self.has_ended(trial.number) for trial in begun.trials):
-            now = now.model_copy(update={"spec": {**(now.spec or {}), "verdicts": begun.spec.get("verdicts", [])}})
-        if begun.code is not None:
-            now = now.model_copy(update={"code": {**(now.code or {}), **begun.code}})
+        if any(self.has_ended(trial.number) for trial in begun.trials):
+            now = now.model_copy(update={"spec": {**now.spec, "verdicts": begun.spec["verdicts"]}})
+        now = now.model_copy(update={"code": {**now.code, **begun.code}})
         if now != begun or grown.study != self.study:
             replace_file(self.path / STUDY, dump_spec(grown.study))
             write_json(self.path / TRIALS, now.model_dump(mode="json"))
@@ -103,9 +100,7 @@ class StudyFolder:
     def changed_claims(self) -> tuple[list[str], list[str]]:
         """The claims of the study that ask another question, or have another bound, than all that it had before its
         first trial ended; and those of that time whose question it no longer asks."""
-        if (begun := self.begun.spec) is None:
-            return [], []
-        first = begun.get("verdicts", [])
+        first = self.begun.spec["verdicts"]
         now = self.study.model_dump(mode="json")["verdicts"]
         return _asked_anew(now, first), _asked_anew(first, now)
 
@@ -113,7 +108,7 @@ class StudyFolder:
         """Raise RequestError, which names the files, if code of the user that the study began with has changed: its
         trials would not have one network."""
         root = code_root(loaded)
-        if changed := changed_files(CodeRecord(root=str(root), files=self.begun.code or {})):
+        if changed := changed_files(CodeRecord(root=str(root), files=self.begun.code)):
             copies = (self.trial_dir(each.number) / CODE for each in self.begun.trials)
             copy = next((f" ({folder} has them)" for folder in copies if folder.is_dir()), "")
             raise RequestError(
@@ -170,16 +165,14 @@ class StudyFolder:
 
     def grown(self, loaded: LoadedStudy) -> LoadedStudy:
         """The study as it is asked for now, in which every trial that it began with has its number, and further trials
-        come after them. A point that it skipped stays out while it skips any.
+        come after them.
 
         Raises RequestError, which says what has changed, unless all of these trials are still in it with the same
         specs: `study.yaml` or the base may have been edited.
         """
         begun = self.begun
-        if loaded.study.impossible == "skip":
-            loaded = _without_skipped(loaded, begun)
         now = _begun(loaded, begun.objects)
-        changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
+        changes = list(_changes(begun.spec, now.spec))
         if other := [text for key, text in changes if not is_under(key, _MAY_CHANGE)]:
             raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
         self._require_same_specs(begun, now, loaded)
@@ -194,28 +187,12 @@ class StudyFolder:
         """Raise RequestError if a point that the study began with has another spec now. Points that are no longer in it
         are left to `_renumbered`."""
         specs = {_text(point.values): point.spec_sha256 for point in now.points}
-        if begun.spec is None:  # alray 0.1 kept hashes of the specs as YAML
-            specs = {
-                _text(point.values): sha256(dump_spec(spec).encode())
-                for point, spec in zip(now.points, loaded.specs, strict=True)
-            }
         changed = [
             number
             for number, point in enumerate(begun.points)
             if specs.get(_text(point.values), point.spec_sha256) != point.spec_sha256
         ]
         if changed:
-            kept = {
-                _text(point.values): _hash_of(spec.model_copy(update={"run": spec.run.model_copy(update=_KEPT)}))
-                for point, spec in zip(now.points, loaded.specs, strict=True)
-            }
-            if all(kept[_text(begun.points[each].values)] == begun.points[each].spec_sha256 for each in changed):
-                raise RequestError(
-                    "this study began with an earlier alray, whose trials keep checkpoints "
-                    "where a section `run` says nothing of them",
-                    file=str(self.path / STUDY),
-                    hint="resume it with that version, or begin a new study",
-                )
             of_base = self._changes_of_base(begun, changed, loaded)
             more = len(of_base) - _MOST_SHOWN
             shown = of_base[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
@@ -268,9 +245,9 @@ class StudyFolder:
             if now.pipeline.micro_batches == "auto":
                 other.append("pipeline.micro_batches")
             try:
-                before = as_saved(load_own_spec(run_dir).spec)
+                before = load_own_spec(run_dir).spec
             except AlrayError:
-                continue  # it is damaged, or of a version that had other keys
+                continue  # it is damaged
             changes = _changes(before.model_dump(mode="json"), now.model_dump(mode="json"))
             return [text for key, text in changes if not is_under(key, other)]
         return []
@@ -419,24 +396,6 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
     return Begun.model_validate_json(json.dumps(of))
 
 
-def _without_skipped(loaded: LoadedStudy, begun: Begun) -> LoadedStudy:
-    """The study without the points that it skipped before. A later alray may find one of them possible: nobody has
-    asked for its trials then, and the report of the study would change."""
-    reasons = {_text(each.point): each.reason for each in begun.skipped}
-    kept = [point for point in loaded.points if _text(point.values) not in reasons]
-    out = [Skipped(each, reasons[_text(each.values)]) for each in loaded.points if each not in kept]
-    points = {point.number: replace(point, number=number) for number, point in enumerate(kept)}
-    return replace(
-        loaded,
-        points=tuple(points.values()),
-        specs=tuple(loaded.specs[number] for number in points),
-        trials=tuple(
-            replace(trial, point=points[trial.point.number]) for trial in loaded.trials if trial.point.number in points
-        ),
-        skipped=(*out, *loaded.skipped),
-    )
-
-
 def _hash_of(spec: Spec) -> str:
     return sha256(spec.model_dump_json().encode())
 
@@ -448,7 +407,7 @@ def _asked_anew(verdicts: Sequence[Mapping[str, Any]], others: Sequence[Mapping[
 
 
 def question(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """What a claim asks, without its words. Claims of an earlier alray lack some keys."""
+    """What a claim asks, without its words."""
     return {key: verdict[key] for key in _QUESTION if verdict.get(key) not in (None, [], {})}
 
 

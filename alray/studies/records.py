@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Exit, Scores, Summary
@@ -28,7 +28,7 @@ def _is_override(text: str) -> str:
 
 def _has_claims(spec: dict[str, Any]) -> dict[str, Any]:
     """Raises ValueError if `verdicts` is not a list of mappings, or if one of them has no text as its `claim`."""
-    verdicts = spec.get("verdicts", [])
+    verdicts = spec.get("verdicts")
     if not isinstance(verdicts, list) or not all(
         isinstance(each, dict) and isinstance(each.get("claim"), str) for each in verdicts
     ):
@@ -59,14 +59,13 @@ class Begun(BaseModel):
 
     study: str
     base: str
-    # the study itself; None in folders of alray 0.1
-    spec: Annotated[dict[str, Any], AfterValidator(_has_claims)] | None = None
+    spec: Annotated[dict[str, Any], AfterValidator(_has_claims)]  # the study itself
     points: list[Point]
-    skipped: list[SkippedPoint] = []
+    skipped: list[SkippedPoint]
     trials: list[Trial]
-    # of the user's code: SHA-256 of each file by its path below the folder of the base; None in older folders
-    code: dict[str, str] | None = None
-    objects: dict[str, str | None] = {}  # that a Python program gave: SHA-256 of each, null where nothing is compared
+    # of the user's code: SHA-256 of each file by its path below the folder of the base
+    code: dict[str, str]
+    objects: dict[str, str | None]  # that a Python program gave: SHA-256 of each, null where nothing is compared
 
 
 class Reached(BaseModel):
@@ -106,7 +105,7 @@ class TrialRecord(BaseModel):
     values: dict[str, Any]  # the settings that were drawn
     seed: int
     session: NonNegativeInt = 0  # which start of the study it belongs to (`sessions`); tables and pages count from 1
-    # when Ray was started, or connected to, for it, in a study of several sessions; None in older folders
+    # when Ray was started, or connected to, for it, in a study of several sessions
     began: str | None = None
     # `alray run BASE` with these is the same run
     overrides: list[Annotated[str, AfterValidator(_is_override)]]
@@ -114,16 +113,10 @@ class TrialRecord(BaseModel):
     reason: str | None = None  # of `stopped`, `diverged`, `failed` and `lost`
     reached: Reached | None = None
     exits: list[Exit] = Field(default_factory=list)  # of `early_exit`: every depth, then every threshold
-    times: Times | None = None  # None if the trial failed, and in folders of alray 0.1
+    times: Times | None = None  # None if the trial failed
     # that other programs kept busy and it needed, as a mean over its time; None where that is not known
     taken_processors: float | None = None
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_history(cls, values: Any) -> Any:
-        """Schedulers of alray 0.2 could change the settings of a trial while it ran, and its records say how."""
-        return {key: value for key, value in values.items() if key != "history"} if isinstance(values, dict) else values
 
     @property
     def metric(self) -> Metric | None:

@@ -132,7 +132,7 @@ def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(with
     assert notes == []
     file = Path("out/trials.json")
     trials = json.loads(file.read_text(encoding="utf-8"))
-    older = {**trials["objects"], "model": "0" * 64}
+    older = {**trials["objects"], "model": "2 cpython-39 torch-1.0:" + "0" * 64}
     file.write_text(json.dumps({**trials, "objects": older}), encoding="utf-8")
     study._of.require_same_objects(alray.load_study("out", **{**given, "model": other}).objects, notes.append)
     assert [note.partition(":")[0] for note in notes] == ["whether this is the `model` of this study is not known"]

@@ -374,13 +374,15 @@ def test_a_study_folder_and_trackers_that_are_damaged(alray: Callable[..., Answe
     shutil.copytree(ended, folder / "studies" / "two")
     study.mkdir()
     (study / "x.yaml").write_text(TINY)
+    begun: dict[str, object] = {"study": "one", "base": "x.yaml", "spec": {"verdicts": []}, "code": {}, "objects": {}}
+    begun |= {"points": [], "skipped": [], "trials": []}
     for file, bad in (
-        ("trials.json", '{"trials": [{}]}'),
-        ("trials.json", '{"study": "", "base": "", "points": [], "trials": [], "spec": {"verdicts": ["a claim"]}}'),
+        ("trials.json", json.dumps({**begun, "trials": [{}]})),
+        ("trials.json", json.dumps({**begun, "spec": {"verdicts": ["a claim"]}})),
         ("study.yaml", "study: one\nbase: x.yaml\naxes: {seed: 3}\n"),
     ):
         (study / "study.yaml").write_text("study: one\nbase: x.yaml\n")
-        (study / "trials.json").write_text('{"study": "one", "base": "x.yaml", "points": [], "trials": []}')
+        (study / "trials.json").write_text(json.dumps(begun))
         assert alray("report", str(study)).code == 0
         (study / file).write_text(bad)
         for command in (("report", str(study)), ("study", "--resume", str(study))):

@@ -178,8 +178,6 @@ def test_an_option_that_is_a_key_of_the_spec(alray: Callable[..., Any], argument
     assert said.code == 2
     assert f"; did you mean `{override}`? That is how a value of the spec is given\n" in said.errors
     assert "did you mean" not in alray("doctor", "--epochs", "3").errors
-    assert "; did you mean `--output`?\n" in alray("run", "x.yaml", "--run-dir", "y").errors  # its former name
-    assert "did you mean" not in alray("list", "--folder", "x").errors
 
 
 @pytest.mark.full

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -166,22 +165,6 @@ def test_a_run_is_reproduced_where_its_files_lie_now(alray: Callable[..., Any], 
     assert "135 training samples, before 180; 15 validation" in said.err
     refused = alray("reproduce", "run", "data.train_fraction=0.5")
     assert "`data.train_fraction`" in refused.errors and "`data.train`, `data.test`" in refused.errors
-
-
-@pytest.mark.full
-def test_a_run_of_an_older_version(alray: Callable[..., Any], here: Path) -> None:
-    """Nothing tells its data from others, which is no difference."""
-    run(alray, "run", "run.steps=8")
-    for file, name in [
-        (here / "run/environment.json", "data_sha256"),
-        *((manifest, "data") for manifest in here.glob("run/checkpoints/*/manifest.json")),
-    ]:
-        kept = json.loads(file.read_text())
-        del kept[name]
-        file.write_text(json.dumps(kept))
-    assert alray("reproduce", "run", "--output", "again", "--json").json["environment"] == {}
-    assert alray("evaluate", "run").code == 0
-    assert alray("resume", "run", "--inline", "run.steps=12").code == 0
 
 
 @pytest.mark.full

@@ -34,6 +34,7 @@ from alray.report.progress import Progress
 from ..plans import plan_on_two_stages
 from .conftest import Tty
 
+DATE = "1970-01-01T00:00:00+00:00"
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)
 
@@ -105,7 +106,7 @@ def test_what_was_lost_does_not_count(plan: Plan) -> None:
     progress = Progress(plan)
     for number in range(1, 9):
         progress.take(step(number, 0.1 * number))
-    progress.take(EventRecord(**place(4, 30.0), event="resumed", message="continuing from mini-batch 4"))
+    progress.take(EventRecord(**place(4, 30.0), event="resumed", message="continuing from mini-batch 4", date=DATE))
     assert (progress.step, progress.samples_per_s, progress.losses) == (4, None, {})
     progress.take(step(5, 40.0))
     progress.take(step(6, 41.0))
@@ -141,7 +142,7 @@ def test_plain_lines_at_evaluations_and_every_five_seconds(plan: Plan, monkeypat
     stream = io.StringIO()
     with Interrupts() as interrupts, PlainLines(stream, interrupts) as display:
         display.planned(plan)
-        display.record(EventRecord(**place(0, 0.0), event="started", message="not told"))
+        display.record(EventRecord(**place(0, 0.0), event="started", message="not told", date=DATE))
         for number in range(1, 13):
             clock[0] += 1.0
             display.record(step(number, float(number)))
@@ -150,7 +151,7 @@ def test_plain_lines_at_evaluations_and_every_five_seconds(plan: Plan, monkeypat
             display.statuses([])
             if number == 5:
                 display.record(evaluation(5))  # its progress was just told
-        display.record(EventRecord(**place(12, 12.0), event="warning", message="mind the gap"))
+        display.record(EventRecord(**place(12, 12.0), event="warning", message="mind the gap", date=DATE))
     said = stream.getvalue().splitlines()
     shown = [line for line in said if line.startswith("  epoch")]
     assert [line.split(",")[1] for line in shown] == [" mini-batch 5 of 20", " mini-batch 8 of 20"]
@@ -192,10 +193,10 @@ def test_a_failure_is_told_once(plan: Plan) -> None:
     stream = io.StringIO()
     with Interrupts() as interrupts, PlainLines(stream, interrupts) as display:
         display.planned(plan)
-        display.record(EventRecord(**place(3, 0.0), event="resumed", message="continuing from mini-batch 3"))
-        display.record(EventRecord(**place(4, 1.0), event="failure", message="stage 1 died", stage=1))
+        display.record(EventRecord(**place(3, 0.0), event="resumed", message="continuing from mini-batch 3", date=DATE))
+        display.record(EventRecord(**place(4, 1.0), event="failure", message="stage 1 died", stage=1, date=DATE))
         display.note("stage 1 died; continuing from mini-batch 3")
-        display.record(EventRecord(**place(3, 2.0), event="resumed", message="continuing from mini-batch 3"))
+        display.record(EventRecord(**place(3, 2.0), event="resumed", message="continuing from mini-batch 3", date=DATE))
     assert stream.getvalue().splitlines()[1:] == [
         "continuing from mini-batch 3",
         "stage 1 died; continuing from mini-batch 3",
@@ -219,7 +220,7 @@ def test_mini_batches_that_are_done_again_are_shown(plan: Plan, monkeypatch: pyt
 
         after(17)
         display.record(evaluation(17))
-        display.record(EventRecord(**place(8, 7.0), event="resumed", message="continuing from mini-batch 8"))
+        display.record(EventRecord(**place(8, 7.0), event="resumed", message="continuing from mini-batch 8", date=DATE))
         before = len(after(9))
         assert "mini-batch 9 of 20" in stream.getvalue().splitlines()[-1]
         assert len(after(10)) == before + 1, "and an evaluation that was lost adds no lines"
@@ -229,7 +230,7 @@ def test_after_a_failure_the_stages_are_those_of_the_new_plan(plan: Plan) -> Non
     progress = Progress(plan)
     for record in (step(10, 1.0), stage(1, 0.5), stage(0, 0.8), evaluation(10)):
         progress.take(record)
-    progress.take(EventRecord(**place(5, 3.0), event="resumed", message="continuing from mini-batch 5"))
+    progress.take(EventRecord(**place(5, 3.0), event="resumed", message="continuing from mini-batch 5", date=DATE))
     progress.take(PlanRecord(**place(5, 3.0), plan=single(plan).as_json()))
     progress.take(step(6, 4.0))
     assert (progress.plan.stages, progress.computing, progress.evaluation) == (1, {}, None)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from alray.config.loading.load import dump_spec
-from alray.config.study.load import Skipped, load_study
+from alray.config.study.load import load_study
 from alray.config.study.trials import with_values
 from alray.core.errors import RequestError
 from alray.core.storage.lock import locked
@@ -127,27 +124,6 @@ def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
         assert "pipeline.stages=3, variant=two" in Path("out", name).read_text(encoding="utf-8"), name
     grown = folder.grown(load_study(Path("out/study.yaml"), ["axes.pipeline.stages=[1,2,3]"]))
     assert [trial.number for trial in grown.trials] == [0, 1, 2, 3, 4] and len(grown.skipped) == 1
-
-
-def test_a_point_that_a_study_skipped_stays_out_where_a_later_alray_finds_it_possible(study: Path) -> None:
-    study.write_text(STUDY + "impossible: skip\n", encoding="utf-8")
-    loaded = load_study(study)
-    (first, last), specs = loaded.points, loaded.specs
-    begun = replace(
-        loaded,
-        points=(replace(last, number=0),),
-        specs=specs[1:],
-        trials=tuple(
-            replace(each, number=number, point=replace(last, number=0)) for number, each in enumerate(loaded.trials[2:])
-        ),
-        skipped=(Skipped(first, "it was impossible then"),),
-    )
-    folder = StudyFolder.make(begun, Path("out"))
-    assert folder.grown(load_study(Path("out/study.yaml"))) == begun
-    more = folder.grown(load_study(Path("out/study.yaml"), ["axes.pipeline.stages=[1,2,3]"]))
-    assert [dict(each.point.values) for each in more.trials] == [{"pipeline.stages": count} for count in (3, 3, 2, 2)]
-    every = folder.grown(load_study(Path("out/study.yaml"), ["impossible=refuse"]))
-    assert [each.point.number for each in every.trials] == [1, 1, 0, 0] and not every.skipped
 
 
 def test_sessions_are_added_on_another_day(study: Path) -> None:
@@ -349,7 +325,7 @@ def test_an_edited_study_is_refused_by_its_own_name_with_what_has_changed(
     assert "out/study.yaml: this is no longer the study that began here: `" + key in said.err
 
 
-def test_a_study_continues_with_other_claims_and_one_begun_before_there_were_claims(study: Path) -> None:
+def test_a_study_continues_with_other_claims(study: Path) -> None:
     study.write_text(f"{STUDY}verdicts: [{{claim: quick, figure: step_time_s, below: 1.0}}]\n", encoding="utf-8")
     loaded = load_study(study)
     folder = StudyFolder.make(loaded, Path("out"))
@@ -358,10 +334,6 @@ def test_a_study_continues_with_other_claims_and_one_begun_before_there_were_cla
     edited = load_study(kept)
     assert edited.study.verdicts[0].claim == "fast"
     assert folder.grown(edited).trials == loaded.trials
-    begun = json.loads(Path("out/trials.json").read_text())
-    del begun["spec"]["verdicts"]
-    Path("out/trials.json").write_text(json.dumps(begun))
-    assert StudyFolder.open(folder.path).grown(edited).trials == loaded.trials
 
 
 def test_a_terminal_says_of_claims_what_the_report_says(alray: Callable[..., Any], tmp_path: Path) -> None:
@@ -391,31 +363,6 @@ def test_a_report_names_claims_that_are_later_than_its_study(study: Path) -> Non
         assert "later than the first trial of the study: fast." in said and "no longer asks these claims" in said
     with pytest.raises(RequestError, match=r"no longer in it; `repeats` was 3 and is 1; restore"):
         folder.grown(load_study(kept, ["repeats=1"]))
-
-
-def test_a_study_whose_trials_kept_checkpoints_by_accident_is_told(study: Path) -> None:
-    """An earlier alray turned them on where a section `run` stood."""
-    study.write_text(f"{STUDY}set: {{run: {{epochs: 2}}}}\n", encoding="utf-8")
-    kept = load_study(study, ["set.run.checkpoint={}"])
-    folder = StudyFolder.make(replace(kept, study=load_study(study).study), Path("out"))
-    with pytest.raises(RequestError, match="began with an earlier alray, whose trials keep checkpoints"):
-        folder.grown(load_study(folder.path / "study.yaml"))
-
-
-def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:
-    """It kept no spec of the study, and hashes of the trials' specs as YAML."""
-    loaded = load_study(study)
-    folder = StudyFolder.make(loaded, Path("out"))
-    begun = json.loads(Path("out/trials.json").read_text())
-    del begun["spec"]
-    for point, spec in zip(begun["points"], loaded.specs, strict=True):
-        point["spec_sha256"] = hashlib.sha256(dump_spec(spec).encode()).hexdigest()
-    Path("out/trials.json").write_text(json.dumps(begun))
-    assert StudyFolder.open(folder.path).grown(loaded).trials == loaded.trials
-    begun["points"][0]["spec_sha256"] = "0" * 64
-    Path("out/trials.json").write_text(json.dumps(begun))
-    with pytest.raises(RequestError, match="no longer those that the study began with, at 1 of"):
-        StudyFolder.open(folder.path).grown(loaded)
 
 
 @pytest.mark.full

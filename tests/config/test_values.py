@@ -91,6 +91,8 @@ def test_a_hundred_errors_are_enough(complaints: Complaints) -> None:
         (("{kind: associated_learning}", "BP"), "did you mean `backpropagation`?"),
         (("{kind: associated_learning}", "{kind: scpl}"), "did you mean `supervised_contrastive`?"),
         (("{kind: associated_learning}", "dgl"), "did you mean `decoupled_greedy`?"),
+        (("epochs: 1", "epochs: 1, trackers: [wandb]"), "pip install ./plugins/wandb"),
+        (("epochs: 1", "epochs: 1, trackers: [tensorboard]"), "pip install tensorboard"),
         (("name: small", "name: 7"), "write `'7'`"),
         (("name: small", "name: 007 # x"), "write `'007'`"),
         (("name: small", "name: &x 007"), "write `'7'`"),

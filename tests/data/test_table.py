@@ -388,17 +388,6 @@ def test_the_training_split_alone_says_means_and_deviations(tmp_path: Path, keys
         torch.testing.assert_close(values.std(0, unbiased=False), torch.ones(1))
 
 
-def test_an_older_run_has_the_means_and_deviations_of_the_whole_file(tmp_path: Path) -> None:
-    rows = [(float(step**2), 10.0 * step**3) for step in range(20)]
-    train = write_csv(tmp_path / "a.csv", rows, ("x", "y"))
-    section = spec.TableFiles(source="table", train=train, label_columns=("y",), batch_size=2, validation_fraction=0.5)
-    data = open_data(section, seed=0, load=spec.no_code, task=Regression(kind="regression"), by_whole_set=True)
-    x, y = numpy.array(rows).T
-    for found, values in ((data.train.normalisation, x), (data.train.target_normalisation, y)):
-        assert found is not None
-        assert (*found.mean, *found.std) == pytest.approx((values.mean(), values.std()))
-
-
 def test_other_tables_keep_their_bits(tmp_path: Path) -> None:
     """Their numbers are rounded to float32 first, as they always were."""
     data = opened(

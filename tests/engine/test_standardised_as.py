@@ -13,7 +13,6 @@ from safetensors import safe_open
 import alray
 from alray.config.loading.load import read_document
 from alray.core.run_folder.records import replace_file
-from alray.data.standardisation import standardisation_of
 
 KEYS = {"name": "rows", "seed": 1, "optimizer": {"lr": 0.01}, "method": "backpropagation"}
 MODEL = {"components": [{"block": "mlp", "widths": [6]}, {"block": "mlp", "widths": [6]}]}
@@ -36,49 +35,10 @@ def started(output: str, epochs: int, **data: Any) -> alray.Run:
     return alray.run(spec, inline=True, output=output, progress=False)
 
 
-def by_the_whole_file(rows: numpy.ndarray, output: str, epochs: int) -> alray.Run:
-    """As alray 0.3.0 trained."""
-    whole = standardisation_of(rows)
-    return started(output, epochs, normalise={"mean": list(whole.mean), "deviation": list(whole.std)})
-
-
-def as_of_030(run: alray.Run) -> alray.Run:
-    """The folder of a run as that version left it: without `sample.json`, and its spec says no constants."""
-    folder = Path(str(run.folder))
-    (folder / "sample.json").unlink()
-    spec = dict(read_document(run.folder / "spec.yaml").value)
-    spec["data"] = {**spec["data"], "normalise": None}
-    replace_file(run.folder / "spec.yaml", json.dumps(spec))
-    environment = json.loads((folder / "environment.json").read_text())
-    del environment["spec_sha256"], environment["given"]
-    (folder / "environment.json").write_text(json.dumps(environment))
-    return alray.load_run(str(folder))
-
-
 def header_of(file: str | Path) -> dict[str, str]:
     """What an exported file says of its network and its input. The order of its entries in the file is by chance."""
     with safe_open(file, "pt") as opened:
         return dict(opened.metadata())
-
-
-def test_a_run_of_an_older_version_is_evaluated_and_asked_with_the_constants_of_the_whole_file(rows) -> None:
-    run = by_the_whole_file(rows, "run", 1)
-    measured, predicted = run.evaluate(), run.predict("rows.csv")
-    exported = header_of(run.export("safetensors", output="now.safetensors").file)
-    old = as_of_030(run)
-    assert old.evaluate().scores == measured.scores
-    assert old.predict("rows.csv") == predicted
-    assert header_of(old.export("safetensors", output="then.safetensors").file) == exported
-
-
-def test_a_run_of_an_older_version_goes_on_and_is_done_again_with_them(rows) -> None:
-    unbroken = by_the_whole_file(rows, "unbroken", 3)
-    old = as_of_030(by_the_whole_file(rows, "run", 1))
-    for epochs in (2, 3):  # the second time, the folder has `sample.json`
-        again = old.resume({"run.epochs": epochs}, inline=True, progress=False)
-    assert again.summary.weights_sha256 == unbroken.summary.weights_sha256
-    assert again.summary.scores == unbroken.summary.scores
-    assert alray.reproduce(as_of_030(unbroken), inline=True, progress=False).same
 
 
 def test_a_run_goes_on_and_is_done_again_with_its_own_constants(rows) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 BATCH = 64
 PER_EPOCH = 10
-SPEC = "name: example  # <b> & so on\nseed: 0\n"
+SPEC = "name: example  # <b> & so on\nseed: 0\ntask: {kind: classification}\n"
 REAL = """\
 name: small
 seed: 5
@@ -144,7 +145,8 @@ def at(step: int, time_s: float) -> dict[str, float]:
 
 
 def event(kind: str, step: int, time_s: float, message: str = "", stage: int | None = None) -> EventRecord:
-    return EventRecord(**at(step, time_s), event=kind, message=message or kind, stage=stage)
+    date = datetime.fromtimestamp(time_s, UTC).isoformat()
+    return EventRecord(**at(step, time_s), event=kind, message=message or kind, stage=stage, date=date)
 
 
 def planned(plan: Plan, step: int, time_s: float, engine: EngineName | None = None) -> PlanRecord:
@@ -164,7 +166,7 @@ def staged(
     steps: int = 10,
     warm_up: bool = False,
     step_times_s: Sequence[float] = (0.005,) * 10,
-    after_cut: Sequence[int] | None = None,
+    after_cut: Sequence[int] = (),
     waits: tuple[float, float, float] = (0.001, 0.006, 0.003),
     bytes_sent: dict[str, int] | None = None,
     peak: int | None = 1_000_000,
@@ -172,22 +174,22 @@ def staged(
     replica: int = 0,
 ) -> StageRecord:
     """F 1 ms, B 2 ms and U 1 ms a mini-batch; `waits` are send, receive and idle, in all."""
+    taken_s = {"forward_s": 0.001, "backward_s": 0.002, "update_s": 0.001}
     return StageRecord(
         **at(number, time_s),
         stage=stage,
         replica=replica,
         steps=steps,
         warm_up=warm_up,
-        forward_s=0.001 * steps,
-        backward_s=0.002 * steps,
-        update_s=0.001 * steps,
+        **{name: seconds * steps for name, seconds in taken_s.items()},
         compute_s=0.004 * steps,
         send_wait_s=waits[0],
         receive_wait_s=waits[1],
         idle_s=waits[2],
         evaluation_s=0.0,
         step_times_s=list(step_times_s),
-        after_cut=None if after_cut is None else list(after_cut),
+        after_cut=list(after_cut),
+        after_cut_s={name: seconds * len(after_cut) for name, seconds in taken_s.items()},
         bytes_sent=bytes_sent or {},
         peak_memory_bytes=peak,
         spans=list(spans),
@@ -256,7 +258,7 @@ def write_run(
     (folder / "spec.yaml").write_text(SPEC)
     (folder / "plan.json").write_text(json.dumps(plan.as_json()))
     if environment:
-        found = {"python": "3.11.7", "machine": {"cores": 2}, "gpus": []}
+        found = {"given": {}, "spec_sha256": [], "python": "3.11.7", "machine": {"cores": 2}, "gpus": []}
         (folder / "environment.json").write_text(json.dumps(found))
     writer = Writer(folder / "records.jsonl")
     for record in records:

@@ -16,6 +16,7 @@ import pytest
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.study.section import Study
 from alray.core.errors import CheckpointError, RequestError
+from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import (
     DepthScores,
     EvaluationRecord,
@@ -109,6 +110,7 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
             "seed": seed,
             "data": data,
             "model": {"components": [{"block": block, "repeat": 1} for block in blocks]},
+            "task": {"kind": "classification"},
             "method": {"kind": method},
             "pipeline": {"schedule": "auto"},
             **spec,
@@ -118,7 +120,8 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         if best is not None and best_kept:
             (path / f"checkpoints/step-{best.step:08d}").mkdir(parents=True)
             facts = {"epoch": 1.0, "samples": 1, "partition": (1, 1), "files": (), "environment": {}}
-            write_manifest(path, step=best.step, **facts)
+            data = DataIdentity(train=1, validation=1, shape=(1,), classes="", words=None, contents=None)
+            write_manifest(path, step=best.step, data=data, **facts)
         return path
 
     return write
@@ -495,7 +498,7 @@ def test_other_machines_and_other_data_are_told(add: Add) -> None:
 
     def notes(*environments: dict[str, str]) -> list[str]:
         for run, environment in zip(runs, environments, strict=True):
-            (run / "environment.json").write_text(json.dumps(environment))
+            (run / "environment.json").write_text(json.dumps({**environment, "given": {}, "spec_sha256": []}))
         return [each for each in compare_runs(runs).notes if "machines" in each or "data" in each]
 
     assert notes(of, of, {**of, "data_sha256": "2"}) == []  # a seed may choose the validation set

@@ -44,7 +44,7 @@ def pages(run_dir: Path, given: ModuleType, tmp_path_factory: pytest.TempPathFac
     plan = given.example_plan()
     records = given.example_records(plan)
     hostile = given.write_run(folder / "hostile", plan, [*records, given.event("warning", 40, 2.0, HOSTILE)])
-    (hostile / "spec.yaml").write_text(f"name: {json.dumps(HOSTILE)}\n")
+    (hostile / "spec.yaml").write_text(f"name: {json.dumps(HOSTILE)}\ntask: {{kind: classification}}\n")
     points = [trial(n, {"variant": HOSTILE if n else "b", "data.batch_size": 8 * 2**n}) for n in range(2)]
     long = given.write_run(folder / "long", given.example_plan((2, 2)), long_run(given))
     return {

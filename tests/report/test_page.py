@@ -159,7 +159,14 @@ def test_what_the_user_wrote_of_the_spec_is_open_and_the_rest_is_folded(given: M
     folder = given.write_run(tmp_path / "run", plan, given.example_records(plan))
     command = ["/opt/bin/alray", "run", "my spec.yaml", "seed=0"]
     git = {"commit": "c0ffee", "dirty": True}
-    facts = {"python": "3.11.7", "alray": "0.9", "command": command, "git": git, "given": {"name": "mine"}}
+    facts = {
+        "python": "3.11.7",
+        "alray": "0.9",
+        "command": command,
+        "git": git,
+        "given": {"name": "mine"},
+        "spec_sha256": [],
+    }
     (folder / "environment.json").write_text(json.dumps(facts))
     page = make_report(folder).read_text(encoding="utf-8")
     said = Page(page).text
@@ -179,7 +186,7 @@ def test_a_run_of_a_python_program_is_done_again_with_its_objects(given: ModuleT
     """The words of the program are no command of alray."""
     plan = given.example_plan()
     folder = given.write_run(tmp_path / "run", plan, given.example_records(plan))
-    facts = {"command": ["train.py", "--epochs", "3"], "objects": ["model", "data"]}
+    facts = {"command": ["train.py", "--epochs", "3"], "objects": ["model", "data"], "given": {}, "spec_sha256": []}
     (folder / "environment.json").write_text(json.dumps(facts), encoding="utf-8")
     said = Page(make_report(folder).read_text(encoding="utf-8")).text
     assert f"do it again alray.reproduce('{folder}', model=..., data=...)" in said
@@ -350,8 +357,8 @@ def test_what_a_user_wrote_is_shown_and_not_run(given: ModuleType, tmp_path: Pat
     plan = replace(plan, costs=replace(plan.costs, components=(component, component)))
     records = [*given.example_records(plan), given.event("warning", 40, 2.0, hostile)]
     folder = given.write_run(tmp_path / "run", plan, records, summary=summary_of(plan, records, name=hostile))
-    (folder / "spec.yaml").write_text(f"name: {hostile}")
-    (folder / "environment.json").write_text(json.dumps({hostile: hostile}))
+    (folder / "spec.yaml").write_text(f"name: {hostile}\ntask: {{kind: classification}}")
+    (folder / "environment.json").write_text(json.dumps({hostile: hostile, "given": {}, "spec_sha256": []}))
     html = make_report(folder).read_text(encoding="utf-8")
     # Title, heading, spec, event, the components of both stages, key and value of the environment.
     assert Page(html).text.count(hostile) == 8

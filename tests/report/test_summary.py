@@ -111,26 +111,6 @@ def test_the_file_of_a_metric_that_is_not_finite_is_json(given: ModuleType, tmp_
     assert found.test == -math.inf and found.validation is not None and math.isnan(found.validation)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "r2"])
-def test_a_summary_of_an_older_version_is_read(given: ModuleType, metric: str) -> None:
-    """Those of another task had twins: `scores`, and `accuracy` without a value. The first ones had no `metric`."""
-    plan = given.example_plan()
-    record = given.evaluated(10, 1.0, 0.9, 0.8).model_copy(update={"metric": metric})
-    summary = summarise([record], plan, **FACTS)
-    written = json.loads(summary.model_dump_json())
-    scores, per_depth = written.pop(metric), written.pop(f"{metric}_per_depth")
-    empty = {"train": None, "validation": None, "test": None}
-    if metric == "accuracy":
-        del written["metric"]
-        twins = [{"accuracy": scores, "accuracy_per_depth": per_depth, "scores": None, "scores_per_depth": []}]
-        twins.append({"accuracy": scores, "accuracy_per_depth": per_depth})
-    else:
-        of_task = {"scores": scores, "scores_per_depth": per_depth, "accuracy_per_depth": []}
-        twins = [of_task | {"accuracy": None}, of_task | {"accuracy": empty}]
-    for old in twins:
-        assert Summary.model_validate(written | old) == summary
-
-
 def test_no_metric_has_the_name_of_another_field() -> None:
     assert not Summary.model_fields.keys() & {f"{name}{end}" for name in METRICS for end in ("", "_per_depth")}
 

@@ -116,23 +116,6 @@ def test_a_pipeline_takes_its_slowest_stage_a_mini_batch_however_often_it_evalua
     assert [row.measured.step_s for row in rows] == pytest.approx([max(stages_s)] * len(stages_s))
 
 
-@pytest.mark.parametrize("stages_s", PIPELINES, ids=str)
-def test_records_that_do_not_name_the_mini_batches_after_cuts_give_the_same(
-    given: ModuleType, hands: Hands, stages_s: tuple[float, ...]
-) -> None:
-    records = recorded(given, hands, stages_s, 5)
-    older = [
-        record.model_copy(update={"after_cut": None, "after_cut_s": None})
-        if isinstance(record, StageRecord)
-        else record
-        for record in records
-    ]
-    plan = given.example_plan((1,) * len(stages_s))
-    before, after = figures_of(records, plan), figures_of(older, plan)
-    assert (after.step_time_s, after.bubble) == (before.step_time_s, pytest.approx(before.bubble))
-    assert TrainingTime(older).until(STEPS) == TrainingTime(records).until(STEPS)
-
-
 def test_a_stage_alone_counts_every_mini_batch_but_the_first(given: ModuleType, hands: Hands) -> None:
     records = recorded(given, hands, (0.1,), 1)
     counted = Attempt(None, tuple(records)).whole.step_times
@@ -219,27 +202,6 @@ def test_what_a_stage_computes_is_compared_with_the_times_of_the_same_mini_batch
         for record in records
     ]
     assert figures_of(slow, plan).bubble > 0.5, "less than half, for what they took after cuts is as before"
-
-
-def test_records_that_do_not_tell_what_a_stage_computed_after_cuts_raise_no_doubt(
-    given: ModuleType, hands: Hands
-) -> None:
-    """The means of different mini-batches bound nothing. Where no mini-batch came after a cut, they are the same."""
-    plan, records = cold_after_cuts(given, hands)
-    older = [
-        record.model_copy(update={"after_cut_s": None}) if isinstance(record, StageRecord) else record
-        for record in records
-    ]
-    figures = figures_of(older, plan)
-    assert figures.bubble == pytest.approx(-0.1) and figures.doubts == []
-    in_one = [
-        record.model_copy(update={"compute_s": 3 * record.compute_s, "after_cut": []})
-        if isinstance(record, StageRecord)
-        else record
-        for record in older
-    ]
-    (doubt,) = figures_of(in_one, plan).doubts
-    assert doubt.startswith("2.20 s of training are fewer than the 6.60 s that stage 0 computed"), "of one replica"
 
 
 def test_utilisation_while_a_run_continues_is_that_of_all_stages(given: ModuleType, hands: Hands) -> None:

@@ -33,13 +33,24 @@ def evaluation(
 
 
 def started() -> EventRecord:
-    return EventRecord(time_s=0.0, step=0, epoch=0.0, samples=0, event="started", message="started")
+    return EventRecord(
+        time_s=0.0, step=0, epoch=0.0, samples=0, event="started", message="started", date="1970-01-01T00:00:00+00:00"
+    )
 
 
 def staged(
-    number: int, stage: int, steps: int, seconds: float, *, warm_up: bool = False, step_times_s: Sequence[float] = ()
+    number: int,
+    stage: int,
+    steps: int,
+    seconds: float,
+    *,
+    warm_up: bool = False,
+    step_times_s: Sequence[float] = (),
+    after_cut: Sequence[int] = (),
 ) -> StageRecord:
-    """The record of a stage that took these seconds forward, twice as many backward, and half as many for updates."""
+    """The record of a stage that took these seconds forward, twice as many backward, and half as many for updates. Each
+    mini-batch took the same."""
+    share = seconds * len(after_cut) / steps
     return StageRecord(
         time_s=float(number),
         step=number,
@@ -58,6 +69,8 @@ def staged(
         idle_s=0.0,
         evaluation_s=0.0,
         step_times_s=list(step_times_s),
+        after_cut=list(after_cut),
+        after_cut_s={"forward_s": share, "backward_s": 2 * share, "update_s": share / 2},
         bytes_sent={},
         peak_memory_bytes=None,
     )
@@ -152,8 +165,12 @@ def study_folder(of: Results, path: Path) -> StudyFolder:
     begun = Begun(
         study=of.study.study,
         base=str(of.study.base),
+        spec=of.study.model_dump(mode="json"),
         points=[Begun.Point(values=dict(row.point), spec_sha256="0") for row in of.rows],
         trials=[Begun.Trial(number=record.number, point=0, overrides=record.overrides) for record in of.records],
+        skipped=[],
+        code={},
+        objects={},
     )
     (path / "trials.json").write_text(begun.model_dump_json(), encoding="utf-8")
     folder = StudyFolder(path)

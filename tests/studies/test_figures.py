@@ -408,7 +408,7 @@ def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
         writer = Writer(tmp_path / f"{number:04d}" / "records.jsonl")
         more = number % 3 / 100
         for record in (
-            *(started(), staged(3, 0, 3, 0.1, step_times_s=[5.0, 1.0, 1.0])),
+            *(started(), staged(3, 0, 3, 0.1, step_times_s=[5.0, 1.0, 1.0], after_cut=[1])),
             *(evaluation(2, 7.0, 0.4 + more), evaluation(3, 9.0, 0.6 + more)),
             *((staged(4, 0, 1, 0.1, step_times_s=[1.0]), evaluation(4, 11.0, 0.7)) if number % 3 else ()),
         ):

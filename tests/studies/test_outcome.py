@@ -43,10 +43,12 @@ def test_two_evaluations_of_one_step_are_one() -> None:
 
 def test_neither_start_up_nor_evaluations_are_training() -> None:
     """Five seconds until the first mini-batch. The fourth comes after an evaluation, and the pipeline fills first."""
-    own = staged(6, 1, 6, 0.1, step_times_s=[5.0, 0.5, 0.5, 0.9, 0.5, 0.5])
+    times_s = [5.0, 0.5, 0.5, 0.9, 0.5, 0.5]
+    own = staged(6, 1, 6, 0.1, step_times_s=times_s, after_cut=[1])
     reached = first_reached([started(), evaluation(3, 7.5, 0.5), own, evaluation(6, 10.0, 0.9)], 0.9)
     assert reached is not None
     assert reached.training_s == pytest.approx((4 * 0.5 + 0.9) * 6 / 5), "a stage alone has no pipeline to fill"
+    own = staged(6, 1, 6, 0.1, step_times_s=times_s, after_cut=[1, 4])
     of_two = [started(), staged(6, 0, 6, 0.1), evaluation(3, 7.5, 0.5), own, evaluation(6, 10.0, 0.9)]
     reached = first_reached(of_two, 0.9)
     assert reached is not None
@@ -55,8 +57,8 @@ def test_neither_start_up_nor_evaluations_are_training() -> None:
 
 def test_a_trial_took_the_time_of_its_training_and_of_the_parts_of_a_mini_batch() -> None:
     """Stage 0 computes forward in 0.2 s, stage 1 in 0.1 s; the warm-up is left out."""
-    stages = [staged(2, 0, 2, 9.0, warm_up=True), staged(6, 0, 4, 0.8), staged(8, 0, 2, 0.4)]
-    last = staged(8, 1, 6, 0.6, step_times_s=[0.5, 0.7, 9.0, 0.5, 0.7, 0.6])
+    stages = [staged(2, 0, 2, 9.0, warm_up=True), staged(6, 0, 4, 0.8, after_cut=[5]), staged(8, 0, 2, 0.4)]
+    last = staged(8, 1, 6, 0.6, step_times_s=[0.5, 0.7, 9.0, 0.5, 0.7, 0.6], after_cut=[5])
     took = times([started(), *STEPS, *stages, last, evaluation(4, 7.0, 0.7), evaluation(8, 11.0, 0.9)], epochs=0.8)
     # The fifth came after an evaluation. It counts as the mean of the others, and so do the first two.
     assert (took.training_s, took.epoch_s) == pytest.approx((0.6 * 8, 0.6 * 10))
@@ -73,9 +75,11 @@ def test_the_first_mini_batch_has_no_time_of_its_own() -> None:
 
 def test_the_time_that_a_failure_took_is_no_training() -> None:
     """Three mini-batches of half a second, then a failure; 20 seconds later the fourth is done. They take longer."""
-    again = staged(6, 0, 3, 0.1, step_times_s=[20.0, 0.7, 0.9])
-    resumed = EventRecord(time_s=10.0, step=3, epoch=0.3, samples=30, event="resumed", message="again")
-    before = staged(3, 0, 3, 0.1, step_times_s=[5.0, 0.5, 0.5])
+    again = staged(6, 0, 3, 0.1, step_times_s=[20.0, 0.7, 0.9], after_cut=[4])
+    resumed = EventRecord(
+        time_s=10.0, step=3, epoch=0.3, samples=30, event="resumed", message="again", date="1970-01-01T00:00:00+00:00"
+    )
+    before = staged(3, 0, 3, 0.1, step_times_s=[5.0, 0.5, 0.5], after_cut=[1])
     reached = first_reached([started(), before, resumed, again, evaluation(6, 29.0, 0.9)], 0.9)
     assert reached is not None
     assert reached.training_s == pytest.approx(3 * 0.5 + 3 * 0.8)

@@ -193,13 +193,6 @@ def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
     assert len(re.findall(r"!\[([^\]\\]|\\.)*\]\(figures/", markdown)) == markdown.count("(figures/") > 0
 
 
-def test_a_study_whose_variant_replaced_the_target_is_still_reported(tmp_path: Path) -> None:
-    """Such a study is refused, but an earlier alray ran it."""
-    axes = {"variant": {"al": {"run.stop_at": None}}}
-    folder = write(results([trial(0, {"variant": "al"})], target=ERROR, axes=axes), tmp_path)
-    assert (folder / "report.md").is_file()
-
-
 def test_each_figure_of_series_whose_names_differ_in_signs_has_a_file(tmp_path: Path) -> None:
     cells = enumerate((name, size, index) for name in ("a+b", "a-b") for size in (8, 16) for index in range(2))
     trials = [

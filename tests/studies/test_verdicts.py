@@ -570,7 +570,7 @@ def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
     assert found.doubts == ["1 session of 3 began at several or unknown times"]
     earlier = [each.model_copy(update={"began": None}) for each in trials]
     (found,) = answers_of(results(earlier, verdicts=[claim], sessions=3, measures="times"))
-    assert found.doubts == [], "an earlier alray kept none at all"
+    assert found.doubts == [], "none has a known start"
 
 
 def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:
@@ -696,7 +696,7 @@ def test_what_has_one_session_alone_is_decided_by_a_study_of_times() -> None:
 
 def environment(folder: Path, number: int, **of: str) -> None:
     (folder / f"{number:04d}").mkdir(parents=True, exist_ok=True)
-    (folder / f"{number:04d}/environment.json").write_text(json.dumps(of))
+    (folder / f"{number:04d}/environment.json").write_text(json.dumps({**of, "given": {}, "spec_sha256": []}))
 
 
 def test_times_of_several_machines_or_versions_are_a_doubt_and_decide_nothing(tmp_path: Path) -> None:

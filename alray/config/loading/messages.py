@@ -52,7 +52,7 @@ def in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 def meant_kind(word: Any, here: Spot) -> str | None:
     """Return the tag of the kind that a word names or probably means. It may be the field's abbreviation."""
-    if not isinstance(word, str) or here.choice is None or (here.choice.group, word) in _PARTS_THAT_WENT:
+    if not isinstance(word, str) or here.choice is None:
         return None
     tag = here.choice({here.choice.key: word})
     if tag in here.members:
@@ -67,8 +67,6 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
     If only another section has it, the command line gets the whole override to write.
     """
     word, known = str(path[-1]), around.keys
-    if around.section is not None and (instead := _KEYS_THAT_WENT.get((around.section.__name__, word))):
-        return "unknown key", instead
     meant = key_here(word, known)
     if meant is None:
         meant = key_elsewhere(word, root, path[:-1])
@@ -88,44 +86,23 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
 
 
 _PACKAGE = "it is in a package of its own: pip install ./plugins/{}, in a clone of alray"
-_OWN_RATE = f"a class of your own as {FORM} (docs/extending.md)"
-_PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
-    ("alray.trackers", "tensorboard"): "leave it out: its files are always written, into `tensorboard/` of the run "
-    "folder; `pip install tensorboard`, then `tensorboard --logdir runs` shows them",
-    ("alray.trackers", "mlflow"): _PACKAGE.format("mlflow"),
-    ("alray.trackers", "wandb"): _PACKAGE.format("wandb"),
-    ("alray.optimizers", "rmsprop"): "write {kind: torch, name: RMSprop, lr: 0.01} with the same further keys; `lr` is "
-    "required here, and 0.01 was its default",
-    ("alray.rates", "step"): "write multi_step, and every time of a change in `at`",
-    ("alray.rates", "rising"): f"write constant with `warmup_epochs`, or {_OWN_RATE}",
-    ("alray.rates", "one_cycle"): f"write cosine with `warmup_epochs`, or {_OWN_RATE}",
+_TRACKERS = {
+    "tensorboard": "leave it out: its files are always written, into `tensorboard/` of the run folder; `pip install "
+    "tensorboard`, then `tensorboard --logdir runs` shows them",
+    "mlflow": _PACKAGE.format("mlflow"),
+    "wandb": _PACKAGE.format("wandb"),
 }
-"""What to write for parts that earlier versions of alray had, or that are none, by group and name."""
-_CLASSES_THAT_WENT: dict[Path, str] = {
-    ("search",): "searchers of Ray Tune and of your own went: write `optuna` or `random`, without the "
-    "class's arguments",
-    ("trial_scheduler",): "trial schedulers of Ray Tune and of your own went: write `asha` or `fifo`, without the "
-    "class's arguments",
-}
-"""What to write for classes that earlier versions of alray took in a study, by the place of the section."""
-_CACHE = "remove it, and set the environment variable XDG_CACHE_HOME: the cache is its folder `alray`"
-_KEYS_THAT_WENT = {
-    ("Docstrings", "cache"): _CACHE,
-    ("TokenText", "cache"): _CACHE,
-    ("DecoupledInformation", "head"): "remove it: a linear layer classifies the codes; `pool` averages images",
-}
-"""What to do in place of keys that earlier versions of alray had, by section and key."""
+"""What to write for trackers of other projects."""
 
 
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
     """Return message and hint for a `kind`, `source` or `block` that does not exist."""
     group = here.choice.group if here.choice is not None else None
     of_packages = [] if group is None else [name for name in provided(group) if name not in here.members]
-    if instead := _PARTS_THAT_WENT.get((group, word)):
-        return f"unknown {noun} `{word}`", instead
+    if group == "alray.trackers" and word in _TRACKERS:
+        return f"unknown {noun} `{word}`", _TRACKERS[word]
     if word.startswith(PREFIX) and not here.is_open:
-        none = f"no class of yours is possible here; known: {', '.join(here.known)}"
-        return f"unknown {noun} `{word}`", _CLASSES_THAT_WENT.get(here.path, none)
+        return f"unknown {noun} `{word}`", f"no class of yours is possible here; known: {', '.join(here.known)}"
     meant = meant_kind(word, here) or value_meant(word, of_packages)
     hint = f"did you mean `{meant}`? " if meant is not None else ""
     own = f"your classes as {FORM}"

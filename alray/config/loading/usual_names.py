@@ -71,6 +71,8 @@ _USUAL_VALUES = {
     "f1": "macro_f1",
     "f1_macro": "macro_f1",
     "fp32": "float32",
+    "rmsprop": "torch",
+    "one_cycle": "cosine",
 }
 """Values that other libraries or papers use, and those of a spec."""
 _PART = 3

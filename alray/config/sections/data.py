@@ -131,14 +131,6 @@ class DataSection(PartSection):
     """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
     source has, if it has any."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_cache(cls, values: Any) -> Any:
-        """The specs in run folders of alray 0.2 have `cache: null` where the samples are docstrings."""
-        if not issubclass(cls, OwnCode) and isinstance(values, dict) and values.get("cache", 0) is None:
-            return {key: value for key, value in values.items() if key != "cache"}
-        return values
-
     @classmethod
     def suits(cls, task: TaskSection) -> bool:
         """Whether the source may have labels for a task. A task of the user says of the labels themselves whether it

@@ -31,7 +31,6 @@ from alray.config.study.checks import (
     CHECKS,
     MOST_VALUES,
     StudyCheck,
-    a_target_is_set_once,
     base_is_a_file,
     claims_of_shares,
     trial_faults,
@@ -101,9 +100,9 @@ def study_of(source: SpecSource, overrides: Sequence[str]) -> Study:
 
 
 def read_study_file(file: pathlib.Path) -> Study:
-    """The study in a file, without its points. Raises SpecError with all problems, but for those that matter to the
-    points alone: the base may be gone since, and an earlier alray let a key replace the target."""
-    return _read(file, (), [check for check in CHECKS if check not in (base_is_a_file, a_target_is_set_once)])[0]
+    """The study in a file, without its points. Raises SpecError with all problems, but for that of the
+    base, which matters to the points alone: it may be gone since."""
+    return _read(file, (), [check for check in CHECKS if check is not base_is_a_file])[0]
 
 
 def load_study(

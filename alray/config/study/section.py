@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from alray.config.sections.choice import Choice
 from alray.config.sections.own_code import FreeValue
@@ -191,14 +191,6 @@ def _is_a_day(text: str) -> str:
     return text
 
 
-_FIGURES_THAT_WENT = {
-    "largest_useful_batch_size": "compare critical_batch_size, which all batch sizes show together",
-    "perfect_scaling_up_to": "give critical_batch_size a bound, or compare steps_to_target at two batch sizes",
-    "plateau_from": "give critical_batch_size a bound, or compare steps_to_target at two batch sizes",
-}
-"""What to write for figures that earlier versions of alray had."""
-
-
 class Verdict(Section):
     """A claim, and the figure of the study that decides whether it holds.
 
@@ -255,13 +247,6 @@ class Verdict(Section):
         if self.quote is not None:
             return f"{self.source}: “{self.quote}”"
         return self.source if self.paraphrase is None else f"{self.source}, in other words: {self.paraphrase}"
-
-    @field_validator("figure", mode="before")
-    @classmethod
-    def _is_known(cls, figure: object) -> object:
-        if isinstance(figure, str) and figure in _FIGURES_THAT_WENT:
-            raise refusal(f"the figure `{figure}` went", _FIGURES_THAT_WENT[figure])
-        return figure
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Verdict:

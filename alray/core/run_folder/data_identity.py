@@ -47,8 +47,7 @@ class DataIdentity(BaseModel):
         return hashlib.sha256(f"{self.classes} {self.contents}".encode()).hexdigest()
 
     def changes(self, before: DataIdentity | None) -> dict[str, str]:
-        """The differences between these data and those `before`: in words, by field. None: a checkpoint of an older
-        version does not know its data."""
+        """The differences between these data and those `before`: in words, by field. None: those are not known."""
         if before is None:
             return {}
         described = {

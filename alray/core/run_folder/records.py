@@ -41,8 +41,7 @@ from alray.core.storage.json_file import RESTORE, first_fault, read_json
 from alray.core.storage.location import Location, publish
 
 VERSION = 4
-"""Version of the records. In version 1 each mini-batch had a separate line. Before version 3 records of a stage did
-not name the mini-batches after cuts, and before version 4 not what it computed in them. All can still be read."""
+"""Version of the records, the only one that is read."""
 
 WARM_UP_STEPS = 10
 """Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
@@ -77,7 +76,7 @@ class _Documented(BaseModel):
 
 
 class _Record(_Documented):
-    v: int = Field(default=VERSION, le=VERSION)
+    v: int = Field(default=VERSION, ge=VERSION, le=VERSION)
     """Version of this format."""
     time_s: Seconds
     """Seconds since the run was started. The time between an end and a resume does not count."""
@@ -92,8 +91,7 @@ class _Record(_Documented):
 class StepRecord(_Record):
     """The losses of a mini-batch; from mini-batch 4,097 on, means over the mini-batches since the last such record.
 
-    `Writer` puts many of these records into one `StepsRecord`, and `read` takes them out again. A file of version 1
-    holds them as they are.
+    `Writer` puts many of these records into one `StepsRecord`, and `read` takes them out again.
     """
 
     kind: Literal["step"] = "step"
@@ -247,13 +245,13 @@ class StageRecord(_Record):
     none of the other times."""
     step_times_s: list[Seconds]
     """The last stage only: the times from one completed mini-batch to the next, without evaluations and checkpoints."""
-    after_cut: list[int] | None = None
+    after_cut: list[int] = Field(default_factory=list)
     """The mini-batches of this record that came first after a start, and where stages or replicas wait for each other
     also first after an evaluation or a checkpoint. They find the pipeline empty, so their times in `step_times_s` are
-    no step times. null in records of older versions."""
-    after_cut_s: dict[Literal["data_s", "forward_s", "backward_s", "update_s"], Seconds] | None = None
+    no step times."""
+    after_cut_s: dict[Literal["data_s", "forward_s", "backward_s", "update_s"], Seconds] = Field(default_factory=dict)
     """What the mini-batches of `after_cut` took of these times, where it is not 0. The time of such a mini-batch is not
-    known, so no share of it is. null in records of older versions."""
+    known, so no share of it is."""
     bytes_sent: dict[str, int]
     """By edge, since this attempt was started."""
     uncompressed_bytes: dict[str, int] | None = None
@@ -275,20 +273,17 @@ class StageRecord(_Record):
 
     @property
     def between_cuts(self) -> StageRecord:
-        """The record without the mini-batches of `after_cut`; as it is where it does not say what they took."""
-        if self.after_cut_s is None:
-            return self
+        """The record without the mini-batches of `after_cut`."""
         rest: dict[str, Any] = {name: getattr(self, name) - seconds for name, seconds in self.after_cut_s.items()}
         rest["compute_s"] = self.compute_s - sum(self.after_cut_s.values())
-        rest["steps"] = self.steps - len(self.after_cut or ())
+        rest["steps"] = self.steps - len(self.after_cut)
         return self.model_copy(update={**rest, "step_times_s": [], "after_cut": [], "after_cut_s": {}})
 
     @property
     def counted_times_s(self) -> list[float]:
         """Those of `step_times_s` that are step times; all of them where each mini-batch came after a cut."""
-        after_cut = set(self.after_cut or ())
         first = self.step - len(self.step_times_s) + 1
-        counted = [time for step, time in enumerate(self.step_times_s, first) if step not in after_cut]
+        counted = [time for step, time in enumerate(self.step_times_s, first) if step not in self.after_cut]
         return counted or list(self.step_times_s)
 
     @property
@@ -322,7 +317,7 @@ class EvaluationRecord(_Record):
 
     kind: Literal["evaluation"] = "evaluation"
     metric: MetricName = ACCURACY.name
-    """The name of the metric. Records of older versions have none: it is the accuracy."""
+    """The name of the metric."""
     train: float | None = None
     validation: float | None = None
     test: float | None = None
@@ -357,8 +352,8 @@ class EventRecord(_Record):
     message: str
     stage: int | None = None
     replica: int | None = None
-    date: str | None = None
-    """When it happened, in UTC: `2026-11-20T16:50:26.123+00:00`; null in records of version 1."""
+    date: str
+    """When it happened, in UTC: `2026-11-20T16:50:26.123+00:00`."""
     taken_processors: float | None = None
     """Of `finished`, `interrupted` and `failed`: the processors that other programs took from the stages, as a mean
     over the time of training. null in other events, on a cluster or a GPU, and in the trials of a study, which measures
@@ -374,10 +369,9 @@ class PlanRecord(_Record):
     """The engine that executed it."""
 
 
-Record = StepRecord | StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord
-_LINE: TypeAdapter[Record | StepsRecord] = TypeAdapter(
-    Annotated[Record | StepsRecord, Field(discriminator="kind")],
-)
+_Whole = StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord
+Record = StepRecord | _Whole
+_LINE: TypeAdapter[_Whole | StepsRecord] = TypeAdapter(Annotated[_Whole | StepsRecord, Field(discriminator="kind")])
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 
@@ -605,16 +599,11 @@ class Summary(Figures, _Facts):
     @model_validator(mode="before")
     @classmethod
     def _take_from_the_metric(cls, values: Any) -> Any:
-        """Take the fields from their keys in the file. Files of other tasks that were written before alray 0.3 have
-        `scores`, and an empty `accuracy`."""
+        """Take the fields from their keys in the file."""
         if not isinstance(values, dict):
             return values
-        found = dict(values)
-        keys = (found.get("metric", ACCURACY.name), "scores", ACCURACY.name)
-        for ending in ("", "_per_depth"):
-            written = [found.pop(f"{key}{ending}", None) for key in keys]
-            found |= {f"scores{ending}": value for value in reversed(written) if value not in (None, [])}
-        return found
+        keys = {f"{values.get('metric')}{ending}": f"scores{ending}" for ending in ("", "_per_depth")}
+        return {keys.get(name, name): value for name, value in values.items()}
 
     @model_serializer(mode="wrap")
     def _name_by_the_metric(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -736,7 +725,7 @@ def read(path: Location) -> Iterator[Record]:
     """All records of a file, in order.
 
     A last line that is not complete, or was cut off when the run was killed, is left out. Raises CheckpointError for
-    records of a later version and for any other damage, and FileNotFoundError if there is no file.
+    records of another version and for any other damage, and FileNotFoundError if there is no file.
     """
     for number, line in enumerate(whole_lines(path), start=1):
         try:
@@ -753,7 +742,7 @@ def _damage(error: ValidationError, path: Location, line: int) -> CheckpointErro
     first = error.errors()[0]
     if first["loc"][-1:] == ("v",):
         return CheckpointError(
-            f"a record of version {first['input']}; this alray reads up to version {VERSION}",
+            f"a record of version {first['input']}; this alray reads version {VERSION}",
             file=str(path),
             line=line,
             hint="use the version of alray that wrote it, as environment.json says",
@@ -796,7 +785,7 @@ class Git(BaseModel):
 
 class Environment(BaseModel):
     """What alray reads of `environment.json`: the machine, the versions, and where the run came from. Further
-    keys stay as they are. Older versions did not write all of them."""
+    keys stay as they are."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -814,9 +803,9 @@ class Environment(BaseModel):
     git: Git | None = None
     packages: dict[str, str] | None = None
     brought_by: dict[str, str] | None = None
-    given: dict[str, Any] | None = None
+    given: dict[str, Any]
     data_sha256: str | None = None
-    spec_sha256: list[str] | None = None
+    spec_sha256: list[str]
     objects: list[str] | None = None
     model_sha256: str | None = None
     architecture_sha256: str | None = None

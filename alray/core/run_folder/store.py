@@ -45,7 +45,7 @@ class ComponentFile:
 
 
 class _Manifest(BaseModel):
-    """`manifest.json`, as `write_manifest` writes it. Older versions did not write all of it."""
+    """`manifest.json`, as `write_manifest` writes it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -55,8 +55,8 @@ class _Manifest(BaseModel):
     partition: list[PositiveInt] = Field(min_length=1)
     environment: dict[str, Any]
     shares: list[PositiveInt] | None = None
-    data: DataIdentity | None = None
-    evaluations: Standing = Standing()
+    data: DataIdentity
+    evaluations: Standing
     files: list[ComponentFile]
 
     @model_validator(mode="after")
@@ -288,7 +288,7 @@ def write_manifest(
     environment: dict[str, Any],
     shares: Sequence[int] = (),
     standing: Standing | None = None,
-    data: DataIdentity | None = None,
+    data: DataIdentity,
 ) -> dict[str, Any]:
     """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return it.
 
@@ -305,7 +305,7 @@ def write_manifest(
         "partition": list(partition),
         "environment": environment,
         **({"shares": list(shares)} if shares else {}),
-        **({"data": data.model_dump(mode="json")} if data is not None else {}),
+        "data": data.model_dump(mode="json"),
         "evaluations": (standing or Standing()).model_dump(mode="json", exclude={"best": {"checkpoint"}}),
         "files": [asdict(entry) for entry in sorted(files, key=lambda entry: entry.file)],
     }
@@ -350,12 +350,12 @@ def _files(run_dir: Location) -> dict[int, set[str]]:
 
 def standing_of(manifest: dict[str, Any]) -> Standing:
     """The state of the run's evaluations at this checkpoint."""
-    return Standing.model_validate(manifest.get("evaluations", {}))
+    return Standing.model_validate(manifest["evaluations"])
 
 
-def data_of(manifest: dict[str, Any]) -> DataIdentity | None:
-    """The data that the run had trained on until this checkpoint; None in one of an older version."""
-    return None if manifest.get("data") is None else DataIdentity.model_validate(manifest["data"])
+def data_of(manifest: dict[str, Any] | None) -> DataIdentity | None:
+    """The data that the run had trained on until this checkpoint; None if there is none."""
+    return None if manifest is None else DataIdentity.model_validate(manifest["data"])
 
 
 def has_checkpoint(run_dir: Location, step: int) -> bool:

@@ -31,7 +31,7 @@ class Points:
 
     def take(self, record: Record) -> Sequence[TrackedPoint]:
         """Take over a record; with one of a stage, return all points since the last such record."""
-        if isinstance(record, EventRecord) and record.date is not None:
+        if isinstance(record, EventRecord):
             self._started_s = datetime.fromisoformat(record.date).timestamp() - record.time_s
         # Only a restart has no scalars. A record may have none, such as one of a stage that takes turns.
         self._points += [point for point in self._points_of(record) if point.scalars or isinstance(record, EventRecord)]
@@ -51,7 +51,7 @@ class Points:
     def _points_of(self, record: Record) -> Iterator[TrackedPoint]:
         if isinstance(record, PlanRecord):
             self._planned = True
-            self._in_turns = record.plan.get("in_turns", False)
+            self._in_turns = record.plan["in_turns"]
             self._utilisation = Utilisation()
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self._thinning = Thinning()

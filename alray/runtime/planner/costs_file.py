@@ -170,7 +170,7 @@ def _differences(costs: Costs, network: Costs) -> Iterator[str]:
         ("compiled", "run.compile"),
     ):
         there, here = getattr(costs, name), getattr(network, name)
-        if there not in (here, getattr(Costs, name)):  # files of earlier versions do not say it
+        if there != here:
             yield f"{key}: {there} there and {here} here"
     for index, (read, own) in enumerate(zip(costs.components, network.components, strict=True)):
         for what, there, here in (

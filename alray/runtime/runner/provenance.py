@@ -85,9 +85,9 @@ def describe_stages(run_dir: Location, surroundings: dict[str, Any]) -> None:
 
 
 def has_own_spec(run_dir: Location) -> bool:
-    """Whether `spec.yaml` is what alray wrote. Folders of older versions do not tell."""
-    known = (read_environment(run_dir) or {}).get("spec_sha256")
-    return known is None or sha256((run_dir / "spec.yaml").read_bytes()) in known
+    """Whether `spec.yaml` is what alray wrote."""
+    environment = read_environment(run_dir)
+    return environment is not None and sha256((run_dir / "spec.yaml").read_bytes()) in environment["spec_sha256"]
 
 
 def require_own_spec(run_dir: Location) -> None:
@@ -100,15 +100,13 @@ def require_own_spec(run_dir: Location) -> None:
         )
 
 
-def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
+def _given(run_dir: Location, spec: Spec) -> dict[str, Any]:
     """The values that the user wrote in a spec, overrides included; of a resumed run, those of its first start and
-    what the resume changed. None where a run of an older version is resumed, which did not keep it."""
+    what the resume changed."""
     origin = read_environment(run_dir)
     if origin is None:
         return spec.model_dump(mode="json", exclude_unset=True)
-    before = origin.get("given")
-    saved = read_document(run_dir / "spec.yaml").value
-    return None if before is None else _written(spec.model_dump(mode="json"), saved, before)
+    return _written(spec.model_dump(mode="json"), read_document(run_dir / "spec.yaml").value, origin["given"])
 
 
 def _written(now: dict[str, Any], saved: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@ what it writes, and never what it computes."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import recorded_plans, with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.provenance import has_own_spec, require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.checkpoint import optimizer_file, read_checked, require_component, weights_file
@@ -123,12 +121,12 @@ class Resumed:
             require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
         manifest = latest_manifest(run_dir)
-        before = as_saved(load_own_spec(run_dir).spec)
+        before = load_own_spec(run_dir).spec
         if again:
             kept = _first_partition(run_dir, before) if before.pipeline.rounds_where_stages_end else None
         else:
             kept = None if manifest is None else tuple(manifest["partition"])
-        loaded = _with_overrides(file, overrides, before)
+        loaded = _with_overrides(file, overrides)
         after = loaded.spec
         was = _Ends.before(before, kept)
         now = _Ends.after(after, before, was, overrides)
@@ -301,7 +299,7 @@ class Resumed:
     def _compare_data(self, data: DataIdentity, note: Callable[[str], None]) -> None:
         """Raise DataError if these are other data than before. Changes that are allowed are noted. Another
         vocabulary never is, because the network knows words by their numbers."""
-        before = data_of(self.manifest or {})
+        before = data_of(self.manifest)
         changes = data.changes(before)
         # What a language model predicts are the tokens that it reads, so they are its classes too.
         vocabulary = "classes" if isinstance(self.spec.data, TokenSection) else "words"
@@ -334,8 +332,7 @@ class Resumed:
 
     def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""
-        form = form_in(self.run_dir)
-        if self.trained and form is not None and form.constants != DataForm.of(data).constants:
+        if self.trained and form_in(self.run_dir).constants != DataForm.of(data).constants:
             note(
                 "the weights will not be those of an unbroken run: samples or targets are standardised by other means "
                 "and deviations than before"
@@ -362,11 +359,11 @@ class Resumed:
                 )
         recorded = self.manifest["environment"]
         changed = [
-            f"{key} was {recorded.get(key)}, is {environment[key]}"
+            f"{key} was {recorded[key]}, is {environment[key]}"
             for key in ("device", "torch")
-            if recorded.get(key) != environment[key]
+            if recorded[key] != environment[key]
         ]
-        brought_by = recorded.get("brought_by") or {}
+        brought_by = recorded["brought_by"]
         changed += [
             f"{name} was of {brought_by.get(name)}, is of {origin}"
             for name, origin in environment["brought_by"].items()
@@ -451,19 +448,15 @@ def _layout(spec: Spec, partition: Sequence[int]) -> str:
     return f"`{spec.schedule_name}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
 
 
-def _with_overrides(file: Location, overrides: list[str], before: Spec) -> LoadedSpec:
-    """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
-    unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
+def _with_overrides(file: Location, overrides: list[str]) -> LoadedSpec:
+    """The spec with these overrides. Mini-batches that are cut stay cut as in the file, whatever the number of stages,
+    unless the layout that the overrides ask for cannot have as many micro-batches.
 
-    `before` holds decided values; the file of an older run may hold null. Relative paths begin in the current folder.
+    Relative paths begin in the current folder.
     """
     load = partial(load_spec, file, directory=Path.cwd())
-    requested = {override.partition("=")[0].strip() for override in overrides}
-    if not SCHEDULES[before.schedule].cuts_mini_batches or requested & {"pipeline", _MICRO_BATCHES}:
-        return load(overrides)
-    same_schedule = [] if _SCHEDULE in requested else [f"{_SCHEDULE}={json.dumps(before.schedule)}"]
     try:
-        return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides])
+        return load(overrides)
     except SpecError as error:
         if any(problem.key != _MICRO_BATCHES for problem in error.problems):
             raise

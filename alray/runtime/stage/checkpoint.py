@@ -288,8 +288,8 @@ def _require_same_optimizer(states: dict[str, Any], optimizer: OptimizerSection)
         of = getattr(optimizer, "name", None) if of_torch else None  # its class
         if kind != optimizer.kind:
             key, now, has = "kind", optimizer.kind, f"the state of `{kind}`"
-        elif of is not None and (before := state.get("class", of)) != of:  # older checkpoints do not say it
-            key, now, has = "name", of, f"the state of `{before}`"
+        elif of is not None and state["class"] != of:
+            key, now, has = "name", of, f"the state of `{state['class']}`"
         elif waiting >= optimizer.accumulate:
             key, now, has = "accumulate", str(optimizer.accumulate), f"gradients of {counted(waiting, 'mini-batch')}"
         else:

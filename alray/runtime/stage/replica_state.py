@@ -117,7 +117,7 @@ def _fits(index: int, state: ReplicaState, replication: Replication) -> bool:
     With the settings that it was kept with it does: if it does not fit even so, loading it raises an error.
     """
     kind, settings = replication.kept
-    before, settings_before = state.get("kept", (kind, None))  # until 0.3.0 a state did not say it
+    before, settings_before = state["kept"]
     if before != kind or settings_before == settings:
         return bool(before == kind)
     saved: dict[str, torch.Tensor] = state["compression"]

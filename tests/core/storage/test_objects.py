@@ -24,6 +24,7 @@ from obstore.store import LocalStore
 from alray.cli.main import execute
 from alray.config.user_code import UserCode
 from alray.core.errors import RequestError, RunError
+from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.store import checkpoint_folder, make_run_dir, mark, prune, require_own, write_manifest
 from alray.core.storage import objects
 from alray.core.storage.appended import appending, on_a_disk, opened_log, was_appended, whole_lines
@@ -213,9 +214,12 @@ def test_a_run_that_another_process_goes_on_with_writes_no_more_records(bucket: 
 def test_pruning_sends_few_requests(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes 20 to 50 ms, and the run goes on with its next checkpoint only then."""
     run = ObjectPath(f"{bucket}/run")
+    data = DataIdentity(train=1, validation=1, shape=(1,), classes="", words=None, contents=None)
     for step in (1, 2, 3, 4):
         file = write_file(checkpoint_folder(run, step), "component-00.safetensors", b"content")
-        newest = write_manifest(run, step=step, epoch=0.0, samples=0, partition=[1], files=[file], environment={})
+        newest = write_manifest(
+            run, step=step, epoch=0.0, samples=0, partition=[1], files=[file], environment={}, data=data
+        )
     (checkpoint_folder(run, 4) / "manifest.json").unlink(missing_ok=True)  # as a list that lags behind has it
     requested: list[str] = []
     send = ObjectPath._request

@@ -34,7 +34,8 @@ def test_they_are_those_of_the_latest_records_and_nothing_after_the_end() -> Non
     assert gauges == {}
     metrics.take(staged(0))
     assert gauges == {}, "the last stage has measured no step time by now"
-    metrics.take(staged(1, queued_messages=3, step_times_s=[0.9, *[0.04] * 9], after_cut=[11]))
+    cut = {"after_cut": [11], "after_cut_s": {"forward_s": 0.03}}
+    metrics.take(staged(1, queued_messages=3, step_times_s=[0.9, *[0.04] * 9], **cut))
     metrics.take(staged(0, compute_s=0.1))
     assert gauges == {
         ("alray_stage_busy_share", "mine", "0", "0"): pytest.approx(0.25),

@@ -8,14 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from alray.config.known_code import sha256
 from alray.config.loading.load import dump_spec, load_spec
 from alray.config.sections.spec import Spec
+from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
-from alray.core.run_folder.records import PlanRecord
+from alray.core.run_folder.records import PlanRecord, write_json
 from alray.core.run_folder.store import write_manifest
+from alray.data.form import DataForm
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.runner.resume import Resumed
+from alray.runtime.workload import Workload
 
 PICTURES = """
 name: resumed
@@ -32,14 +36,18 @@ TEXT = PICTURES.replace(
 ON_TWO = ("pipeline.stages=2",)
 """`auto` is then 1f1b with four micro-batches."""
 
+DATA = DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None)
 
-def started(folder: Path, *overrides: str, text: str = PICTURES, old: bool = False) -> Path:
-    """The folder of a run that began with these overrides. old: as it was written before it kept micro-batches."""
+
+def started(folder: Path, *overrides: str, text: str = PICTURES) -> Path:
+    """The folder of a run that began with these overrides."""
     (folder / "given.yaml").write_text(text)
     spec = load_spec(folder / "given.yaml", overrides).spec
     run_dir = folder / "run"
     run_dir.mkdir()
-    (run_dir / "spec.yaml").write_text(dump_spec(spec if old else as_saved(spec)))
+    saved = dump_spec(as_saved(spec))
+    (run_dir / "spec.yaml").write_text(saved)
+    write_json(run_dir / "environment.json", {"given": {}, "spec_sha256": [sha256(saved.encode())]})
     return run_dir
 
 
@@ -48,7 +56,6 @@ def resumed(run_dir: Path, *overrides: str, allow_change: bool = False) -> Spec:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
     ("began", "overrides", "schedule"),
     [
@@ -63,15 +70,14 @@ def resumed(run_dir: Path, *overrides: str, allow_change: bool = False) -> Spec:
         (("pipeline.schedule=naive", *ON_TWO), ("pipeline.schedule=single", "pipeline.stages=1"), "single"),
     ],
 )
-def test_another_layout_keeps_the_micro_batches(tmp_path, old, began, overrides, schedule) -> None:
-    run_dir = started(tmp_path, *began, old=old)
+def test_another_layout_keeps_the_micro_batches(tmp_path, began, overrides, schedule) -> None:
+    run_dir = started(tmp_path, *began)
     before = load_spec(run_dir / "spec.yaml").spec
     after = resumed(run_dir, *overrides)
     assert (after.schedule, after.micro_batches) == (schedule, before.micro_batches)
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
     ("began", "overrides", "change", "keep"),
     [
@@ -94,8 +100,8 @@ def test_another_layout_keeps_the_micro_batches(tmp_path, old, began, overrides,
         ),
     ],
 )
-def test_other_micro_batches_are_refused(tmp_path, old, began, overrides, change, keep) -> None:
-    run_dir = started(tmp_path, *began, old=old)
+def test_other_micro_batches_are_refused(tmp_path, began, overrides, change, keep) -> None:
+    run_dir = started(tmp_path, *began)
     with pytest.raises(SpecError) as caught:
         resumed(run_dir, *overrides)
     assert f"`pipeline.micro_batches` {change} " in str(caught.value)
@@ -155,7 +161,7 @@ def notes(
     """What a resume of a run says of its weights."""
     here = {"device": "here", "torch": "2", "brought_by": {}}
     (run_dir / "checkpoints/step-00000001").mkdir(parents=True, exist_ok=True)
-    write_manifest(run_dir, step=1, epoch=0.2, samples=16, partition=(2, 2), files=(), environment=here)
+    write_manifest(run_dir, step=1, epoch=0.2, samples=16, partition=(2, 2), files=(), environment=here, data=DATA)
     resumed = Resumed.open(run_dir, list(overrides), allow_change=True)
     return resumed.notes(
         SimpleNamespace(partition=partition, replicas=replicas), {**here, "device": device}, on_cpu=on_cpu
@@ -283,22 +289,20 @@ def test_another_metric_makes_no_other_run(tmp_path) -> None:
 def test_a_manifest_of_no_possible_epoch_is_named(tmp_path, epoch: float) -> None:
     run_dir = started(tmp_path)
     (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
-    write_manifest(run_dir, step=4, epoch=epoch, samples=64, partition=(4,), files=(), environment={})
+    write_manifest(run_dir, step=4, epoch=epoch, samples=64, partition=(4,), files=(), environment={}, data=DATA)
     with pytest.raises(CheckpointError, match="its step and its epoch do not fit each other; delete the folder"):
         resumed(run_dir)
 
 
 def test_a_damaged_summary_is_named(tmp_path) -> None:
     run_dir = started(tmp_path)
+    workload = Workload.open(load_spec(run_dir / "spec.yaml").spec, UserCode(run_dir))
+    write_json(run_dir / "sample.json", DataForm.of(workload.data).model_dump(mode="json"))
     (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
-    write_manifest(run_dir, step=4, epoch=1.0, samples=64, partition=(4,), files=(), environment={})
+    epoch, identity = 4 / workload.facts.steps_per_epoch, workload.facts.identity
+    write_manifest(run_dir, step=4, epoch=epoch, samples=64, partition=(4,), files=(), environment={}, data=identity)
     (run_dir / "summary.json").write_text('{"status": "fin')
-    facts = SimpleNamespace(
-        identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None),
-        steps_per_epoch=4,
-    )
     with pytest.raises(CheckpointError, match=r"summary.json:1: not JSON: .*; restore it, or delete it"):
-        workload = SimpleNamespace(total_steps=4, facts=facts, data=None)
         Resumed.open(run_dir, [], allow_change=False).finished(workload, print)
 
 
