@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .counting import counting_once
 from .stand_ins import Overrides, find_stand_ins, write_stand_ins
 
 if TYPE_CHECKING:
-    from alray.models.encoder import EncoderFacts
     from alray.models.network import Network
-    from alray.models.shape import Shape
     from alray.planning.prediction.costs import Costs
     from alray.runtime.planner.planning import Planner
     from alray.runtime.workload import Workload
@@ -176,71 +175,11 @@ def stand_ins(
     return overrides
 
 
-_counted: dict[str, Costs] = {}
-_inspected: dict[str, list[EncoderFacts]] = {}
-
-
-def _described(network: Network) -> list[Any]:
-    """Of what a network is made, the files beside its spec included."""
-    spec = network.spec
-    sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
-    code = {file.name: file.read_bytes() for file in sorted(network._chain._load.root.glob("*.py"))}
-    messages = spec.pipeline.messages
-    return [sections, code, spec.run.precision, spec.run.compile, messages, network.classes, network._trained]
-
-
 @pytest.fixture(scope="module")
 def counted_once() -> Iterator[None]:
-    """Shapes and costs of a network are the same in all runs of it, and to find them takes longer than a tiny run.
-
-    Where times are given, no work is counted, and memory is a rough guess: nothing but a limit of memory depends on
-    them. For tests of what runs come to; tests/models and tests/runtime/probe hold that shapes, counts and memory are
-    right.
-    """
-    from alray.models.component import Exercise
-    from alray.models.network import Network
-    from alray.planning.schedules.table import SCHEDULES
-    from alray.runtime.probe import estimate as counting
-    from alray.runtime.probe.component_memory import ComponentMemory
-
-    inspect_all = Network._inspect_all
-
-    def inspected(network: Network, sample: Shape) -> list[EncoderFacts]:
-        one_length = SCHEDULES[network.spec.schedule].is_pipeline
-        key = repr([*_described(network), one_length, tuple(sample), sample.dtype, sample.words])
-        if key not in _inspected:
-            _inspected[key] = inspect_all(network, sample)
-        return list(_inspected[key])
-
-    def estimate(network: Network, **keys: Any) -> Costs:
-        encoders = [facts.as_json() for facts in network.encoders], network.encoders[0].input.words
-        given = network.spec.pipeline.costs is not None
-        key = repr([*_described(network), encoders, given, sorted(keys.items())])
-        if key not in _counted:
-            with pytest.MonkeyPatch.context() as patch:
-                if given:
-                    patch.setattr(Exercise, "parts", property(no_work))
-                    patch.setattr(counting, "component_memory", guess)
-                _counted[key] = counting.estimate_costs(network, **keys)
-        return _counted[key]
-
-    def no_work(exercise: Exercise) -> dict[str, Callable[[], None]]:
-        return dict.fromkeys(("forward_s", "label_s", "backward_s", "infer_s", "route_s"), lambda: None)
-
-    def guess(network: Network, index: int, batch_size: int, device: Any) -> ComponentMemory:
-        out = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())
-        return ComponentMemory(
-            activation_bytes=3 * out,
-            forward_peak_bytes=4 * out,
-            backward_peak_bytes=6 * out,
-            adding_peak_bytes=6 * out,
-            update_peak_bytes=out,
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Network, "_inspect_all", inspected)
-        for user in ("planner.planning", "planner.micro_batches", "probe.measure"):
-            patch.setattr(f"alray.runtime.{user}.estimate_costs", estimate)
+    """As `counting_once`. For tests of what runs come to; tests/models and tests/runtime/probe hold that shapes, counts
+    and memory are right."""
+    with counting_once():
         yield
 
 

@@ -33,6 +33,7 @@ from alray.studies.verdicts import answers_of
 from benchmarks.committed import Report, report_of
 from benchmarks.findings_page import KEPT, REPORTS
 from tests.config.bad_specs import BAD_SPECS
+from tests.counting import counting_once
 from tests.damage import folders
 from tests.damage.specs import said_by
 from tests.data.bad_data import BAD_DATA
@@ -138,10 +139,11 @@ def ask_spec(
         return
     here = [*overrides, *small]
     steps = f"run.steps={STEPS}"
-    yield "run", said("run", file, *here, steps, "--inline", "--json", "--output", folder / "run", timed=True)
-    yield from ask_run(folder / "run")
-    if resumes:
-        yield from ask_resumed(folder, file, here)
+    with counting_once():  # the plan above has counted
+        yield "run", said("run", file, *here, steps, "--inline", "--json", "--output", folder / "run", timed=True)
+        yield from ask_run(folder / "run")
+        if resumes:
+            yield from ask_resumed(folder, file, here)
 
 
 def ask_committed(folder: Path, *, name: str, stand_ins: Mapping[str, Overrides]) -> Iterator[tuple[str, str]]:
