@@ -235,7 +235,7 @@ def test_what_a_kill_leaves_of_a_run_that_had_hardly_begun(
     with locked(early, print):
         assert "the run folder is not empty" in alray("run", spec, "--inline", "--output", early).errors
     require_new(early)
-    for name in ("spec.yaml", "plan.json", "environment.json"):
+    for name in ("spec.yaml", "plan.json", "environment.json", "sample.json"):
         shutil.copy(ended / name, early)
     mark(early, "alray-0")
     said = alray("resume", early, "--inline", "--json")

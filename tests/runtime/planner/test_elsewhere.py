@@ -207,16 +207,16 @@ def test_costs_of_a_file_are_those_that_were_measured(
         planned(f"pipeline.costs={file}", "method=backpropagation")
     with pytest.raises(PlanError, match=r"another run\.compile: False there and True here"):
         planned(f"pipeline.costs={file}", "run.compile=true")
-    of_spec = ("precision", "optimizer", "accumulate", "method", "compiled")
-    earlier = {name: value for name, value in measured.as_json().items() if name not in of_spec}
-    earlier["components"][3]["output_shape"] = [5]
-    write_json(tmp_path / "earlier.json", earlier)
+    wider = measured.as_json()
+    wider["components"][3]["output_shape"] = [5]
+    write_json(tmp_path / "wider.json", wider)
     with pytest.raises(PlanError, match="component 3 has 5 numbers a sample as output there and 3 here"):
-        planned(f"pipeline.costs={tmp_path / 'earlier.json'}")
-    with pytest.raises(
-        PlanError, match="another network: component 0 has 524 bytes a sample as output there and 1,048 here"
-    ):
-        planned(f"pipeline.costs={tmp_path / 'earlier.json'}", "run.precision=float64")
+        planned(f"pipeline.costs={tmp_path / 'wider.json'}")
+    larger = measured.as_json()
+    larger["components"][0]["output_bytes"] *= 2
+    write_json(tmp_path / "larger.json", larger)
+    with pytest.raises(PlanError, match="component 0 has 1,048 bytes a sample as output there and 524 here"):
+        planned(f"pipeline.costs={tmp_path / 'larger.json'}")
     with pytest.raises(PlanError, match="has 8 components, the model has 9"):
         planned(f"pipeline.costs={file}", "model.components.0.repeat=9")
     for name, value in (("backward_s", -0.5), ("forward_s", 1e308), ("forward_fixed_s", float("-inf"))):
