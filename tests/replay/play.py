@@ -26,6 +26,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from alray import load_run
 from alray.config.loading.load import load_spec
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.table import table_of
@@ -47,12 +48,15 @@ Answers = dict[str, str]
 STEPS = 3
 _MEASURED = {
     *("duration_s", "time_s", "times_s", "date", "samples_per_s", "step_time_s", "step_time_quartiles_s", "bubble"),
-    *("peak_memory_bytes", "s_per_sample", "data_s", "training_s", "trials_s", "bytes", "doubts"),
+    *("peak_memory_bytes", "s_per_sample", "time_per_sample_s", "data_s", "training_s", "trials_s", "bytes", "doubts"),
     *("version", "threads", "device"),
 }
 """Keys of measurements, and of what names the machine."""
-_NUMBERS = re.compile(r"\d[\d,]*(\.\d+)?(e-?\d+)?(?= ?(s|ms|us|µs|h|min|kB|MB|GB|B/s|samples/s|processors)\b)")
-_PROGRESS = re.compile(r"^\s*[\d.]+ s: .*\n|^ *epoch .* left.*\n|^other programs .*\n|^run folder .*\n", re.MULTILINE)
+_NUMBERS = re.compile(r"\d[\d,]*(\.\d+)?(e-?\d+)?( ?(s|ms|us|µs|h|min|kB|MB|GB|B/s|samples/s|processors)\b)")
+_PROGRESS = re.compile(
+    r"^(\s*[\d.]+ s: .*| *epoch .*, mini-batch .*|.* (examples|files)/s\]\s*|other programs .*|run folder .*)\n",
+    re.MULTILINE,
+)
 
 _EVENTS = re.compile(r"(?<=events\.out)\S+")
 """What TensorBoard adds to the names of its files: time, machine and process."""
@@ -161,7 +165,8 @@ def ask_run(run: Path) -> Iterator[tuple[str, str]]:
         return
     summary = json.loads((run / "summary.json").read_text())
     yield "weights", summary["weights_sha256"]
-    actions: dict[str, list[str]] = {}
+    plan = load_run(run).plan
+    yield "actions", as_text([" ".join(map(str, plan.actions(stage))) for stage in range(plan.stages)])
     kinds: dict[str, set[str]] = {}
     trained: dict[str, list[float]] = {}
     for line in (run / "records.jsonl").read_text().splitlines():
@@ -171,13 +176,8 @@ def ask_run(run: Path) -> Iterator[tuple[str, str]]:
             for component, losses in record["losses"].items():
                 for name, values in losses.items():
                     trained.setdefault(f"{component} {name}", []).extend(values)
-        if record["kind"] == "stage":
-            names = [span["action"] for span in record["spans"]]
-            of_stage = actions.setdefault(f"{record['stage']}.{record['replica']}", [])
-            of_stage += [name for name in names if not name.endswith("_wait")]
-    yield "actions", as_text(actions)
     yield "records", as_text({"kinds": {kind: sorted(keys) for kind, keys in kinds.items()}, "losses": trained})
-    yield "plan of the run", as_text(json.loads((run / "plan.json").read_text()))
+    yield "plan of the run", as_text(plan.as_json())
     yield "files", "\n".join(sorted(_EVENTS.sub("", str(file.relative_to(run))) for file in run.rglob("*")))
 
 
