@@ -287,19 +287,5 @@ def test_defaults_of_torch_that_a_program_has_set_change_no_weight(
     assert run.summary.weights_sha256 == ended.summary.weights_sha256
 
 
-@pytest.mark.parametrize("how", [{"best": True}, {"step": 18}, {"data": {}, "allow_code": True}])
-def test_a_choice_of_weights_is_told_its_new_place(ended: alray.Run, how: dict[str, Any]) -> None:
-    name = next(iter(how))
-    for use, given in (
-        (ended.evaluate, ()),
-        (ended.predict, ("a",)),
-        (ended.generate, ("a",)),
-        (ended.export, ("onnx",)),
-    ):
-        with pytest.raises(RequestError, match=rf"write run.trained\({name}=") as caught:
-            use(*given, **how)
-        assert caught.value.problems[0].key == name
-
-
 def test_evaluations_are_records(ended: alray.Run) -> None:
     assert set(ended.records("evaluation").columns) >= set(EvaluationRecord.model_fields) - {"per_depth"}

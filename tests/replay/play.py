@@ -54,7 +54,7 @@ _MEASURED = {
 """Keys of measurements, and of what names the machine."""
 _NUMBERS = re.compile(r"\d[\d,]*(\.\d+)?(e-?\d+)?( ?(s|ms|us|µs|h|min|kB|MB|GB|B/s|samples/s|processors)\b)")
 _PROGRESS = re.compile(
-    r"^(\s*[\d.]+ s: .*| *epoch .*, mini-batch .*|.* (examples|files)/s\]\s*|other programs .*|run folder .*)\n",
+    r"^(\s*[\d.]+ s: .*| *epoch .*, mini-batch .*|.* (examples|files)/s\]\s*|.*other programs .*|run folder .*)\n",
     re.MULTILINE,
 )
 
@@ -106,7 +106,7 @@ def said(*arguments: str | Path, timed: bool = False) -> str:
     code, out, err = said_by(*map(str, arguments))
     if out.startswith("{"):
         out = as_text(json.loads(out)) + "\n"
-    err = _PROGRESS.sub("", err)
+    out, err = _PROGRESS.sub("", out), _PROGRESS.sub("", err)
     if timed:
         out, err = out if out.startswith("{") else _NUMBERS.sub("#", out), _NUMBERS.sub("#", err)
     return f"exit code {code}\n{out}{err}"
@@ -121,7 +121,7 @@ def _lasting(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _lasting(each) for key, each in value.items() if key not in _MEASURED}
     if isinstance(value, list | tuple):
-        return [_lasting(each) for each in value]
+        return [_lasting(each) for each in value if not (isinstance(each, str) and "other programs took" in each)]
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
