@@ -54,10 +54,10 @@ PLANTED = (
     Planted("a default", "config/sections/optimizer.py", "(0.9, 0.999)", "(0.9, 0.99)", "quickstart", ": weights"),
     Planted(
         "an order of sums",
-        "parts/tasks/classification/task.py",
-        "return functional.cross_entropy(scores, target,",
-        "return functional.cross_entropy(scores.flip(0), target.flip(0),",
-        "ledger dgl_texts",
+        "models/readout.py",
+        "return words.sum(1) /",
+        "return words.flip(1).sum(1) /",
+        "ledger al_texts",
         ": weights",
     ),
     Planted(
