@@ -33,6 +33,9 @@ def checked_out(commit: str) -> Path:
     """A tree of this commit, below build/."""
     tree = FOLDER / "tree"
     git = ["git", "-C", str(ROOT)]
+    # Here, because HEAD of that tree is another commit.
+    found = subprocess.run([*git, "rev-parse", commit], check=True, capture_output=True, text=True, timeout=60)
+    commit = found.stdout.strip()
     if not tree.exists():
         subprocess.run([*git, "worktree", "add", "--quiet", "--detach", str(tree), commit], check=True, timeout=60)
     subprocess.run(["git", "-C", str(tree), "checkout", "--quiet", "--detach", commit], check=True, timeout=60)
