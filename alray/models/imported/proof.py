@@ -101,7 +101,7 @@ def prove(
             }
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
-                raise _otherwise(f"changes the values of the parameter `{name}`", type(model), title)
+                raise _refused(f"changes the values of the parameter `{name}`", type(model), title)
 
 
 def _samples(
@@ -197,16 +197,13 @@ def _require_gradients(expected: Found, model: type[nn.Module], title: str) -> N
     """Raise SpecError if the model has parameters to train, and its result has a gradient for none of them."""
     gradients = [each for what, each in expected.items() if what.startswith(_GRADIENT)]
     if gradients and all(each is None for each in gradients):
-        file, line = own_place(model.forward) or (None, None)
-        problem = Problem(
-            f"`forward` of {title} gives a result without a gradient, so none of its parameters would be trained",
-            "leave torch.no_grad(), detach() or the like out around what is to be trained; to train a head alone, "
+        raise _refused(
+            "gives a result without a gradient, so none of its parameters would be trained",
+            model,
+            title,
+            hint="leave torch.no_grad(), detach() or the like out around what is to be trained; to train a head alone, "
             "freeze the other parameters by `requires_grad_(False)`",
-            file,
-            line,
-            "model.from",
         )
-        raise SpecError.of((problem,))
 
 
 def _require_same(
@@ -219,7 +216,7 @@ def _require_same(
         if value is other or (value is not None and other is not None and _close(value, other, rounding, least)):
             continue
         mode = "training" if training else "evaluation"
-        raise _otherwise(f"computes otherwise as a whole than in parts: in {mode}, {what} differ", model, title)
+        raise _refused(f"computes otherwise as a whole than in parts: in {mode}, {what} differ", model, title)
 
 
 def _close(value: torch.Tensor, other: torch.Tensor, rounding: float, least: float) -> bool:
@@ -257,14 +254,13 @@ def _require_no_state(
         raise SpecError.of((problem,))
 
 
-def _otherwise(what: str, model: type[nn.Module], title: str) -> SpecError:
+_TRACED = (
+    "a trace keeps the operations on what the input gives: move other code into a separate submodule, which then stays "
+    "in one piece and computes as it is written; what lasts from one call to the next must be a buffer there"
+)
+
+
+def _refused(what: str, model: type[nn.Module], title: str, hint: str = _TRACED) -> SpecError:
+    """The refusal of a model, at the line of its `forward`."""
     file, line = own_place(model.forward) or (None, None)
-    problem = Problem(
-        f"`forward` of {title} {what}",
-        "a trace keeps the operations on what the input gives: move other code into a separate submodule, which then "
-        "stays in one piece and computes as it is written; what lasts from one call to the next must be a buffer there",
-        file,
-        line,
-        "model.from",
-    )
-    return SpecError.of((problem,))
+    return SpecError.of((Problem(f"`forward` of {title} {what}", hint, file, line, "model.from"),))
