@@ -71,7 +71,6 @@ ENDS = {
     "runtime/runner/driver.py: Driver._attempt": "`judge`: stages that finished, failed, or passed " + DEADLINE,
     "runtime/runner/driver.py: Driver.run": "`run.max_failures` attempts without a newer checkpoint",
     # Ray and clusters
-    "core/stopped.py: StoppedWatch._look": "the end of what is watched, or of its processes",
     "runtime/cluster/placement.py: Placement._result": "_TRIAL_S",
     "runtime/cluster/room.py: wait_for_room": "room; others that have it are told, and nodes that are lost",
     "runtime/graph/processes.py: StageProcesses.wait_until_loaded": "_LOADING_S",

@@ -95,8 +95,8 @@ PRIVATE: dict[str, Private] = {
     ),
     "ray_constants": Private(
         "ray._private.ray_constants",
-        parts=("ENABLE_RAY_CLUSTER", "ENABLE_RAY_CLUSTERS_ENV_VAR", "NUM_REDIS_GET_RETRIES"),
-        why="a Ray that listens on 127.0.0.1 alone, and gives up in time",
+        parts=("ENABLE_RAY_CLUSTER", "ENABLE_RAY_CLUSTERS_ENV_VAR"),
+        why="a Ray that listens on 127.0.0.1 alone",
     ),
     "AuthenticationTokenLoader": Private(
         "ray._raylet",
@@ -272,9 +272,9 @@ PRIVATE: dict[str, Private] = {
     "loader_iterator": Private(
         "torch.utils.data.dataloader",
         "_MultiProcessingDataLoaderIter",
-        parts=("_workers", "_worker_pids_set"),
+        parts=("_worker_pids_set",),
         made=lambda kind: _words_of(kind.__init__),
-        why="a loader worker that somebody has stopped, and a handler of signals that is not alray's",
+        why="a handler of signals that is not alray's",
     ),
     "GTSRB": Private(
         "torchvision.datasets",

@@ -29,7 +29,6 @@ from alray.core.errors import AlrayError, DataError, ProcessLost, SystemFault, U
 from alray.core.import_path import children_import_safely
 from alray.core.randomness.generators import generator
 from alray.core.signal_mask import blocked
-from alray.core.stopped import STOPPED_S, StoppedWatch
 from alray.data.augment import strong
 from alray.data.class_weights import weighted
 from alray.data.dataset import Dataset
@@ -99,8 +98,7 @@ class TrainBatches:
     Global random numbers are used by a user's code only, and put back. Workers ignore SIGINT, because the run handles
     Ctrl-C. `next` raises DataError for an error in the data, and UserCodeError for one in a user's code, with and
     without workers, and ProcessLost within five seconds of the end of a worker that was killed. The workers end after
-    the last batch, in `close`, or at the end of a `with` block. A worker that somebody stops (SIGSTOP) is ended after
-    a while, as if it were killed.
+    the last batch, in `close`, or at the end of a `with` block.
     """
 
     def __init__(
@@ -141,10 +139,7 @@ class TrainBatches:
         )
         self._batches: Iterator[Batch | AlrayError] | None
         self._batches = _start_workers(loader) if workers else iter(loader)
-        self._watch: StoppedWatch | None = None
-        if workers:
-            started: Any = self._batches
-            self._watch = StoppedWatch([worker.pid for worker in started._workers])
+        self._has_workers = workers > 0
 
     def __iter__(self) -> Self:
         return self
@@ -164,7 +159,7 @@ class TrainBatches:
         """The mini-batch that `next` waits for, for another thread; of workers with its samples, of which one is
         read."""
         named = f"mini-batch {self._step + 1}"
-        return named if self._watch is None else f"{named}, with {self._items.named(self._step)}"
+        return f"{named}, with {self._items.named(self._step)}" if self._has_workers else named
 
     def _following(self, batches: Iterator[Batch | AlrayError]) -> Batch | AlrayError:
         try:
@@ -172,20 +167,16 @@ class TrainBatches:
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
             # What torch says of a worker that it misses, or what comes of reading a tensor that one shared.
             tells = not isinstance(error, RuntimeError) or any(text in str(error) for text in _WORKER_GONE)
-            if self._watch is None or not tells:
+            if not self._has_workers or not tells:
                 raise
-            why, hint = "it was killed, or the code of the source ended it", "lower data.workers if memory ran out"
-            if self._watch.ended:
-                why = f"process {self._watch.ended[0]} was stopped for {STOPPED_S:.0f} s, and has been ended"
-                hint = "find out who stops processes here (SIGSTOP), or set data.workers=0"
             raise ProcessLost(
-                f"a process that prepares mini-batches ended: {why}", hint=hint, key="data.workers"
+                "a process that prepares mini-batches ended: it was killed, or the code of the source ended it",
+                key="data.workers",
+                hint="lower data.workers if memory ran out",
             ) from error
 
     def close(self) -> None:
         """End the workers and wait for them. No batches follow. A second call does nothing."""
-        if self._watch is not None:
-            self._watch.close()
         self._batches = None  # the loader's iterator ends its workers when it is deleted
 
     def __enter__(self) -> Self:

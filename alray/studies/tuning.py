@@ -38,7 +38,6 @@ from alray.core.run_folder.records import EvaluationRecord
 from alray.core.system_errors import system_faults
 from alray.runtime.cluster.nodes import Bundle, given_gpus
 from alray.runtime.cluster.placement import ray_bundle
-from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import end_if_silent
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.records import TrialRecord, TrialStatus
@@ -141,8 +140,7 @@ class AshaPerPoint(FIFOScheduler):
 
 
 class _Watch(Callback, Stopper):
-    """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts. It ends
-    processes of trials that somebody has stopped, so that these trials begin again.
+    """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts.
 
     It stops the study where the disk is full, because every further trial would meet the same, and where no settings
     can be proposed.
@@ -160,7 +158,6 @@ class _Watch(Callback, Stopper):
         self._listener = listener
         self._tell_s = time.monotonic() + _UNTOLD_S
         self._out = sys.stdout  # before `_silent`: a callback of the user may print
-        self._stopped = StoppedWorkers(listener.note)
         self.fault: AlrayError | None = None
 
     def failed(self, fault: AlrayError) -> None:
@@ -181,7 +178,6 @@ class _Watch(Callback, Stopper):
         trial.max_failures = self._max_failures[number_of(trial)]
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        self._stopped.look()
         running = sum(trial.status == "RUNNING" for trial in trials)
         self._at_once = max(self._at_once, running)
         if running:

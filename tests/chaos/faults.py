@@ -34,6 +34,7 @@ _TITLES = {
 }
 """How the processes that a fault may hit call themselves, as `title_of` says it."""
 _ON_RAY = ("stage", "raylet", "GCS", "agent", "reaper", "Ray's dashboard, monitor or log monitor")
+_DRIVERS = ("driver", "trial")
 _KILL, _STOP = "SIGKILL", "SIGSTOP"
 
 
@@ -152,8 +153,9 @@ def _fault(scenario: Scenario, chance: random.Random) -> Fault:
         moment,
         part=chance.uniform(0.05, 0.6 if target == "loader worker" else 0.9),
         delay_s=chance.uniform(0.0, delays_s.get(moment, 0.3)),
-        # A driver that is stopped for good is no fault that a run could do something about.
-        lasts_s=lasts_s if lasts_s is not None or (kind, target) != (_STOP, "driver") else 10.0,
+        # Nobody waits in vain for a driver that is stopped for good but its user. A trial of a study is one, and so is
+        # the process of an inline run, which has no deadline for its loader.
+        lasts_s=10.0 if lasts_s is None and kind == _STOP and (target in _DRIVERS or scenario.inline) else lasts_s,
         chance=chance.random(),
     )
 

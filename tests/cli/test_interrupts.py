@@ -118,7 +118,7 @@ def wait_for_a_step(process: subprocess.Popen[Any] | None = None, terminal: int 
 
 def end(process: subprocess.Popen[str]) -> Ended:
     try:
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=180)
     finally:
         process.kill()
     return Ended(process.returncode, out, err)
@@ -230,19 +230,44 @@ def test_a_reader_that_is_gone_ends_the_output_alone(spec: Path, command: list[s
         assert (listed.returncode, listed.stderr) == (0, ""), arguments
 
 
+_LOADER = "from multiprocessing.spawn import spawn_main"
+
+
 @pytest.mark.full  # tests/engine/test_closed.py and tests/chaos/test_chaos.py have one whose GCS dies
-def test_a_run_whose_raylet_dies_goes_on_with_another(
-    alray: Callable[..., Any], spec: Path, command: list[str]
+@pytest.mark.parametrize(
+    ("victim", "number", "said_of"),
+    [
+        ("raylet", signal.SIGKILL, "a process of Ray on this machine ended: raylet"),
+        ("raylet", signal.SIGSTOP, "Ray on this machine did not answer any more, and was ended"),
+        ("gcs_server", signal.SIGSTOP, "Ray on this machine did not answer any more, and was ended"),
+        (_LOADER, signal.SIGSTOP, "stage 0 has waited "),
+    ],
+    ids=["raylet killed", "raylet stopped", "GCS stopped", "loader worker stopped"],
+)
+def test_a_run_whose_process_ends_or_stops_goes_on(
+    alray: Callable[..., Any],
+    spec: Path,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    victim: str,
+    number: signal.Signals,
+    said_of: str,
 ) -> None:
-    long = ("run.steps=400", "run.evaluate_every=null")
+    """Without an answer for so long, the attempt ends, and what had stopped with it; nothing is left behind."""
+    Path("mine.py").write_text(SLOW)
+    spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Slow'}", 1))
+    monkeypatch.setenv("SLOW_S", "0.25")
+    long = ("run.steps=120", "run.evaluate_every=null", "run.deadline_s=6", "data.workers=1")
     process = start(command, spec, *long, "run.checkpoint={every: 10 steps}", "--json", engine=ON_RAY)
-    (victim,) = [each for each in processes_of(process) if each.name() == "raylet"]
+    monkeypatch.delenv("SLOW_S")
     started = processes_of(process)
-    victim.kill()
+    found = next(each for each in started if each.name() == victim or victim in " ".join(each.cmdline()))
+    found.send_signal(number)
     said = end(process)
     assert said.code == 0, said.err
     summary = json.loads(said.out)
-    assert [failure["message"] for failure in summary["failures"]] == ["a process of Ray on this machine ended: raylet"]
+    (failure,) = summary["failures"]
+    assert failure["message"].startswith(said_of), failure
     assert psutil.wait_procs(started, timeout=20)[1] == []
     unbroken = alray("run", spec, *long, "--inline", "--json").json
     assert summary["weights_sha256"] == unbroken["weights_sha256"]

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from alray.core.errors import DataError, ProcessLost
-from alray.core.stopped import StoppedWatch
-from alray.data import batches as batches_module
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset
 from alray.data.opening import open_data
@@ -254,36 +250,6 @@ def test_a_gpu_copies_by_itself() -> None:
         )
     assert copies.pinned == 3 and copies.non_blocking == [True, True, True]
     assert list(tensors) == ["s", "mask", "labels"] and tensors["s"].dtype == torch.float64
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("ahead", [0, 2], ids=["starting", "reading"])
-def test_a_stopped_worker_is_ended(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
-    """What it has prepared cannot be read either: it would hand over the memory, and waiting for that never ends."""
-    monkeypatch.setattr(batches_module, "StoppedWatch", partial(StoppedWatch, after_s=0.4))
-    with TrainBatches(synthetic(), seed=1, start_step=0, end_step=1000, workers=1) as batches:
-        (worker,) = multiprocessing.active_children()
-        for _ in range(ahead):
-            next(batches)
-        assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGSTOP)
-        with pytest.raises(ProcessLost, match=f"process {worker.pid} was stopped") as caught:
-            for _ in range(1000):
-                next(batches)
-    assert caught.value.problems[0].key == "data.workers"
-
-
-@pytest.mark.full
-def test_a_worker_that_is_stopped_for_a_moment_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches_module, "StoppedWatch", partial(StoppedWatch, after_s=60.0))
-    data = synthetic()
-    with TrainBatches(data, seed=1, start_step=0, end_step=20, workers=1) as batches:
-        first = next(batches)
-        (worker,) = multiprocessing.active_children()
-        assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGSTOP)
-        threading.Timer(0.5, os.kill, (worker.pid, signal.SIGCONT)).start()
-        assert same([first, *batches], collect(data, 0, 20))
 
 
 def test_a_worker_that_is_gone_may_end_the_thread_that_pins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,7 @@ from alray import __version__
 from alray.core.errors import PlanError
 from alray.runtime.channel.edge_kind import DeviceLocation
 from alray.runtime.cluster.placement import Placement
-from alray.runtime.local_ray.stopped_workers import StoppedWorkers
-from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.local_ray.watch import require_not_lost
 
 if TYPE_CHECKING:
     from alray.config.objects import Objects
@@ -171,22 +170,17 @@ class StageProcesses:
         )
         return cls(placement, actors, tuple(actor.load.remote(threads, again, is_pipeline) for actor in actors))
 
-    def wait_until_loaded(self, stopped: StoppedWorkers) -> None:
+    def wait_until_loaded(self) -> None:
         """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that.
 
-        Raises StageError if the Ray that this process started no longer answers: after a minute it would end this
-        process without a word.
-
-        Args:
-            stopped: ends processes that somebody has stopped (SIGSTOP) meanwhile.
+        Raises StageError if the Ray that this process started is lost: after a minute it would end this process without
+        a word.
         """
         end_s, left = time.monotonic() + _LOADING_S, list(self.loaded)
         while left and time.monotonic() < end_s:
             _, left = ray.wait(left, num_returns=len(left), timeout=_LOOKING_S)
             if left:
-                end_if_silent()
                 require_not_lost()
-                stopped.look()
 
     def all_answer(self) -> bool:
         """Whether every process still answers."""

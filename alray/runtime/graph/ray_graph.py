@@ -19,7 +19,6 @@ from alray.runtime.graph.actor import require_run_dir
 from alray.runtime.graph.answers import Answers
 from alray.runtime.graph.graph import Graph
 from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes, environment_of
-from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
 from alray.runtime.rendezvous.store import Meeting, MeetingPoint
 from alray.runtime.stage.assignment import Assignment
@@ -46,8 +45,7 @@ class RayGraph(Graph):
         Args:
             processes: returns one for each stage, replica by replica.
             run_token: content of the run folder's `.run`.
-            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended, and about
-                stages whose versions differ.
+            note: is called with a line about stages whose versions differ.
             keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
         """
         self._take_processes = processes
@@ -106,12 +104,16 @@ class RayGraph(Graph):
         return opened
 
     def _call(self, references: list[Any]) -> list[Any]:
-        until_s, stopped = time.monotonic() + _STARTING_S, StoppedWorkers(self._note)
-        while ray.wait(references, num_returns=len(references), timeout=_LOOKING_S)[1] and time.monotonic() < until_s:
+        until_s = time.monotonic() + _STARTING_S
+        while ray.wait(references, num_returns=len(references), timeout=_LOOKING_S)[1]:
             require_not_lost()
-            stopped.look()
+            if time.monotonic() > until_s:
+                raise StageError(
+                    f"the stages have not started within {_STARTING_S:.0f} s: the process of one is stopped, or its "
+                    "node is gone"
+                )
         try:
-            answers: list[Any] = ray.get(references, timeout=0)
+            answers: list[Any] = ray.get(references)
         except RayError as error:
             raise StageError(
                 f"the stages could not be started: {reason_of(error)}",

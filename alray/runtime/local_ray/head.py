@@ -15,11 +15,10 @@ from typing import Any
 
 import psutil
 
-from alray.core.stopped import status_of
-
 LEADING = ("gcs_server", "raylet")
 ANSWERING_S = 10.0
-
+_HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""How a client of gRPC begins."""
 
 _is_ours = threading.Event()
 
@@ -53,57 +52,52 @@ def ended_process() -> str | None:
     return next((name for name, process in leading_processes() if process.poll() is not None), None)
 
 
-def is_stopped() -> bool:
-    """Whether somebody has stopped a leading process of that Ray (SIGSTOP)."""
-    with suppress(psutil.NoSuchProcess):
-        return any(
-            status_of(psutil.Process(process.pid)) == psutil.STATUS_STOPPED for _, process in leading_processes()
-        )
-    return False
+def leading_answer() -> bool:
+    """Whether both answer. True where alray started none in this process, and False after the end of one."""
+    return ended_process() is None and all(answers(psutil.Process(process.pid)) for _, process in leading_processes())
 
 
-def _gcs_address() -> tuple[str, int] | None:
-    """Where the GCS of that Ray listens; None before it has started and after its end."""
-    node = _node()
-    if node is None or not node.all_processes.get("gcs_server"):
-        return None
-    host, _, port = node.gcs_address.rpartition(":")
-    return host, int(port)
+def answers(process: psutil.Process) -> bool:
+    """Whether a process takes a connection and says something within `ANSWERING_S`. True before it listens.
 
-
-def accepts_connections() -> bool:
-    """Whether a connection to the GCS is possible. True before it has started."""
-    address = _gcs_address()
-    return address is None or _accepts_connections_at(address)
-
-
-def accepts_connections_of(gcs: psutil.Process) -> bool:
-    """Whether a connection to a GCS is possible that is not yet a part of the Ray of this process. True before it
-    listens and after its end."""
+    The system accepts connections to a process that is stopped (SIGSTOP), which then says nothing.
+    """
     try:
-        sockets = gcs.net_connections("tcp")
+        sockets = process.net_connections("tcp")
     except psutil.NoSuchProcess:
         return True
     addresses = [each.laddr for each in sockets if each.status == psutil.CONN_LISTEN]
-    return all(_accepts_connections_at((address.ip, address.port)) for address in addresses)
+    return all(_answers_at((address.ip, address.port)) for address in addresses)
 
 
-def _accepts_connections_at(address: tuple[str, int]) -> bool:
+def _answers_at(address: tuple[str, int]) -> bool:
     try:
-        socket.create_connection(address, timeout=ANSWERING_S).close()
+        with socket.create_connection(address, timeout=ANSWERING_S) as connection:
+            connection.sendall(_HTTP_2)
+            connection.recv(1)
+    except ConnectionResetError:  # by a server that asks for TLS
+        return True
     except OSError:
         return False
     return True
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process is gone, or is a zombie."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def end_leading_processes() -> bool:
     """End both. False if alray started none in this process."""
-    address, leading = _gcs_address(), leading_processes()
+    node, leading = _node(), leading_processes()
     for _, process in leading:
         process.kill()
         process.wait()
-    if address is not None:
-        _hang_up(address[1])
+    if leading:
+        _hang_up(int(node.gcs_address.rpartition(":")[2]))
     return bool(leading)
 
 

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -18,17 +17,15 @@ import psutil
 
 from alray.core.errors import RunError
 from alray.core.signal_mask import blocked
-from alray.core.stopped import status_of
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.runtime.local_ray import reaper
-from alray.runtime.local_ray.head import LEADING, accepts_connections_of, end_leading_processes, ours
+from alray.runtime.local_ray.head import LEADING, answers, end_leading_processes, has_ended, ours
 from alray.runtime.local_ray.private import closed_to_others, private_folder
 from alray.runtime.local_ray.ray_init import import_ray, init_ray
 from alray.runtime.local_ray.watch import end_if_silent, watched
 
 _LOOKING_S = 1.0
 _SILENT_S = 20.0
-_TRIES = 2  # of 40 s each
 _was_lost = threading.Event()
 
 
@@ -87,7 +84,7 @@ def _start(processors: int, folder: Path) -> None:
     """Start a Ray that keeps its files in a folder. Raises RunError if it does not start."""
     # When a terminal is closed, its shell sends SIGHUP to Ray's processes too. They must continue until the run has its
     # checkpoint.
-    with blocked(signal.SIGHUP), _given_up_in_time(), _named_if_it_fails():
+    with blocked(signal.SIGHUP), _named_if_it_fails():
         init_ray(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder))
 
 
@@ -115,30 +112,23 @@ def _wait_until_started(starting: Future[None], others: Container[psutil.Process
 def _watch_start(starting: Future[None], others: Container[psutil.Process]) -> None:
     """Return when `ray.init` has. Raise RunError if the Ray that it starts is gone or silent before."""
     leading: dict[psutil.Process, str] = {}
-    stopped = Counter[psutil.Process]()  # at how many looks, one after another
-    unheard_since_s: float | None = None
+    heard_s: dict[psutil.Process, float] = {}
     while wait([starting], timeout=_LOOKING_S).not_done:
         for child in psutil.Process().children():
             with suppress(psutil.NoSuchProcess):
                 if child not in others and (name := child.name()) in LEADING:
                     leading[child] = name
         for process, name in leading.items():
-            status = status_of(process)
-            if status == psutil.STATUS_ZOMBIE:
+            if has_ended(process):
                 raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_how_to_start())
-            stopped[process] = stopped[process] + 1 if status == psutil.STATUS_STOPPED else 0
-            if stopped[process] * _LOOKING_S > _SILENT_S:
-                raise RunError(f"Ray did not start on this machine: its {name} was stopped", hint=_how_to_start())
-        began_s = time.monotonic()
-        if all(accepts_connections_of(process) for process, name in leading.items() if name == "gcs_server"):
-            unheard_since_s = None
-        elif unheard_since_s is None:
-            unheard_since_s = began_s
-        elif time.monotonic() - unheard_since_s > _SILENT_S:
-            raise RunError(
-                "Ray did not start on this machine: its gcs_server cannot be reached",
-                hint="let Ray's processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
-            )
+            began_s = time.monotonic()
+            if answers(process):
+                heard_s[process] = began_s
+            elif time.monotonic() - heard_s.setdefault(process, began_s) > _SILENT_S:
+                raise RunError(
+                    f"Ray did not start on this machine: its {name} does not answer",
+                    hint="let Ray's processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
+                )
 
 
 def _how_to_start() -> str:
@@ -146,22 +136,6 @@ def _how_to_start() -> str:
     if limit is not None:  # the system ends a program without a word that writes a larger file
         return f"{limit}, and Ray writes large ones: allow more, such as `ulimit -f unlimited`, or run with --inline"
     return "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
-
-
-@contextmanager
-def _given_up_in_time() -> Iterator[None]:
-    """Let Ray give up in the block after a minute and a half where its GCS accepts connections and does not answer.
-
-    By default it would take fifteen minutes.
-    """
-    from alray.core.compat import ray_constants
-
-    before = ray_constants.NUM_REDIS_GET_RETRIES
-    ray_constants.NUM_REDIS_GET_RETRIES = _TRIES
-    try:
-        yield
-    finally:
-        ray_constants.NUM_REDIS_GET_RETRIES = before
 
 
 @contextmanager

@@ -13,17 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from alray.core.errors import StageError
-from alray.runtime.local_ray.head import (
-    ANSWERING_S,
-    accepts_connections,
-    end_leading_processes,
-    ended_process,
-    is_stopped,
-    leading_processes,
-)
+from alray.runtime.local_ray.head import ANSWERING_S, end_leading_processes, ended_process, leading_answer
 
 _LOOKING_S = 1.0
 
+_was_silent = threading.Event()
 _no_more_calls = threading.Event()
 """Set when this process calls the Ray that alray started no more: it has learned of the loss, or needs Ray no more."""
 
@@ -38,37 +32,31 @@ def require_not_lost() -> None:
     name = ended_process()
     if name is not None:
         _no_more_calls.set()
+        if _was_silent.is_set():
+            raise StageError("Ray on this machine did not answer any more, and was ended")
         raise StageError(f"a process of Ray on this machine ended: {name}")
 
 
 def end_if_silent() -> bool:
-    """End the Ray that alray started in this process if a leading process is stopped, or if its GCS does not answer.
+    """End the Ray that alray started in this process if a leading process does not answer.
 
-    A process that is stopped, or that no message reaches, has not ended. Calls that need the GCS would wait for a
-    minute, and then raise an error or end this process; without an answer of the raylet, `shutdown` waits without end.
+    Calls that need the GCS would wait for a minute, and then raise an error or end this process; without an answer of
+    the raylet, `shutdown` waits without end.
 
     Returns:
         Whether it `is_lost`. The caller then calls this Ray no more.
     """
-    if leading_processes() and not is_lost() and (is_stopped() or not _gcs_answers()):
-        end_leading_processes()
+    if not is_lost() and not leading_answer():
+        _end()
     if is_lost():
         _no_more_calls.set()
     return is_lost()
 
 
-def _gcs_answers() -> bool:
-    from ray.exceptions import RayError
-
-    from alray.core.compat import ray_worker
-
-    if not accepts_connections():  # the client would not keep to its time limit, and end this process
-        return False
-    try:
-        ray_worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=ANSWERING_S)
-    except RayError:
-        return False
-    return True
+def _end() -> None:
+    if not is_lost():
+        _was_silent.set()
+    end_leading_processes()
 
 
 @contextmanager
@@ -97,10 +85,9 @@ def watched(
 ) -> Iterator[None]:
     """In the block, end this Ray if it is silent, and then this process if it still waits for an answer.
 
-    Ray is silent where no connection to its GCS is possible, or where its GCS or raylet is stopped: the system still
-    accepts connections to a stopped process. After `silent_s` of that both are ended. Whoever waits for Ray and looks
-    at it then sees that it `is_lost`. If nobody has by `stuck_s`, a thread waits in Ray's C++ code, where no exception
-    reaches it.
+    Ray is silent where its GCS or its raylet does not answer. After `silent_s` of that both are ended. Whoever waits
+    for Ray and looks at it then sees that it `is_lost`. If nobody has by `stuck_s`, a thread waits in Ray's C++ code,
+    where no exception reaches it.
 
     Args:
         end_this_process: is called in a thread, at last.
@@ -113,14 +100,15 @@ def watched(
             began_s = time.monotonic()
             if _no_more_calls.wait(every_s):
                 return
-            is_heard = accepts_connections() and not is_stopped()
+            is_heard = leading_answer()
             # More has passed where this process was stopped too.
             passed_s = min(time.monotonic() - began_s, ANSWERING_S + 2 * every_s)
             unheard_s = 0.0 if is_heard else unheard_s + passed_s
             if unheard_s > silent_s:
-                end_leading_processes()
+                _end()
         end_this_process()
 
+    _was_silent.clear()
     _no_more_calls.clear()
     with _thread(watch, _no_more_calls):
         yield

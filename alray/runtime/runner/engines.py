@@ -31,7 +31,6 @@ from alray.runtime.cluster.room import has_room
 from alray.runtime.local_ray.ray_init import import_ray
 from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
-from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import is_lost
 from alray.runtime.options import Options, require_launched_once
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, rounded_speeds
@@ -281,7 +280,7 @@ class RayEngine(ClusterEngine):
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
         if self._begun is not None:
-            self._begun.wait_until_loaded(StoppedWorkers(self._note))
+            self._begun.wait_until_loaded()
 
     def mark_run_dir(self, run_dir: Location) -> None:
         """It takes the room for the stages, so that only their nodes have to see the folder."""

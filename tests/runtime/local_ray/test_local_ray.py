@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import ray
-from ray.exceptions import RpcError
 
 from alray.core.errors import RunError, StageError
 from alray.runtime.cluster import room
@@ -25,27 +25,46 @@ from alray.runtime.local_ray.head import ours
 from alray.runtime.local_ray.start import local_ray, was_lost
 from alray.runtime.local_ray.watch import end_if_silent, is_lost, require_not_lost, watched
 
+_ANSWERING = """
+import socket, sys
+listening = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    listening.accept()[0].send(b"hello")
+"""
+
 
 class _Ray:
-    """Two processes that stand for the GCS and the raylet, a socket where the GCS listens, and a connection to it."""
+    """Two processes that stand for the GCS and the raylet, each with a socket where it answers, and a connection to the
+    GCS."""
 
     def __init__(self) -> None:
-        self.gcs_socket = socket.create_server(("127.0.0.1", 0))
-        address = self.gcs_socket.getsockname()
+        sockets = [socket.create_server(("127.0.0.1", 0), backlog=1) for _ in range(2)]
+        address = sockets[0].getsockname()
         self.rays_connection = socket.create_connection(address)
         self.rays_connection.settimeout(5)
-        self.accepted, _ = self.gcs_socket.accept()
-        self.leading = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+        self.accepted, _ = sockets[0].accept()
+        self.addresses = [each.getsockname() for each in sockets]
+        self.leading = []
+        for each in sockets:
+            command = [sys.executable, "-I", "-S", "-c", _ANSWERING, str(each.fileno())]
+            self.leading.append(subprocess.Popen(command, pass_fds=[each.fileno()]))
+            each.close()
         gcs, raylet = ([SimpleNamespace(process=process)] for process in self.leading)
         processes = {"gcs_server": gcs, "raylet": raylet}
         self.node = SimpleNamespace(all_processes=processes, gcs_address=f"127.0.0.1:{address[1]}")
 
     def close(self) -> None:
-        for each in (self.gcs_socket, self.accepted, self.rays_connection):
+        for each in (self.accepted, self.rays_connection):
             each.close()
         for process in self.leading:
             process.kill()
             process.wait()
+
+    def stop(self, index: int) -> None:
+        """Stop the GCS (0) or the raylet (1)."""
+        self.leading[index].send_signal(signal.SIGSTOP)
+        while psutil.Process(self.leading[index].pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
 
     def alive(self) -> list[bool]:
         return [process.poll() is None for process in self.leading]
@@ -55,6 +74,7 @@ class _Ray:
 def users(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Ray]:
     """A Ray that the user's program seems to have started in this process."""
     made = _Ray()
+    monkeypatch.setattr(head, "ANSWERING_S", 1.0)
     monkeypatch.setattr(ray._private.worker, "_global_node", made.node)
     yield made
     made.close()
@@ -94,62 +114,52 @@ def test_a_ray_of_the_users_program_is_never_ended(users: _Ray, an_hour: Callabl
     notes: list[str] = []
     wait_for_room(an_hour, [{"CPU": 1.0}], None, notes.append, whose="stages")
     assert len(notes) == 1 and "others use the cluster" in notes[0]
-    users.gcs_socket.close()
+    users.stop(0)
     with watched(lambda: None, every_s=0.05, silent_s=0.2):
         time.sleep(0.6)
     assert not end_if_silent()
     assert users.alive() == [True, True]
 
 
-@pytest.mark.parametrize("what", ["well", "no answer", "no connection", "stopped"])
-def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
-    monkeypatch: pytest.MonkeyPatch, started: _Ray, what: str
-) -> None:
-    """As with a GCS that is stopped, or where sockets lose what is sent; where the network is gone; and with a raylet
-    that is stopped, for which the GCS still answers."""
-
-    def ask(key: bytes, namespace: None, timeout: float) -> bool:
-        if what == "no answer":
-            raise RpcError("Deadline Exceeded")
-        return False
-
-    client = SimpleNamespace(internal_kv_exists=ask)
-    monkeypatch.setattr(ray._private.worker, "global_worker", SimpleNamespace(gcs_client=client))
-    if what == "no connection":
-        started.gcs_socket.close()
-    if what == "stopped":
-        started.leading[1].send_signal(signal.SIGSTOP)
-        while psutil.Process(started.leading[1].pid).status() != psutil.STATUS_STOPPED:
-            time.sleep(0.01)
+@pytest.mark.parametrize("what", ["well", "GCS", "raylet", "no connection"])
+def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(started: _Ray, what: str) -> None:
+    """As with a GCS or a raylet that somebody has stopped: its socket still accepts connections. And where sockets lose
+    what is sent."""
+    if what != "well":
+        started.stop(1 if what == "raylet" else 0)
+    full = [socket.create_connection(started.addresses[0]) for _ in range(2)] if what == "no connection" else []
     alive = what == "well"
     assert end_if_silent() is is_lost() is not alive
     assert started.alive() == [alive, alive]
     if not alive:
         assert started.rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
+        with pytest.raises(StageError, match="did not answer"):
+            require_not_lost()
+    for each in full:
+        each.close()
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("what", ["well", "a short loss", "no connection", "stopped", "nobody looks"])
-def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(started: _Ray, what: str) -> None:
+@pytest.mark.parametrize("what", ["well", "stopped for a moment", "stopped", "killed", "nobody looks"])
+def test_a_ray_that_does_not_answer_is_ended_while_others_wait_for_it(started: _Ray, what: str) -> None:
     """Whoever waits for Ray then learns that it is lost. A call to Ray may not return: then nobody learns it, and this
-    process ends. A loss that is over in time does no harm."""
+    process ends. A silence that is over in time does no harm."""
     ended = threading.Event()
-    with watched(ended.set, every_s=0.05, silent_s=1.0, stuck_s=3.0):
-        address = started.gcs_socket.getsockname()
-        if what == "stopped":  # its socket still accepts connections
-            started.leading[0].send_signal(signal.SIGSTOP)
+    with watched(ended.set, every_s=0.05, silent_s=1.5, stuck_s=4.0):
+        if what == "killed":
+            started.leading[1].kill()
         elif what != "well":
-            started.gcs_socket.close()
-        if what == "a short loss":
+            started.stop(0)
+        if what == "stopped for a moment":
             time.sleep(0.3)
-            started.gcs_socket = socket.create_server(address)
-        time.sleep(1.7)
-        lost = what in ("no connection", "stopped", "nobody looks")
+            started.leading[0].send_signal(signal.SIGCONT)
+        time.sleep(3.0)
+        lost = what in ("stopped", "killed", "nobody looks")
         assert is_lost() is lost
         if lost and what != "nobody looks":
-            with pytest.raises(StageError, match="ended: gcs_server"):
+            with pytest.raises(StageError, match="ended: " if what == "killed" else "did not answer"):
                 require_not_lost()
-        assert ended.wait(20.0 if what == "nobody looks" else 2.0) is (what == "nobody looks")
+        assert ended.wait(20.0 if what == "nobody looks" else 2.5) is (what == "nobody looks")
 
 
 def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pytest.MonkeyPatch, started: _Ray) -> None:
@@ -167,7 +177,7 @@ def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pyte
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("what", ["ended soon", "ended at once", "was stopped", "cannot be reached"])
+@pytest.mark.parametrize("what", ["ended soon", "ended at once", "does not answer", "cannot be reached"])
 def test_a_ray_that_ends_or_is_silent_while_it_starts_is_one_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
@@ -180,11 +190,11 @@ def test_a_ray_that_ends_or_is_silent_while_it_starts_is_one_error(
         with socket.create_server(("127.0.0.1", 0), backlog=1) as listening:
             process = subprocess.Popen(
                 [program, {"ended soon": "2", "ended at once": "0"}.get(what, "100")],
-                pass_fds=[listening.fileno()] if what == "cannot be reached" else [],
+                pass_fds=[listening.fileno()] if not what.startswith("ended") else [],
             )
-            if what == "was stopped":
-                process.send_signal(signal.SIGSTOP)
-            waiting = [socket.create_connection(listening.getsockname()) for _ in range(2)]  # no room for a third one
+            # No room for a third one.
+            full = range(2 if what == "cannot be reached" else 0)
+            waiting = [socket.create_connection(listening.getsockname()) for _ in full]
             gone.wait(30)
             for each in waiting:
                 each.close()
@@ -195,7 +205,7 @@ def test_a_ray_that_ends_or_is_silent_while_it_starts_is_one_error(
     monkeypatch.setattr(start, "_was_lost", threading.Event())
     monkeypatch.setattr(start, "_SILENT_S", 2.0)
     monkeypatch.setattr(head, "ANSWERING_S", 1.0)
-    said = "ended" if what.startswith("ended") else what
+    said = "ended" if what.startswith("ended") else "does not answer"
     try:
         with pytest.raises(RunError, match=f"its gcs_server {said}"), local_ray([]):
             pass
