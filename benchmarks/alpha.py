@@ -52,7 +52,7 @@ def families(folder: Path) -> dict[str, dict[str, dict[int, Any]]]:
             for trial, spec in zip(study.trials, study.specs, strict=True):
                 size = trial.point.values.get("data.batch_size")
                 family = str(trial.point.values.get("variant", "gpt")) if size is None else f"{size} samples"
-                order = TrialOrder(trial, made, study.study.base, True, False, None, None, False)
+                order = TrialOrder(trial, made, study.study.base, True, False, None, False)
                 found.setdefault(family, {}).setdefault(spec.method.kind, {})[steps] = order
     return found
 

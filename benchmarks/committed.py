@@ -18,7 +18,7 @@ from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, load_study
 from alray.config.study.points import value_text
 from alray.config.study.trials import Trial
-from alray.core.run_folder.records import Best, Exit, Scores, Summary
+from alray.core.run_folder.records import Best, Scores, Summary
 from alray.studies.busy import WAS_BUSY
 from alray.studies.records import Reached, Times, TrialRecord
 from alray.studies.results import Results
@@ -135,11 +135,6 @@ def _record(trial: Trial, spec: Spec, row: Mapping[str, str]) -> TrialRecord:
     if reached is not None:
         samples = int(number("samples_to_target") or 0)
         fields["reached"] = Reached(step=int(reached), samples=samples, training_s=number("seconds_to_target"))
-    if (share := number("exit_time")) is not None:  # the table has only what follows from the exits
-        exits = {1: share, 2: 1.0}
-        fields["exits"] = [
-            Exit(depth=depth, threshold=None, validation=1.0, s_per_sample=time) for depth, time in exits.items()
-        ]
     return TrialRecord(**fields)
 
 

@@ -21,8 +21,7 @@ import alray
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import AlrayError
-from alray.inference.network import TrainedNetwork
-from alray.inference.route_costs import whole_batch
+from alray.inference.network import TrainedNetwork, whole_batch
 from alray.models.imported.by_layers import call, scores_of
 from alray.runtime.workload import Workload
 from benchmarks.runs import MEASURED, write_results

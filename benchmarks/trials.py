@@ -55,7 +55,7 @@ def warm_trials(folder: Path) -> dict[str, float]:
     prepare_process()
     loaded = {}
     alone: dict[str, Any] = {"one_process": True, "keeps_checkpoints": False, "target": None}
-    alone |= {"thresholds": None, "allow_code": False}
+    alone |= {"allow_code": False}
     for steps in (_SHORT, _LONG):
         study = load_study(STUDY, [f"set.run.steps={steps}", f"repeats={_PAIRS + 1}"])
         made = StudyFolder.make(study, folder / str(steps))

@@ -53,7 +53,6 @@ _FORMS = {
     "tokens": _Form((Integral,), "a whole number"),
     "seed": _Form((Integral,), "a whole number"),
     "temperature": _Form((Real,), "a number"),
-    "threshold": _Form((Real, NoneType), "a number or None"),
     **dict.fromkeys(("progress", "probe", "best", "allow_code", "allow_change"), _FLAG),
     "inline": _Form((bool, NoneType), "True or False"),
 }

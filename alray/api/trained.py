@@ -83,7 +83,7 @@ class Trained:
 
     @checked
     def evaluate(self, *, depth: int | None = None) -> Evaluated:
-        """Measure the metric, time and size of each route of inference, as `alray evaluate` does.
+        """Measure the metric of each route of inference, as `alray evaluate` does.
 
         Args:
             depth: that of one route; None: all.
@@ -159,7 +159,6 @@ class Trained:
         tokens: int = 200,
         temperature: float = 1.0,
         seed: int = 0,
-        threshold: float | None = None,
         depth: int | None = None,
     ) -> Generated:
         """Continue a text with a language model, as `alray predict --prompt`.
@@ -168,7 +167,6 @@ class Trained:
             tokens: how many follow the prompt.
             temperature: the scores are divided by it; 0: always the most probable token.
             seed: of the tokens that are drawn.
-            threshold: in 0..1; a token leaves at the first depth whose most probable token has this probability.
             depth: as for `predict`.
         """
         return generate(
@@ -178,7 +176,6 @@ class Trained:
             temperature=temperature,
             depth=depth,
             seed=seed,
-            threshold=threshold,
         )
 
     @checked

@@ -10,10 +10,8 @@ import typer
 
 from alray.cli.options import AllowCode, BestWeights, DataLocations, Depth, Json, RunDir, Step
 from alray.cli.terminal import Terminal, shown, terminal
-from alray.core.counting import counted
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
-from alray.report.text import seconds
 
 if TYPE_CHECKING:
     from alray.inference.export import Exported
@@ -34,7 +32,7 @@ def evaluate(
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Measure the accuracy or the task's metric, time and size of a trained network.
+    """Measure the accuracy or the task's metric of a trained network.
 
     Takes a checkpoint of a run and measures each route of inference on the validation and test sets.
     """
@@ -43,12 +41,11 @@ def evaluate(
         wanted = _depth(depth)
         _require_run(folder)
         from alray.core.metric import ACCURACY
-        from alray.core.run_folder.records import DepthScores
         from alray.inference.chosen_weights import RequestedWeights
         from alray.inference.network import TrainedNetwork
         from alray.inference.requests import evaluate
         from alray.report.table import Table
-        from alray.report.text import score, seconds
+        from alray.report.text import score
 
         requested = RequestedWeights(best, step)
         network = TrainedNetwork(folder, allow_code=allow_code, requested=requested, data=data or ())
@@ -56,32 +53,22 @@ def evaluate(
         weights = found.weights
         if json:
             per_depth = [entry.model_dump(mode="json") for entry in found.scores]
-            routes = [asdict(cost) for cost in found.costs]
             streams.answer(
                 {
                     "step": weights.step,
                     "weights": weights.as_json(),
                     "metric": found.metric.name,
                     f"{found.metric.name}_per_depth": per_depth,
-                    "routes": routes,
                 }
             )
             return
         streams.say(str(weights))
-        of_depth = {entry.depth: entry for entry in found.scores}
-        rows = []
-        for cost in found.costs:
-            entry = of_depth.get(cost.depth, DepthScores(depth=cost.depth))
-            time = seconds(cost.time_per_sample_s)
-            scores = score(entry.validation), score(entry.test)
-            rows.append((str(cost.depth), *scores, time, f"{cost.parameters:,}"))
-        head = ("depth", "validation", "test", "time per sample", "parameters")
-        streams.put(streams.page.table(Table(head, tuple(rows))))
+        rows = tuple((str(entry.depth), score(entry.validation), score(entry.test)) for entry in found.scores)
+        streams.put(streams.page.table(Table(("depth", "validation", "test"), rows)))
         if found.metric != ACCURACY:
             streams.say(f"validation and test are the {found.metric.title}; the {found.metric.direction} is the best")
         for line in found.notes:
             streams.say(line)
-        streams.say(f"times are measured with mini-batches of {found.costs[0].batch_size} samples")
 
 
 def predict(
@@ -113,15 +100,6 @@ def predict(
         float, typer.Option(min=0.0, help="The spread of the tokens that are drawn; 0: always the most probable one.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the tokens that are drawn.")] = 0,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            help="Take each token from the first depth whose most probable token has this probability.",
-            show_default=False,
-        ),
-    ] = None,
     depth: Depth = None,
     best: BestWeights = False,
     step: Step = None,
@@ -151,17 +129,11 @@ def predict(
         if prompt is not None:
             from alray.inference.generation import generate
 
-            made = generate(
-                network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed, threshold=threshold
-            )
+            made = generate(network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed)
             if json:
                 streams.answer({"weights": network.weights.as_json(), "generated": asdict(made)})
                 return
             streams.tell(str(network.weights))
-            if threshold is not None:
-                for each in made.exits:
-                    time = "" if each.s_per_token is None else f", {seconds(each.s_per_token)} each"
-                    streams.tell(f"depth {each.depth}: {counted(each.tokens, 'token')}{time}")
             streams.put(made.prompt + made.text)
             return
         assert inputs is not None

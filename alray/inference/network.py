@@ -22,7 +22,8 @@ from alray.core.run_folder.data_identity import OF_WEIGHTS
 from alray.core.run_folder.records import DepthScores, model_of
 from alray.core.run_folder.store import data_of, require_run_dir
 from alray.core.storage.location import Location
-from alray.data.batches import Batch
+from alray.data.batches import Batch, EvaluationBatches
+from alray.data.dataset import Dataset
 from alray.data.form import DataForm, SampleForm, form_in
 from alray.data.inputs import Inputs
 from alray.data.opening import make_source
@@ -228,3 +229,9 @@ def _opened(spec: Spec, code: UserCode, elsewhere: str | None, form: DataForm | 
         if elsewhere is None or error.problems[0].key != "data.source":
             raise
         raise error.with_hint(f"where its files are not there, {elsewhere}") from error
+
+
+def whole_batch(data: Dataset) -> Batch:
+    """The first mini-batch of the largest split, which is the one most likely to be full."""
+    largest = max((name for name, split in data.splits.items() if split), key=lambda name: len(data.splits[name] or ()))
+    return next(iter(EvaluationBatches(data, largest)))

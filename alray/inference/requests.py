@@ -14,12 +14,11 @@ from alray.inference.chosen_weights import LAST, RequestedWeights, Weights
 from alray.inference.data_locations import OPTION
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.route_costs import RouteCost, measure_routes
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The task's metric and cost of routes, shallowest first, with these weights.
+    """The task's metric of routes, shallowest first, with these weights.
 
     Attributes:
         notes: what the metric says nothing of, in sentences.
@@ -28,7 +27,6 @@ class Evaluated:
     weights: Weights
     metric: Metric
     scores: list[DepthScores]
-    costs: list[RouteCost]
     notes: list[str]
 
 
@@ -38,7 +36,7 @@ def evaluate(network: TrainedNetwork, depth: int | None = None) -> Evaluated:
     notes: list[str] = []
     scores = [each for each in network.evaluate(("validation", "test"), notes.append) if each.depth in depths]
     metric = network.workload.spec.task.measures
-    return Evaluated(network.weights, metric, scores, measure_routes(network, depths), notes)
+    return Evaluated(network.weights, metric, scores, notes)
 
 
 def open_network(

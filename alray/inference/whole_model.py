@@ -19,8 +19,7 @@ from torch import nn
 
 from alray.config.user_code import named
 from alray.core.errors import RequestError
-from alray.inference.network import TrainedNetwork
-from alray.inference.route_costs import whole_batch
+from alray.inference.network import TrainedNetwork, whole_batch
 from alray.inference.route_header import HEADER, RouteHeader
 from alray.models.component import Component
 from alray.models.encoder import Tensors, in_default_strides, run_block

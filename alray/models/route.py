@@ -65,17 +65,16 @@ class Route(nn.Module):
             tensors["mask"] = mask
         return tensors
 
-    def up(self, tensors: Tensors, done: int = 0) -> Tensors:
-        """From what encoder `done` passes on (0: from the samples) to what the last one passes on, none of it
-        compressed."""
-        for passed_on in self.each(tensors, done):
+    def up(self, tensors: Tensors) -> Tensors:
+        """From the samples to what the last encoder passes on, not compressed."""
+        for passed_on in self.each(tensors):
             tensors = passed_on
         return tensors
 
-    def each(self, tensors: Tensors, done: int = 0) -> Iterator[Tensors]:
-        """What each encoder passes on, before it is compressed, one after the other; the arguments as for `up`."""
+    def each(self, tensors: Tensors) -> Iterator[Tensors]:
+        """What each encoder passes on, before it is compressed, one after the other; the argument as for `up`."""
         first = len(self.f) - len(self.below)  # the encoder above the first turn that is added up
-        for depth in range(done, len(self.f)):
+        for depth in range(len(self.f)):
             along = {"score": added(tensors, read(self.below[depth - first], tensors))} if depth >= first else {}
             tensors = self._up(depth, tensors) | along
             yield tensors

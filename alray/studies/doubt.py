@@ -42,7 +42,7 @@ from alray.studies.results import Results
 from alray.studies.series import BatchSizeSeries, critical_batch_size, growth
 from alray.studies.table import TIMES, PointRow, collapsed, value_of
 
-_BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
+_BY_AMOUNTS = (*SCORES, "bubble")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
 COUNTED = ("accuracy", "top_1")
 """Metrics that are a share of samples, each of which is right or wrong."""

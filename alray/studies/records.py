@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt
 
 from alray.core.metric import ACCURACY, Metric
-from alray.core.run_folder.records import Exit, Scores, Summary
+from alray.core.run_folder.records import Scores, Summary
 from alray.core.storage.json_file import read_json
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
@@ -112,7 +112,6 @@ class TrialRecord(BaseModel):
     status: TrialStatus
     reason: str | None = None  # of `stopped`, `diverged`, `failed` and `lost`
     reached: Reached | None = None
-    exits: list[Exit] = Field(default_factory=list)  # of `early_exit`: every depth, then every threshold
     times: Times | None = None  # None if the trial failed
     # that other programs kept busy and it needed, as a mean over its time; None where that is not known
     taken_processors: float | None = None

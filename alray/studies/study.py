@@ -348,7 +348,6 @@ def _run_trials(
             keeps_checkpoints=spec.run.checkpoint is not None,
             target=study.target.bound_at(trial.point.values) if study.target is not None else None,
             stop_at=spec.run.stop_at,
-            thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
             objects=options.objects,
             began=began,

@@ -89,22 +89,6 @@ def _bytes_between_stages(record: TrialRecord) -> float | None:
     return None if summary is None or not summary.steps else sum(summary.bytes_sent.values()) / summary.steps
 
 
-_WITHIN = 0.01
-"""An early exit may lose this much accuracy, in 0..1."""
-
-
-def _time_of_an_exit(record: TrialRecord) -> float | None:
-    """The time of the fastest early exits that lose at most one point of accuracy, as a share of the time of
-    predictions at the full depth."""
-    known = [(each.test if each.validation is None else each.validation, each) for each in record.exits]
-    exits = [(accuracy, each) for accuracy, each in known if accuracy is not None]
-    full = max((pair for pair in exits if pair[1].threshold is None), key=lambda pair: pair[1].depth, default=None)
-    if full is None:
-        return None
-    fast = min(each.s_per_sample for accuracy, each in exits if accuracy >= full[0] - _WITHIN)
-    return fast / full[1].s_per_sample
-
-
 def _metric_column(split: str) -> Column:
     return Column(split, split, score, "share", "largest", is_metric=True)
 
@@ -137,7 +121,6 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
         ),
         (Column("bytes_sent", "bytes between stages", whole, best="smallest"), _bytes_between_stages),
         (Column("all_reduce_bytes", "bytes between replicas", whole, best="smallest"), _bytes_between_replicas),
-        (Column("exit_time", "time of early exits", share, "share", "smallest"), _time_of_an_exit),
         (Column("steps_to_target", "steps to target", number, best="smallest"), _to_reach("step")),
         (Column("samples_to_target", "samples to target", number, best="smallest"), _to_reach("samples")),
         (Column("seconds_to_target", "time to target", seconds, "seconds", "smallest"), _to_reach("training_s")),
@@ -156,14 +139,13 @@ TIMES = (
     "forward_s",
     "backward_s",
     "update_s",
-    "exit_time",
     "seconds_to_target",
 )
 """Figures that are times of a machine, or follow from them: they differ from session to session."""
 _PARTS = ("forward_s", "backward_s", "update_s")
 """The parts of a mini-batch: columns of studies that measure times only."""
 _OF_ALL_TRAINING = ("training_s", "epoch_s")
-_IF_KNOWN = (*_OF_ALL_TRAINING, *_PARTS, "exit_time")
+_IF_KNOWN = (*_OF_ALL_TRAINING, *_PARTS)
 _IF_DIFFERENT = ("parameters", "all_reduce_bytes")
 _IF_CHOSEN = ("peak_memory_bytes", "predicted_memory_bytes", "bytes_sent")
 _GAINS = (

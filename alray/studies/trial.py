@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.sections.run import StopAt
 from alray.config.study.trials import Trial
 from alray.core.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
-from alray.core.run_folder.records import EvaluationRecord, Exit, Record, Standing, effective, read
+from alray.core.run_folder.records import EvaluationRecord, Record, Standing, effective, read
 from alray.core.system_errors import system_faults
 from alray.orchestrate import run_spec
 from alray.planning.prediction.plan import Plan
@@ -42,7 +42,6 @@ class TrialOrder:
         keeps_checkpoints: they are not deleted at the end.
         target: the metric of the validation set to reach; None: none.
         stop_at: that of the trial's spec.
-        thresholds: the confidences for which early exits are measured; None: they are not.
         objects: that a Python program gave.
         began: as in its record.
         command: what the user typed, where the order is made.
@@ -54,7 +53,6 @@ class TrialOrder:
     one_process: bool
     keeps_checkpoints: bool
     target: float | None
-    thresholds: tuple[float, ...] | None
     allow_code: bool
     stop_at: StopAt | None = None
     objects: Objects = NO_OBJECTS
@@ -152,20 +150,9 @@ def _run(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None]) -> Tr
         if isinstance(finished.error, SystemFault | NodesLost):
             raise finished.error
         record = _ended(order, finished, run_dir)
-        if order.thresholds is not None and finished.error is None:
-            record = record.model_copy(update={"exits": _exits(order, run_dir, order.thresholds)})
     if not order.keeps_checkpoints:
         shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)
     return record
-
-
-def _exits(order: TrialOrder, run_dir: Path, thresholds: Sequence[float]) -> list[Exit]:
-    from alray.inference.early_exit import early_exits
-    from alray.inference.network import TrainedNetwork
-
-    network = TrainedNetwork(run_dir, allow_code=order.allow_code, objects=order.objects)
-    with network.configured():
-        return early_exits(network, thresholds)
 
 
 def record_of(trial: Trial, status: TrialStatus, reason: str | None = None, *, began: str | None = None) -> TrialRecord:

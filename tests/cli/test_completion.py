@@ -17,10 +17,7 @@ import pytest
         ("alray jobs st", ["status", "stop"]),
         ("alray run x.yaml optimizer.l", ["optimizer.lr=", "optimizer.label_lr=", "optimizer.look_ahead="]),
         ("alray run x.yaml run.ch", ["run.checkpoint.every=", "run.checkpoint.keep="]),
-        (
-            "alray study x.yaml early",
-            ["early_exit.thresholds="],
-        ),
+        ("alray study x.yaml max_c", ["max_concurrent="]),
         ("alray run x.yaml run.epochs=", []),
         ("alray init --from quick", ["quickstart"]),
         ("alray init --from al/vgg", ["al/vgg_cifar10", "al/vgg_tiny_imagenet"]),

@@ -19,7 +19,6 @@ from safetensors.torch import save_file
 
 from alray.cli.main import execute
 from alray.data.batches import Batch, EvaluationBatches
-from alray.inference.early_exit import answers_of
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, parse_header
 
@@ -178,7 +177,7 @@ def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path,
 def test_a_probability_of_scores_that_were_fitted_to_0_and_1(
     alray: Callable[..., Any], picture: Path, tmp_path: Path
 ) -> None:
-    """Of the run, of the exported file, and where predictions end early."""
+    """Of the run and of the exported file."""
     run = trained(tmp_path, IMAGES, "method.first_label_loss=mse")
     assert alray("export", run, "--format", "safetensors").code == 0
     shutil.copy(run / "code" / "own_blocks.py", run / "export")
@@ -190,10 +189,6 @@ def test_a_probability_of_scores_that_were_fitted_to_0_and_1(
     scores = network.scores(Batch(0, sample.unsqueeze(0), torch.zeros(1, dtype=torch.int64), None), 0)[-1][0].double()
     assert of_run[0]["score"] == pytest.approx(float(scores.max() / scores[scores > 0].sum()))
     assert of_file == of_run
-    batch = next(iter(EvaluationBatches(network.workload.data, "validation")))
-    scores = torch.stack(network.scores(batch, 0)).double().clamp(0, 1)
-    found = answers_of(network, "validation").confidence[:, : scores.shape[1]]
-    torch.testing.assert_close(found, scores.amax(-1) / scores.sum(-1))
 
 
 GRAPHS = [

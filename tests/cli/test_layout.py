@@ -34,7 +34,6 @@ from alray.inference import requests
 from alray.inference.chosen_weights import Weights
 from alray.inference.export import Exported
 from alray.inference.requests import Evaluated
-from alray.inference.route_costs import RouteCost
 from alray.models.task import ClassPrediction
 from alray.planning.prediction.compare import compare_plans
 from alray.report.lanes import whole
@@ -271,7 +270,6 @@ def doctor(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
 @pytest.fixture
 def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     weights = Weights(1234, "best")
-    costs = [RouteCost(depth, 12_345 * depth, 0.000123 * depth, 64) for depth in (1, 2, 3)]
     depths = [DepthScores(depth=depth, validation=0.9, test=0.89) for depth in (1, 2)]
     predictions = [ClassPrediction(each, "seven", 7, 0.9876, 2) for each in ("images/digit.png", "the apple " * 12)]
     written = Exported("runs/al/export/route-3.safetensors", "safetensors", 3, 1234, 5678, {"s": ["N", 1, 28, 28]})
@@ -279,7 +277,7 @@ def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     network = SimpleNamespace(weights=weights, predict=lambda inputs, depth: predictions)
     monkeypatch.setattr("alray.inference.network.TrainedNetwork", lambda *given, **options: network)
     monkeypatch.setattr(requests, "open_network", lambda *given, **options: network)
-    monkeypatch.setattr(requests, "evaluate", lambda *given: Evaluated(weights, ACCURACY, depths, costs, []))
+    monkeypatch.setattr(requests, "evaluate", lambda *given: Evaluated(weights, ACCURACY, depths, []))
     monkeypatch.setattr("alray.inference.export.export_route", lambda *given: written)
     return lambda width: joined(
         said(width, "evaluate", "runs/al"),

@@ -43,7 +43,7 @@ def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: flo
     """Run some trials of a study, each inline."""
     loaded = load_study(study)
     for number in numbers:
-        order = TrialOrder(loaded.trials[number], folder, loaded.study.base, True, False, target, None, False)
+        order = TrialOrder(loaded.trials[number], folder, loaded.study.base, True, False, target, False)
         run_trial(order)
 
 
@@ -116,7 +116,7 @@ def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
     folder = StudyFolder.make(load_study(study, wider), Path("out"))
     for number in range(3):
         loaded = load_study(study, wider)
-        run_trial(TrialOrder(loaded.trials[number], folder, loaded.study.base, True, False, None, None, False))
+        run_trial(TrialOrder(loaded.trials[number], folder, loaded.study.base, True, False, None, False))
     said = alray("study", "--resume", "out", "--json")
     (told,) = said.json["skipped"]
     assert told["point"] == {"pipeline.stages": 3, "variant": "two"} and len(said.json["rows"]) == 3
@@ -164,7 +164,7 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     in_this_process(folder, study, 0, 1, 2)
     text = Path("x.yaml").read_text()
     broken = loaded.trials[3]
-    run_trial(TrialOrder(broken, folder, Path("nothing.yaml"), True, False, None, None, False))
+    run_trial(TrialOrder(broken, folder, Path("nothing.yaml"), True, False, None, False))
     records = folder.records()
     assert [record.status for record in records] == ["finished", "finished", "finished", "failed"]
     assert records[0].summary is not None and records[1].summary is not None
@@ -239,7 +239,7 @@ def test_an_edited_base_is_refused_with_what_has_changed(
     Path("x.yaml").write_text(text)
     loaded = load_study(study)
     trial = with_values(loaded.trials[0], {"optimizer.lr": 0.005})
-    run_trial(TrialOrder(trial, folder, loaded.study.base, True, False, None, None, False))
+    run_trial(TrialOrder(trial, folder, loaded.study.base, True, False, None, False))
     assert folder.grown(loaded) == loaded
     Path("x.yaml").write_text(text.replace("channels: [4]", "channels: [5]"))
     one = "`model.components.2.channels` was [4] and is [5]"

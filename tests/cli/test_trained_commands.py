@@ -21,17 +21,12 @@ def test_evaluate_measures_what_the_run_measured(alray: Callable[..., Any], ende
     assert said["step"] == 18
     assert said["weights"] == {"step": 18, "which": "last"}
     assert said["accuracy_per_depth"] == [{**entry, "train": None} for entry in recorded]
-    # vgg 1->2->2->4 on 4 x 4 maps, label_dim 4, 3 classes: f 22, 40, 80; h 15, 20, 20; b 4 x (32, 32, 16) + 4.
-    assert [route["parameters"] for route in said["routes"]] == [22 + 15 + 132, 62 + 35 + 132, 142 + 55 + 68]
-    assert [route["depth"] for route in said["routes"]] == [1, 2, 3]
-    assert all(route["time_per_sample_s"] > 0 and route["batch_size"] == 10 for route in said["routes"])
 
 
 def test_evaluate_one_route(alray: Callable[..., Any], ended: Path) -> None:
     lines = alray("evaluate", ended, "--depth", "2").out.splitlines()
     assert lines[0] == "weights after 18 mini-batches (the last checkpoint)"
-    assert [line.split()[0] for line in lines[1:]] == ["depth", "2", "times"]
-    assert lines[2].split()[-1] == "229"
+    assert [line.split()[0] for line in lines[1:]] == ["depth", "2"]
 
 
 @pytest.mark.parametrize("depth", ["0", "4", "-1", "deep"])

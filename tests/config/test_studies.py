@@ -405,8 +405,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
                "{claim: a, source: c, figure: test, published: 1, above: 1}]"),
          ["3 verdicts[0]", "3 verdicts[1]"]),
         (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
-        (study(measures="times", early_exit="{}", verdicts="[{claim: a, figure: test, above: 1}]"),
-         ["4 early_exit", "5 verdicts[0].figure"]),
+        (study(measures="times", verdicts="[{claim: a, figure: test, above: 1}]"), ["4 verdicts[0].figure"]),
         (study(columns="[bubble, test, bubble, bubbles]"), ["3 columns[3]"]),
         (study(columns="[bubble, test, bubble]", measures="times"), ["3 columns[2]", "3 columns[1]"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])
@@ -434,10 +433,8 @@ def search(space: str, rest: str = "trials: 2") -> str:
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -1}, "
                "{claim: a, figure: validation, source: b, published: 90}, {claim: a, figure: bubble, below: 20}, "
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 2}], above: -0.01}, "
-               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}, "
-               "{claim: a, figure: exit_time, below: 70}]", early_exit="{}"),
-         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below",
-          "4 verdicts[6].below"]),
+               "{claim: a, figure: test, of: {seed: 1}, over: [{seed: 2}], above: 1.1}]"),
+         ["4 verdicts[0].above", "4 verdicts[1].above", "4 verdicts[2].published", "4 verdicts[3].below"]),
         (STUDY.replace("run.epochs: 2", "data.validation_fraction: 0")
          + SEARCH.replace("{trials", "{kind: optuna, trials"),
          ["3 set.data.validation_fraction"]),

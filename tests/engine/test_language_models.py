@@ -469,8 +469,6 @@ def test_the_seed_decides_what_is_drawn(folder, whole) -> None:
         ("temperature", -1.0),
         ("temperature", math.nan),
         ("temperature", math.inf),
-        ("threshold", 7),
-        ("threshold", math.nan),
     ],
 )
 def test_what_is_out_of_bounds_is_refused(folder, whole, key, value) -> None:
@@ -487,40 +485,12 @@ def test_a_tiny_temperature_takes_the_most_probable_token(folder, whole) -> None
     assert cold == coldest
 
 
-def test_a_token_leaves_at_the_first_depth_that_is_sure(folder, whole) -> None:
-    """Sure at once: the text of depth 1. Never sure: that of the deepest route. In between, each token is that of one
-    depth, which is sure of it."""
-    trained = TrainedNetwork(folder / "dgl", allow_code=False)
-    by_depth = {
-        depth: generate(trained, "re", tokens=1, temperature=0.0, depth=depth, seed=0) for depth in (1, 2, 3, 4)
-    }
-    sure = {depth: _confidence(trained, b"re", depth) for depth in by_depth}
-    for threshold in (0.0, *sure.values(), 1.0):
-        made = generate(trained, "re", tokens=1, temperature=0.0, depth=None, seed=0, threshold=threshold)
-        left = min((depth for depth, share in sure.items() if share >= threshold), default=4)
-        assert made.text == by_depth[left].text
-        assert {each.depth: each.tokens for each in made.exits} == {depth: int(depth == left) for depth in by_depth}
-        assert all((each.s_per_token is not None) == (each.tokens > 0) for each in made.exits)
-    text = generate(trained, "re", tokens=8, temperature=0.7, depth=3, seed=0, threshold=sorted(sure.values())[1])
-    assert [each.depth for each in text.exits] == [1, 2, 3] and sum(each.tokens for each in text.exits) == 8
-
-
-@torch.no_grad()
-def _confidence(trained: TrainedNetwork, prompt: bytes, depth: int) -> float:
-    scores = torch.tensor(list(prompt)).unsqueeze(0)
-    for component in trained.components[:depth]:
-        scores = component.f.body(scores)
-    return float(trained.components[depth - 1].head(scores)[0, -1].double().softmax(0).max())
-
-
 def test_the_command_continues_a_text(folder, whole, capsys) -> None:
     assert execute(["predict", str(folder / "dgl"), "--prompt", "def ", "--tokens", "5", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)["generated"]
     assert (answer["prompt"], answer["tokens"], answer["depth"]) == ("def ", 5, 4)
     assert alray.Run(folder / "dgl").generate("def ", tokens=5).text == answer["text"]
     assert execute(["predict", str(folder / "dgl"), "an input", "--prompt", "def "]) == 2
-    assert execute(["predict", str(folder / "dgl"), "--prompt", "def ", "--tokens", "5", "--threshold", "0"]) == 0
-    assert "depth 1: 5 tokens, " in capsys.readouterr().err
 
 
 def test_a_prediction_is_the_next_token(folder, whole) -> None:

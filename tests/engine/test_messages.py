@@ -18,9 +18,8 @@ from alray.core.errors import SpecError
 from alray.core.run_folder.records import read_summary
 from alray.inference.export import Format, export_route
 from alray.inference.exported import ExportedRoute
-from alray.inference.network import TrainedNetwork
+from alray.inference.network import TrainedNetwork, whole_batch
 from alray.inference.plain_network import plain_network
-from alray.inference.route_costs import whole_batch
 from alray.models.route import route_of
 from alray.orchestrate import Finished, Options
 from alray.runtime.runner.resume import Resumed

@@ -530,13 +530,6 @@ MUTATIONS = (
         PACKS,
     ),
     Mutation(
-        "routes: the end of a prediction is waited for",
-        "inference/route_costs.py",
-        "    wait_for_all(samples.device)\n",
-        "",
-        "gpu/test_predictions.py::test_a_prediction_is_timed_until_the_gpu_has_made_it",
-    ),
-    Mutation(
         "device: a CPU has nothing to wait for",
         ACCELERATOR,
         "    if is_accelerator(device):\n        torch.accelerator.synchronize(device)",

@@ -13,12 +13,11 @@ from alray.core import accelerator
 from alray.core.errors import PlanError, SystemFault
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
-from alray.inference.network import TrainedNetwork
-from alray.inference.route_costs import measure_routes, whole_batch
+from alray.inference.network import TrainedNetwork, whole_batch
 
 from ..engine.conftest import Workshop
 from ..engine.ledger import specs, weights_of
-from .conftest import GPU, ON_GPU, SIMULATED, host_waits
+from .conftest import GPU, ON_GPU, SIMULATED
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +45,6 @@ def test_a_full_gpu_is_named(trained: TrainedNetwork, monkeypatch: pytest.Monkey
     monkeypatch.setattr(MACHINE, "limit_bytes", MACHINE.usage(0).allocated)
     with pytest.raises(SystemFault, match="the GPU ran out of memory"):
         alray.load_run(trained.run_dir).evaluate()
-
-
-def test_a_prediction_is_timed_until_the_gpu_has_made_it(trained: TrainedNetwork) -> None:
-    waits = host_waits()
-    costs = measure_routes(trained, trained.depths)
-    assert all(cost.time_per_sample_s > 0 for cost in costs)
-    if SIMULATED:
-        assert host_waits() - waits >= 6 * len(costs)
-    assert torch.is_grad_enabled()
 
 
 def test_a_gpu_that_does_not_know_bfloat16_evaluates_no_run_in_it(

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from alray.core.run_folder.records import DepthScores, Exit, StageRecord, Writer
+from alray.core.run_folder.records import DepthScores, StageRecord, Writer
 from alray.report.figure import Exhibit, Figure, light_colours, write_exhibits
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.outcome import first_reached
@@ -563,23 +563,6 @@ def test_the_loss_is_the_mean_of_neighbouring_mini_batches(tmp_path: Path) -> No
     rows = figure(exhibits_of(results(trials, tmp_path)), "losses").rows
     assert len(rows) == 2001
     assert [(row["step"], row["loss"]) for row in rows[:2]] == [(2, 1.5), (4, 3.5)]
-
-
-def test_early_exits_are_means_over_seeds() -> None:
-    def exits(seed: int) -> list[Exit]:
-        by_depth = [
-            Exit(depth=n, threshold=None, validation=0.5 + n / 10 + seed / 10, s_per_sample=n / 1e3) for n in (1, 2)
-        ]
-        return [*by_depth, Exit(depth=1.5 + seed, threshold=0.9, test=0.7, s_per_sample=0.002)]
-
-    trials = [trial(seed, {"variant": "al"}, seed=seed, exits=exits(seed)) for seed in (0, 1)]
-    columns = ("mark", "depth", "threshold", "ms_per_sample", "accuracy", "seeds")
-    rows = figure(exhibits_of(results(trials)), "early_exits").rows
-    assert [tuple(row[column] for column in columns) for row in rows] == [
-        ("exits at a depth", 1.0, None, 1.0, pytest.approx(0.65), 2),
-        ("exits at a depth", 2.0, None, 2.0, pytest.approx(0.75), 2),
-        ("exits by confidence", 2.0, 0.9, 2.0, pytest.approx(0.7), 2),
-    ]
 
 
 @pytest.mark.parametrize(

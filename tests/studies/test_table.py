@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from alray.core.run_folder.records import Exit
 from alray.studies.records import Reached
 from alray.studies.table import collapsed, rows_of, table_of, trials_table
 
@@ -101,19 +100,6 @@ def test_values_near_one_stay_apart() -> None:
     texts = [f"{decay}" for decay in decays]
     assert [row[table.head.index("a")] for row in table.rows] == texts
     assert all(f"${text}$ & ${text}$" in table.latex for text in texts)
-
-
-def test_early_exits_count_where_they_lose_at_most_a_point() -> None:
-    exits = [
-        Exit(depth=1, threshold=None, validation=0.70, s_per_sample=0.001),
-        Exit(depth=2, threshold=None, validation=0.90, s_per_sample=0.004),
-        Exit(depth=1.2, threshold=0.5, validation=0.88, s_per_sample=0.002),
-        Exit(depth=1.6, threshold=0.9, validation=0.895, s_per_sample=0.003),
-    ]
-    (row,) = rows_of([trial(0, ONE, exits=exits)], target=False)
-    assert row.figures["exit_time"] is not None and row.figures["exit_time"].mean == pytest.approx(0.75)
-    assert "time of early exits" in table_of([row], target=False).head
-    assert "time of early exits" not in table_of(rows_of([trial(0, ONE)], target=False), target=False).head
 
 
 def test_bytes_between_replicas_and_parameters_have_columns_where_they_differ() -> None:

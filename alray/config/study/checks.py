@@ -11,7 +11,6 @@ from alray.config.sections.checks import Finding
 from alray.config.sections.paths import Path
 from alray.config.sections.section import describe, listed
 from alray.config.sections.spec import Spec
-from alray.config.sections.task import DEFAULT as DEFAULT_TASK
 from alray.config.study.points import parts_of, same_value, value_text
 from alray.config.study.section import BATCH_SIZE, SCORES, VARIANT, Search, Study, Verdict
 
@@ -205,8 +204,6 @@ def _empty(verdict: Verdict, study: Study) -> Iterator[Finding]:
             yield ("over", index), message, "name its value, as `of` does"
     if verdict.figure.endswith("_to_target") and verdict.minus and study.search is not None:
         yield ("minus",), "searches are compared by ratios, not by differences", "write `over`"
-    if verdict.figure == "exit_time" and study.early_exit is None:
-        yield ("figure",), "`exit_time` is that of early exits, and none are measured", "add `early_exit`"
     for section, others in (("over", verdict.over), ("minus", verdict.minus)):
         for index, other in enumerate(others):
             if _has(verdict.of, other) and _has(other, verdict.of):
@@ -245,7 +242,6 @@ def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
     if study.measures == "all":
         return
     wants: dict[Path, object] = {("target",): study.target, ("search",): study.search}
-    wants[("early_exit",)] = study.early_exit
     for path, wanted in wants.items():
         if wanted is not None:
             yield path, "`measures: times` leaves out accuracies, which this needs", "remove one of the two"
@@ -288,9 +284,6 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a separate placement group, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
-    if study.early_exit is not None and spec.task.kind != DEFAULT_TASK:
-        message = f"early exits ask how sure a class is, and the task {spec.task.kind} has no classes"
-        yield "task.kind", message, "remove `early_exit` from the study"
     scheduler = study.trial_scheduler.kind
     proposed = study.search is not None and study.search.kind != "random"
     if (scheduler != "fifo" or proposed) and not spec.data.has_validation:
@@ -309,7 +302,7 @@ def claims_of_shares(study: Study, spec: Spec) -> Iterator[Finding]:
         spec: that of any point: all have one metric.
     """
     for number, verdict in enumerate(study.verdicts):
-        is_share = verdict.figure in ("bubble", "exit_time") or (verdict.figure in SCORES and spec.task.measures.share)
+        is_share = verdict.figure == "bubble" or (verdict.figure in SCORES and spec.task.measures.share)
         if verdict.over or not is_share:
             continue
         for key in ("above", "below", "published"):

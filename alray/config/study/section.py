@@ -141,14 +141,6 @@ class Target(Section):
         return {"metric": f"validation_{self.measures.name}", side: self.bound_at(point)}
 
 
-class EarlyExit(Section):
-    """The accuracy and cost of predictions that end at a lower depth, measured after each trial."""
-
-    thresholds: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(strict=False)] = (0.5, 0.7, 0.9, 0.99)
-    """A prediction ends at the first depth where the share of the predicted class, as `alray predict` shows
-    it, is at least this value, in 0..1. Default: [0.5, 0.7, 0.9, 0.99]."""
-
-
 _Selector = Annotated[
     dict[str, FreeValue], WithJsonSchema({"type": "object", "description": "Axes and one value of each."})
 ]
@@ -171,7 +163,6 @@ FigureName = Literal[
     "predicted_memory_bytes",
     "bytes_sent",
     "all_reduce_bytes",
-    "exit_time",
     "steps_to_target",
     "samples_to_target",
     "seconds_to_target",
@@ -345,8 +336,6 @@ class Study(Section):
     """Values that are searched for. null: none."""
     target: Target | None = None
     """The goal of the trials. null: every trial runs to its end."""
-    early_exit: EarlyExit | None = None
-    """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
     verdicts: Annotated[tuple[Verdict, ...], Field(strict=False)] = ()
     """Claims that the study examines. Default: none."""
     doubts: Annotated[tuple[str, ...], Field(strict=False)] = ()

@@ -386,19 +386,6 @@ class Best(_Documented):
     """In a summary: the checkpoint of these weights, relative to the run folder; null if it was not kept."""
 
 
-class Exit(_Documented):
-    """Predictions that end before the last component, if they are sure enough there."""
-
-    depth: float
-    """The depth at which they end; with a threshold, the mean depth."""
-    threshold: float | None
-    """They end at the first depth with at least this confidence, in 0..1; null: all at one depth."""
-    validation: float | None = None
-    test: float | None = None
-    s_per_sample: float
-    """Seconds of the prediction of one sample."""
-
-
 class Scores(_Documented):
     """The metric of the whole network; in classification the accuracy, in 0..1."""
 

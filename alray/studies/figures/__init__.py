@@ -15,7 +15,7 @@ from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.sessions import sessions
 from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
-from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
+from alray.studies.figures.training import depths, losses, race, utilisation
 from alray.studies.impossible import impossible_times
 from alray.studies.published import NOTES
 from alray.studies.results import Results
@@ -35,7 +35,6 @@ EXHIBITS: tuple[Show[Results], ...] = (
     over_components,
     over_one_axis,
     depths,
-    early_exits,
     utilisation,
 )
 """In the order of the page. Each returns None for a study that it does not suit."""

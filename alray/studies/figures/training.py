@@ -9,7 +9,7 @@ from typing import Any
 
 from alray.config.study.points import series_label
 from alray.core.metric import Metric
-from alray.core.run_folder.records import EvaluationRecord, Exit, StepRecord
+from alray.core.run_folder.records import EvaluationRecord, StepRecord
 from alray.report.attempts import Timed, split_attempts
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
@@ -89,22 +89,6 @@ def losses(results: Results) -> Exhibit | None:
     curves = Curves(x, y, series, tells=tells, size=6, bands=True)
     what = f"Training loss against samples: {', '.join(each.label for each in series)}."
     return Exhibit("Training loss", (curves.figure("losses", "Training loss", what, rows),), notes)
-
-
-def early_exits(results: Results) -> Exhibit | None:
-    """The accuracy of predictions against their time for one sample: for exits at each depth, and for exits at the
-    first depth whose confidence (the largest share of a class) is at least a threshold. On the validation
-    set; on the test set where there is none. Mean over seeds. Source: `exits` in the records of the trials."""
-    rows = [each for row in results.rows for each in _exits(row)]
-    if not rows:
-        return None
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
-    marks = tuple(dict.fromkeys(row["mark"] for row in rows))
-    x, y = Scale("ms_per_sample", "milliseconds a sample"), Scale("accuracy", "accuracy")
-    tells = {"series": "point", "depth": "depth", "threshold": "threshold", "seeds": "seeds"}
-    curves = Curves(x, y, series, marks=marks, tells=tells, each="mark")
-    what = f"Accuracy against the time of a prediction: {', '.join(each.label for each in series)}."
-    return Exhibit("Early exits", (curves.figure("early_exits", "Accuracy against time", what, rows),))
 
 
 def depths(results: Results) -> Exhibit | None:
@@ -222,30 +206,6 @@ def _mean(name: str, trials: Sequence[TrialRecord], values: Sequence[float], *, 
     found = spread(known)
     assert found is not None
     return {name: found.mean, "seeds": found.runs, **error_bar(interval)}
-
-
-def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
-    by_exit: dict[tuple[float | None, float], list[tuple[TrialRecord, Exit]]] = {}
-    for record in row.best:
-        for one in record.exits:
-            by_exit.setdefault((one.threshold, one.depth if one.threshold is None else 0.0), []).append((record, one))
-    for (threshold, _), found in by_exit.items():
-        exits = [one for _, one in found]
-        known = [
-            (record, accuracy)
-            for record, one in found
-            if (accuracy := one.test if one.validation is None else one.validation) is not None
-        ]
-        if known:
-            yield {
-                "series": series_label(row.point),
-                "kind": MEASURED,
-                "mark": "exits at a depth" if threshold is None else "exits by confidence",
-                "depth": fmean(one.depth for one in exits),
-                "threshold": threshold,
-                "ms_per_sample": 1e3 * fmean(one.s_per_sample for one in exits),
-                **_mean("accuracy", [record for record, _ in known], [value for _, value in known], share=True),
-            }
 
 
 def _depths(row: PointRow, metric: Metric) -> Iterator[dict[str, Any]]:
