@@ -168,7 +168,7 @@ def resume_run(
             engine.require_not_failed()
             observer.doing("opening the data")
             as_before = resumed.run_dir if resumed.keeps_samples else None
-            of_run = replace(options, standardised_as=as_before, if_same_data=allow_change, begun=resumed.begun)
+            of_run = replace(options, standardised_as=as_before, if_same_data=allow_change)
             planner = Planner.open(resumed.spec, code, of_run, note=observer.note, trained=resumed.trained)
             if not allow_change:
                 planner.workload.require_same_model(model_of(resumed.run_dir), "this run", observer.note)
@@ -233,7 +233,7 @@ def _run(
         observer.doing("starting the stages")
         if resumed is not None:  # until here the run is as it was, whatever went wrong
             done = counted(start.step, "mini-batch")
-            changes = resumed.changes(plan, workload.facts.identity)
+            changes = resumed.changes(workload.facts.identity)
             describe(changes=[f"{change}, after {done}" for change in changes])
             remove_file(run_dir / "summary.json")
         untold = [resumed] if resumed else []

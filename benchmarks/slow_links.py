@@ -27,7 +27,6 @@ WAYS: dict[str, tuple[str, ...]] = {
     "1F1B, int3_5": (*PIPELINE, INT3_5),
     "streamed DGL": (),
     "streamed DGL, int3_5": (INT3_5,),
-    "streamed DGL, int3_5 between stages": ("pipeline.messages={compression: int3_5, where: stages}",),
 }
 _KEPT = ("step_time_s", "predicted_step_time_s", "bytes_sent", "uncompressed_bytes", "weights_sha256")
 _TRIES = 6

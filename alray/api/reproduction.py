@@ -21,7 +21,6 @@ from alray.core.run_folder.records import (
 from alray.core.run_folder.store import checkpoint_folder, data_of
 from alray.core.storage.location import Location, location_of
 from alray.orchestrate import run_spec
-from alray.planning.prediction.recorded import recorded_plans
 from alray.report.folder import read_plan
 from alray.runtime.observer import Observer, StopRequests
 from alray.runtime.options import Finished, Options
@@ -110,13 +109,10 @@ def reproduce_run(
         data=data_of(again.manifest),
         model_sha256=model_of(recorded),
         standardised_as=again.run_dir,
-        begun=again.begun,
         stop_after=None if before.finished else before.steps,
     )
     for change in (read_environment(again.run_dir) or {}).get("changed") or ():
         observer.note(f"a resume changed the recorded run: {change}; its weights may not come out again")
-    if again.spec.pipeline.rounds_where_stages_end and (line := _other_ends(again, before.steps)):
-        observer.note(line)
     with again.locations.locating():
         finished = run_spec(again.spec, [], made, observer, interrupts)
     now = finished.summary
@@ -134,17 +130,6 @@ def reproduce_run(
         parted_losses=_parted_losses(old, new),
         environment=_differences(*(_environment(folder) for folder in (again.run_dir, location_of(now.run_dir)))),
     )
-
-
-def _other_ends(again: Resumed, steps: int) -> str | None:
-    """A line on the first plan of a run that had another partition than it now begins with; None if none had."""
-    for step, plan in sorted(recorded_plans(again.run_dir / "records.jsonl").items()):
-        if plan.partition != again.begun and step < steps:
-            return (
-                f"the recorded run had the partition {list(plan.partition)} after {step:,} mini-batches, and messages "
-                "are rounded where a stage ends: its weights may not come out again"
-            )
-    return None
 
 
 def _recorded(again: Resumed) -> _Recorded:

@@ -2,8 +2,7 @@
 
 Compression belongs to the boundary between two components, not to the one between two stages: what a component sends is
 packed at its end, and unpacked at the start of the next one, whether or not an edge lies between them. So an edge
-carries the packed bytes, and every partition gives the same bits. With `where: stages` only the boundaries between
-stages are there, and only in training.
+carries the packed bytes, and every partition gives the same bits.
 
 What passes up are the outputs of encoders; in a chain of backpropagation their gradients pass down. Labels, masks and
 other whole numbers are never compressed, nor is what a method sends with the labels.
@@ -145,7 +144,6 @@ class Boundary:
     Attributes:
         up: what the lower component sends.
         down: gradients, which the upper one sends.
-        in_inference: whether the boundary is there in inference too.
     """
 
     def __init__(
@@ -177,7 +175,6 @@ class Boundary:
 
         self.up = passing(messages.compression, "compression")
         self.down = passing(messages.of_gradients, "gradients")
-        self.in_inference = messages.where == "components"
 
     @property
     def over_positions(self) -> bool:

@@ -478,7 +478,7 @@ class LocalComponent(Component):
         Args:
             purpose: what random numbers are drawn from, if any are.
         """
-        if self.below is not None and self.below.in_inference:
+        if self.below is not None:
             incoming = self.below.up.unpack(incoming, training=False)
         passage = self.passage
         outgoing = stopped(self.f.run(incoming if passage is None else passage.before(incoming), *purpose))
@@ -491,7 +491,7 @@ class LocalComponent(Component):
 
     def sent(self, outgoing: Tensors) -> Tensors:
         """What `infer` gave, as the next component gets it."""
-        return outgoing if self.above is None or not self.above.in_inference else self.above.up.pack(outgoing, None)
+        return outgoing if self.above is None else self.above.up.pack(outgoing, None)
 
     def code(self, outgoing: Tensors) -> torch.Tensor:
         """The turn of a route: from what `infer` gave to what the route carries down, `[N, ...]`."""

@@ -194,9 +194,7 @@ class Network:
     def _goes_up(self, after: int, *, training: bool) -> dict[str, Shape]:
         """What goes up to another stage with the samples, as it is packed."""
         boundary, shapes = self.boundary(after), self.method.goes_up(self.encoders[after], training=training)
-        if boundary is None or not (training or boundary.in_inference):
-            return shapes
-        return boundary.up.packed(shapes)
+        return shapes if boundary is None else boundary.up.packed(shapes)
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`."""
@@ -264,7 +262,7 @@ class Network:
             boundary = self.boundary(index - 1)
         if positions is not None:
             shapes |= {name: shapes[name].of_length(positions) for name in ("s", "mask") if name in shapes}
-        return boundary.up.packed(shapes) if boundary is not None and boundary.in_inference else shapes
+        return shapes if boundary is None else boundary.up.packed(shapes)
 
     @cached_property
     def mixes_samples(self) -> list[bool]:
@@ -420,10 +418,8 @@ class Network:
             require_tensors(component, f"component {index}", "method")
             self._owners.claim(index, component)
         self._prepare(component, torch.device(device))
-        messages = self.spec.pipeline.messages
-        if messages is not None and messages.where == "components":
-            component.above = self.boundary(index)
-            component.below = self.boundary(index - 1) if index > 0 else None
+        component.above = self.boundary(index)
+        component.below = self.boundary(index - 1) if index > 0 else None
         return component.train()
 
     def disown(self, component: Component) -> None:

@@ -114,9 +114,5 @@ def route_of(components: Sequence[Component], depth: int) -> Route:
         writes_input=taken[0].f.writes_input,
         below=[component.turn for component in taken[:-1] if component.adds_up and component.turn is not None],
         passages=passages if any(each is not None for each in passages) else (),
-        boundaries=[
-            Rounding(component.above.up)
-            for component in taken[:-1]
-            if component.above is not None and component.above.in_inference
-        ],
+        boundaries=[Rounding(component.above.up) for component in taken[:-1] if component.above is not None],
     )

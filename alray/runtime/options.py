@@ -48,7 +48,6 @@ class Options:
     standardised_as: Location | None = None  # in this run, which goes on or is done again; None: by the training split
     if_same_data: bool = False  # only where these are surely the data of that run
     model_sha256: str | None = None  # that of the model that a Python program gave to that run
-    begun: tuple[int, ...] | None = None  # the partition of the run that goes on or is done again, if it must stay
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
     study: Path | None = None  # a trial of this study: stages run in the placement group it has

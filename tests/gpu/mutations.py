@@ -77,7 +77,6 @@ AVERAGES_IN_HALF = "gpu/test_waiting.py::test_gradients_are_averaged_beside_the_
 TIMES_PASS = "gpu/test_waiting.py::test_times_of_a_gpu_are_asked_for_when_they_are_known"
 ALLOCATES = "gpu/test_waiting.py::test_memory_is_that_of_the_allocator"
 PROBES = "gpu/test_waiting.py::test_the_probe_waits_for_what_it_times"
-PACKS = "gpu/test_waiting.py::test_the_probe_waits_for_messages_that_it_packs"
 FORGETS = "gpu/test_waiting.py::test_a_process_that_is_kept_for_the_next_trial_gives_memory_back"
 ENDS = "gpu/test_waiting.py::test_what_a_run_in_this_process_held_goes_back"
 GOES_BACK = "gpu/test_waiting.py::test_what_a_measurement_in_this_process_held_goes_back"
@@ -514,20 +513,6 @@ MUTATIONS = (
         "        if is_accelerator(timing.device):\n",
         "        if True:\n",
         PROBES,
-    ),
-    Mutation(
-        "probe: a message is packed when the GPU is there",
-        PROBE,
-        "            wait_for_all(device)\n            started",
-        "            started",
-        PACKS,
-    ),
-    Mutation(
-        "probe: a message is packed when the GPU has packed it",
-        PROBE,
-        "            wait_for_all(device)\n            times",
-        "            times",
-        PACKS,
     ),
     Mutation(
         "device: a CPU has nothing to wait for",

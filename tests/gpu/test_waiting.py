@@ -24,7 +24,6 @@ from alray.config.sections.compression import COMPRESSIONS
 from alray.core import accelerator
 from alray.core.errors import RunError
 from alray.data.batches import Batch
-from alray.models.boundary import Passing
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.exchange import CommunicationThread
@@ -41,7 +40,6 @@ from alray.runtime.device.out_of_memory import is_out_of_memory, requested_bytes
 from alray.runtime.graph.processes import StageProcess
 from alray.runtime.probe import timing
 from alray.runtime.probe.all_reduce import time_reduction
-from alray.runtime.probe.measure import _PACKINGS, _time_boundary
 from alray.runtime.probe.timing import LEAST_REPEATS, ROUNDS_AHEAD, WARM_UPS, ProbedAction, Timing, time_actions
 from alray.runtime.stage.feed import feed
 from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
@@ -414,33 +412,6 @@ def test_the_probe_waits_for_what_it_times(monkeypatch: pytest.MonkeyPatch) -> N
     if SIMULATED:
         assert waits == [1, 1] * rounds + [0, 1] * ROUNDS_AHEAD
     assert timed_on(torch.device("cpu")) == [0, 0] * rounds
-
-
-def test_the_probe_waits_for_messages_that_it_packs(
-    make_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before, for what the GPU still computes, and until it has packed and unpacked."""
-    waited = [host_waits()]
-    pack, unpack = Passing.pack, Passing.unpack
-
-    def packed(self: Passing, *arguments: Any) -> Any:
-        waited.append(host_waits())
-        return pack(self, *arguments)
-
-    def unpacked(self: Passing, *arguments: Any, **named: Any) -> Any:
-        tensors = unpack(self, *arguments, **named)
-        waited.append(host_waits())
-        return tensors
-
-    monkeypatch.setattr(Passing, "pack", packed)
-    monkeypatch.setattr(Passing, "unpack", unpacked)
-    network = make_network("method={kind: backpropagation}", "pipeline.messages={compression: int4, where: stages}")
-    passed_on = {"s": torch.rand(8, *network.encoders[0].output, device=GPU)}
-    found = _time_boundary(network, 0, passed_on, GPU)
-    assert set(found) == {"up_packing_s", "down_packing_s"} and min(found.values()) > 0
-    if SIMULATED:
-        between = [later - earlier for earlier, later in pairwise([*waited, host_waits()])]
-        assert between[::2] == [1, *[2] * (2 * _PACKINGS - 1), 1]
 
 
 @pytest.mark.parametrize("has_room", [True, False])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from alray.config.sections.compression import Compression
 from alray.config.sections.section import Section
 
 
 class Messages(Section):
-    """Compression of what passes between components: outputs, and in pipelines of backpropagation their gradients.
+    """Compression of what passes between components, whether or not a stage ends there, in training and in evaluations:
+    outputs, and in pipelines of backpropagation their gradients. Every partition gives the same weights, bit for bit.
     Labels, masks and other whole numbers are sent unchanged, and so is the label chain."""
 
     compression: Compression
@@ -18,11 +17,6 @@ class Messages(Section):
     gradients: Compression | None = None
     """Compression of the gradients that come down in backpropagation, as a section or a name. With local losses no
     gradient travels. null: as `compression`."""
-    where: Literal["components", "stages"] = "components"
-    """`components`: between all components, whether or not a stage ends there, in training and in evaluations: every
-    partition gives the same weights, bit for bit, and the trained network is one with these compressions. `stages`:
-    between stages and in training alone: one partition always gives the same weights, another one gives others, and the
-    trained network is one without compressions. Default: components."""
 
     @property
     def of_gradients(self) -> Compression:

@@ -225,11 +225,6 @@ class Pipeline(Section):
     messages: Messages | None = None
     """Compression of what passes between components. null: messages are sent unchanged."""
 
-    @property
-    def rounds_where_stages_end(self) -> bool:
-        """Whether another partition gives other weights, for messages are compressed between stages alone."""
-        return self.messages is not None and self.messages.where == "stages"
-
     def link(self, lower: int) -> LinkSection | None:
         """The link between stage `lower` and the next one; None if messages are not delayed."""
         return self.links[lower % len(self.links)] if self.links else None

@@ -59,10 +59,6 @@ class ComponentCosts:
     mask_bytes: int = 0  # of output_bytes, the mask of text, which has no gradient
     compressed_gradient_bytes: int | None = None  # of a message of gradients down; None: they are not compressed
     uncompressed_bytes: int | None = None  # what output_bytes would be without compression; None: there is none
-    # Packing and unpacking a message, up and down, where those between stages alone are compressed. Otherwise these are
-    # part of F and B.
-    up_packing_s: float = 0.0
-    down_packing_s: float = 0.0
 
     @property
     def gradient_message_bytes(self) -> int:
@@ -92,8 +88,6 @@ _COMPUTED = (
     "label_s",
     "forward_fixed_s",
     "backward_fixed_s",
-    "up_packing_s",
-    "down_packing_s",
 )
 
 
@@ -184,11 +178,11 @@ class Costs:
     def up_s(self, end: ComponentCosts) -> float:
         """Seconds of a message with the outputs and labels of a mini-batch after this component, without its latency:
         of its sender and its receiver together."""
-        return self.edge_s_per_byte * end.output_bytes + end.up_packing_s
+        return self.edge_s_per_byte * end.output_bytes
 
     def down_s(self, end: ComponentCosts) -> float:
         """The same of a message of gradients that comes down to this component."""
-        return self.edge_s_per_byte * end.gradient_message_bytes + end.down_packing_s
+        return self.edge_s_per_byte * end.gradient_message_bytes
 
     def route_parameters(self, depth: int) -> int | None:
         """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.

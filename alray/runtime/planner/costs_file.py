@@ -34,7 +34,7 @@ _SETTINGS: dict[str, Any] = {
 _HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
 PUBLISHED = 0.125
 """How far nine in ten predictions of published pipelines were off at most. A test ties it to docs/predictions.md."""
-_PER_SAMPLE = ("infer_s", "route_s", "label_s", "up_packing_s", "down_packing_s")
+_PER_SAMPLE = ("infer_s", "route_s", "label_s")
 """Times of a component that grow with the samples."""
 _PER_UPDATE = ("update_s", "reduce_s")
 """Those that do not depend on them."""

@@ -76,8 +76,6 @@ class Planner:
     """
 
     workload: Workload
-    begun: tuple[int, ...] | None = None
-    """The partition of a run that goes on: kept for as many stages, where another partition gives other weights."""
 
     @classmethod
     def open(
@@ -146,7 +144,7 @@ class Planner:
             note(line)
         for line in notes_on_length(workload):
             note(line)
-        return cls(replace(workload, spec=spec), options.begun)
+        return cls(replace(workload, spec=spec))
 
     def costs(
         self,
@@ -307,10 +305,10 @@ class Planner:
                 hint="bring nodes back, then `alray resume` the run",
             )
         stages, replicas = room
-        going_on, plan = replace(self, begun=before.partition), before
+        plan = before
         if (stages, replicas) != (before.stages, before.replicas):
-            plan = going_on.plan_for(costs, stages, replicas, to_measure=engine.measures_devices())
-        plan = going_on.fitted(plan, costs, engine, note)
+            plan = self.plan_for(costs, stages, replicas, to_measure=engine.measures_devices())
+        plan = self.fitted(plan, costs, engine, note)
         if replicas != before.replicas:
             note(
                 f"there is room for {replicas} of {before.replicas} replicas: "
@@ -320,11 +318,6 @@ class Planner:
                 note("they continue from the mean of the weights and the optimizers of replica 0")
         if stages != before.stages:
             note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
-            if self.workload.spec.pipeline.rounds_where_stages_end:
-                note(
-                    f"the weights will not be those of a run on {before.stages} stages: messages are rounded where a "
-                    "stage ends"
-                )
         return plan
 
     def _fewer(self, before: Plan) -> list[Layout]:
@@ -607,11 +600,8 @@ class Planner:
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def _partition(self, stages: int) -> str | Sequence[int]:
-        """What the spec asks for, or what the run began with where it must stay."""
-        spec, pipeline = self.workload.spec, self.workload.spec.pipeline
-        begun = self.begun if pipeline.rounds_where_stages_end else None
-        if begun is not None and len(begun) == stages * spec.virtual_stages:
-            return begun
+        """What the spec asks for, if it asks for so many stages."""
+        pipeline = self.workload.spec.pipeline
         return pipeline.partition if stages == pipeline.stages else "auto"
 
     def _shares(self, replicas: int) -> tuple[int, ...]:

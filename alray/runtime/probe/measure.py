@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from alray.core.accelerator import wait_for_all
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, RunError, UserCodeError
 from alray.data.batches import Batch
@@ -37,7 +36,6 @@ from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 _FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
-_PACKINGS = 7  # times that a message is packed and unpacked
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 
 
@@ -74,7 +72,6 @@ def probe_costs(
     kinds: dict[str, _Measured] = {}
     gatherings: dict[str, float] = {}
     reductions: dict[str, float] = {}
-    packings: dict[str, dict[str, Any]] = {}
     passed_on: dict[str, Tensors] = {}
     work: Exercise | None = None
     with companions(surroundings.others, threads=threads) as others:
@@ -100,7 +97,6 @@ def probe_costs(
                         reductions[name] = time_reduction(
                             exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
                         )
-                    packings[name] = _time_boundary(network, alike[0], passed_on[name], device)
                     if network.tokens is not None:
                         require_no_later_position(
                             exercise.component, network.encoders[alike[0]], exercise.incoming, network.tokens
@@ -124,7 +120,6 @@ def probe_costs(
                 _with_times(component, kinds[name], surroundings),
                 update_s=kinds[name].timed.seconds["update_s"] / spec.optimizer.accumulate + gatherings.get(name, 0.0),
                 reduce_s=reductions[name],
-                **packings[name],
             )
             for component, name in zip(counted.components, names, strict=True)
         ),
@@ -324,29 +319,6 @@ def _processor_share(measured: list[_Measured], threads: int) -> float:
     """Share of the components' time in which processors were busy; a block may also wait."""
     wall_s = sum(kind.timed.wall_s for kind in measured)
     return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
-
-
-def _time_boundary(network: Network, index: int, passed_on: Tensors, device: torch.device) -> dict[str, float]:
-    """Seconds of packing and unpacking what a component passes on, and gradients of it, by the names of
-    `ComponentCosts`. There are none where messages are packed as part of F and B, or not at all."""
-    boundary = network.boundary(index)
-    if boundary is None or boundary.in_inference:
-        return {}
-    ways = {"up_packing_s": boundary.up}
-    if not network.method.local_losses:
-        ways["down_packing_s"] = boundary.down
-    tensors = {name: tensor.detach() for name, tensor in passed_on.items()}
-    found = {}
-    for name, passing in ways.items():
-        times = []
-        for step in range(_PACKINGS):
-            wait_for_all(device)
-            started = time.perf_counter()
-            passing.unpack(passing.pack(tensors, (step,)), training=True)
-            wait_for_all(device)
-            times.append(time.perf_counter() - started)
-        found[name] = median(times)
-    return found
 
 
 def _time_packing(nbytes: int) -> tuple[float, float]:

@@ -3,12 +3,11 @@ what it writes, and never what it computes."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from alray.config.loading.data_files import keys_of_files, missing_files
 from alray.config.loading.inputs import load_own_spec, names_code
@@ -67,8 +66,6 @@ _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
-_PARTITION = "pipeline.partition"
-_ROUNDED = "messages are rounded where a stage ends"
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,6 @@ class Resumed:
     """Whether the run may become another one."""
     locations: SourceLocations
     """Where the values of `spec` are, in the run folder and on the command line."""
-    begun: tuple[int, ...] | None
-    """The partition that is kept although `auto` would measure anew, for another one gives other weights; else None."""
 
     @property
     def trained(self) -> bool:
@@ -122,20 +117,13 @@ class Resumed:
         file = run_dir / "spec.yaml"
         manifest = latest_manifest(run_dir)
         before = load_own_spec(run_dir).spec
-        if again:
-            kept = _first_partition(run_dir, before) if before.pipeline.rounds_where_stages_end else None
-        else:
-            kept = None if manifest is None else tuple(manifest["partition"])
         loaded = _with_overrides(file, overrides)
         after = loaded.spec
-        was = _Ends.before(before, kept)
-        now = _Ends.after(after, before, was, overrides)
         if not allow_change:
-            _refuse_changes(before, after, run_dir, was, now, again=again)
+            _refuse_changes(before, after, run_dir, again=again)
         with loaded.locations.locating():
             _require_files(after)
-        begun = kept if after.pipeline.rounds_where_stages_end and was == now else None
-        return cls(run_dir, before, after, manifest, allow_change, loaded.locations, begun)
+        return cls(run_dir, before, after, manifest, allow_change, loaded.locations)
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
@@ -348,7 +336,7 @@ class Resumed:
             return []
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
-            for change in self._changes(plan, self.manifest)
+            for change in self._changes()
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery):
             written_by = self._replicas_of(self.manifest["step"])
@@ -388,13 +376,13 @@ class Resumed:
             )
         return notes
 
-    def changes(self, plan: Plan, data: DataIdentity) -> list[str]:
+    def changes(self, data: DataIdentity) -> list[str]:
         """What this resume changes in the mathematics of a run that has begun: values of the spec, and the data."""
         if self.manifest is None:
             return []
-        return [*self._changes(plan, self.manifest), *data.changes(data_of(self.manifest)).values()]
+        return [*self._changes(), *data.changes(data_of(self.manifest)).values()]
 
-    def _changes(self, plan: Plan, manifest: dict[str, Any]) -> list[str]:
+    def _changes(self) -> list[str]:
         paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
         changes = [
             f"{change}, unless only its files have moved"
@@ -402,13 +390,7 @@ class Resumed:
             else change
             for key, change in _changes_of_keys(self.before, self.spec).items()
         ]
-        of_pipeline = _changes_of_pipeline(
-            self.before,
-            self.spec,
-            _Ends.before(self.before, tuple(manifest["partition"])),
-            _Ends.of(self.spec, plan.partition, self.spec.pipeline.stages),
-        )
-        return [*changes, *of_pipeline]
+        return [*changes, *_changes_of_pipeline(self.before, self.spec)]
 
     def _replicas_of(self, step: int) -> int:
         """On how many replicas the run was when it wrote the checkpoint after `step` mini-batches: fewer than the spec
@@ -463,59 +445,7 @@ def _with_overrides(file: Location, overrides: list[str]) -> LoadedSpec:
     return load([f"{_MICRO_BATCHES}=null", *overrides])
 
 
-class _Ends(NamedTuple):
-    """What says where a stage ends: the components of each virtual stage, and the virtual stages of each stage."""
-
-    partition: str | tuple[int, ...]
-    held: list[list[int]]
-
-    @classmethod
-    def of(cls, spec: Spec, partition: str | tuple[int, ...], stages: int) -> _Ends:
-        schedule = SCHEDULES[spec.schedule]
-        return cls(partition, [schedule.held(stage, stages, spec.virtual_stages) for stage in range(stages)])
-
-    @classmethod
-    def before(cls, before: Spec, kept: tuple[int, ...] | None) -> _Ends:
-        """Those of the run until now, whose last checkpoint may have fewer stages than its spec: a node may be lost.
-
-        Args:
-            kept: the partition that it had; None if it has not begun.
-        """
-        if kept is None:
-            return cls.of(before, before.pipeline.partition, before.pipeline.stages)
-        return cls.of(before, kept, len(kept) // before.virtual_stages)
-
-    @classmethod
-    def after(cls, after: Spec, before: Spec, was: _Ends, overrides: list[str]) -> _Ends:
-        """Those of the run from now on that are known before it is planned.
-
-        A partition that has a name stays the one it was. Only an `auto` that the overrides ask for is cut anew.
-
-        Args:
-            was: as `before` gives them.
-        """
-        partition, stages = after.pipeline.partition, after.pipeline.stages
-        requested = {override.partition("=")[0].strip() for override in overrides}
-        anew = partition == "auto" and requested & {"pipeline", _PARTITION}
-        kept = cls.of(after, was.partition, stages)
-        if kept == was and isinstance(partition, str) and partition == before.pipeline.partition and not anew:
-            return kept
-        return cls.of(after, partition, stages)
-
-
-def _first_partition(run_dir: Location, before: Spec) -> tuple[int, ...] | None:
-    """The partition on which a run began, if its spec still asks for it: a resume may have been allowed to change it.
-    None also if it has not begun."""
-    first = recorded_plans(run_dir / "records.jsonl").get(0)
-    if first is None:
-        return None
-    partition, pipeline = first.partition, before.pipeline
-    if len(partition) != pipeline.stages * before.virtual_stages:
-        return None
-    return partition if isinstance(pipeline.partition, str) or pipeline.partition == partition else None
-
-
-def _refuse_changes(before: Spec, after: Spec, run_dir: Location, was: _Ends, now: _Ends, *, again: bool) -> None:
+def _refuse_changes(before: Spec, after: Spec, run_dir: Location, *, again: bool) -> None:
     """Raise SpecError if the two specs do not compute the same.
 
     Args:
@@ -523,10 +453,10 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location, was: _Ends, no
     """
     changes = list(_changes_of_keys(before, after).values())
     keep = "leave them as they were"
-    of_pipeline = _changes_of_pipeline(before, after, was, now)
+    of_pipeline = _changes_of_pipeline(before, after)
     if of_pipeline:
         changes += of_pipeline
-        keep = _how_to_keep(before, after, was)
+        keep = _how_to_keep(before, after)
     if changes:
         hint = f"{keep}, or start a new run" if again else f"{keep}, start a new run, or pass --allow-change"
         if not again and _arguments(before) != _arguments(after):
@@ -552,9 +482,9 @@ def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
     return changes
 
 
-def _changes_of_pipeline(before: Spec, after: Spec, was: _Ends, now: _Ends) -> list[str]:
+def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     """The changes of `pipeline` that change the mathematics: how mini-batches are cut, how wide text is padded,
-    whether gradients are late, and where messages are rounded.
+    whether gradients are late, and how messages are rounded.
 
     Else partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component,
     step and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that
@@ -578,32 +508,16 @@ def _changes_of_pipeline(before: Spec, after: Spec, was: _Ends, now: _Ends) -> l
         changes.append(f"{change} (the gradients of one of them are an update late)")
     if after.pipeline.messages != before.pipeline.messages:
         changes.append("`pipeline.messages` (what components send each other would be rounded otherwise)")
-    elif after.pipeline.rounds_where_stages_end and was != now:
-        partitions = [each if isinstance(each, str) else list(each) for each in (was.partition, now.partition)]
-        values = "" if partitions[0] == partitions[1] else f" from {partitions[0]} to {partitions[1]}"
-        changes.append(f"`{_PARTITION}`{values} ({_ROUNDED})")
     return changes
 
 
-def _how_to_keep(before: Spec, after: Spec, was: _Ends) -> str:
+def _how_to_keep(before: Spec, after: Spec) -> str:
     """What a user can do so that `_changes_of_pipeline` finds none, in words for a hint."""
-    pipeline, stages = before.pipeline, len(was.held)
-    if not (pipeline.rounds_where_stages_end or after.pipeline.messages != pipeline.messages):
-        if not SCHEDULES[before.schedule].in_order:
-            return (
-                f"leave schedule, stages and micro-batches as they were (only `{before.schedule_name}` has its order)"
-            )
-        return f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
-    kept = "leave stages, partition, schedule, micro-batches and messages as they were"
-    of_checkpoint = not isinstance(pipeline.partition, str) and pipeline.partition != was.partition
-    if (stages == pipeline.stages and not of_checkpoint) or len(was.partition) != stages * before.virtual_stages:
-        return kept
-    keys = [f"pipeline.stages={stages}"]
-    if before.virtual_stages > 1:
-        keys.append(f"pipeline.virtual_stages={before.virtual_stages}")
-    if of_checkpoint or pipeline.partition == "cyclic":  # which would ask for other virtual stages
-        keys.append(f"{_PARTITION}={list(was.partition)}")
-    return f"{kept} at the last checkpoint, with {shlex.join(keys)}"
+    if after.pipeline.messages != before.pipeline.messages:
+        return "leave schedule, micro-batches and messages as they were"
+    if not SCHEDULES[before.schedule].in_order:
+        return f"leave schedule, stages and micro-batches as they were (only `{before.schedule_name}` has its order)"
+    return f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
 
 
 def _overrides_that_keep(before: Spec, after: Spec) -> str:

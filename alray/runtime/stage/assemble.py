@@ -173,7 +173,6 @@ def _components(assignment: Assignment, network: Network, device: torch.device) 
     """The stage's components, with what the checkpoint that the run starts from has of them for all replicas."""
     own = assignment.plan.stage_plans[assignment.stage].components
     components = [network.component(index, device) for index in own]
-    _open_boundaries(assignment, components, network)
     for component in components:
         component.f.replica = assignment.replica
         if SCHEDULES[assignment.plan.schedule].gradient_delay:
@@ -184,16 +183,6 @@ def _components(assignment: Assignment, network: Network, device: torch.device) 
         for component in components:
             load_component(component, assignment.start.folder, hashes)
     return components
-
-
-def _open_boundaries(assignment: Assignment, components: list[Component], network: Network) -> None:
-    """Where messages are compressed between stages alone: the boundaries of this stage with others."""
-    if not assignment.spec.pipeline.rounds_where_stages_end:
-        return
-    own = {component.index: component for component in components}
-    for index, component in own.items():
-        component.above = network.boundary(index) if index + 1 not in own else None
-        component.below = network.boundary(index - 1) if index > 0 and index - 1 not in own else None
 
 
 def _replication(

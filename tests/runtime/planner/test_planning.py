@@ -136,25 +136,6 @@ def test_fewer_stages_get_another_cut_even_where_one_was_given(planned: Callable
     assert notes == ["there is room for 2 of 3 stages: partition [3, 3] from here on"]
 
 
-ROUNDED = "pipeline.messages={compression: int8, where: stages}"
-
-
-def test_fewer_stages_that_round_otherwise_are_said_to_give_other_weights(planned: Callable[..., Any]) -> None:
-    planner, costs, plan = planned(ROUNDED)
-    notes: list[str] = []
-    planner.replanned(plan, costs, Engine(stages=2), notes.append)
-    assert notes[1:] == ["the weights will not be those of a run on 3 stages: messages are rounded where a stage ends"]
-
-
-@pytest.mark.parametrize(("keys", "stays"), [((), False), ((ROUNDED,), True)])
-def test_a_cut_that_rounds_stays_on_other_devices(planned: Callable[..., Any], keys: tuple[str], stays: bool) -> None:
-    """Those that a run begins on decide its cut; after a failure it is kept."""
-    planner, costs, plan = planned(*keys)
-    slow = Engine(StageDevices(stage_speed=(1.0, 0.4, 1.0)))
-    assert planner.fitted(plan, costs, slow, print).partition != plan.partition
-    assert (planner.replanned(plan, costs, slow, print).partition == plan.partition) == stays
-
-
 @pytest.mark.parametrize("synchronise", ["every_step", "{average_every: 2 steps}"])
 def test_fewer_replicas_share_the_mini_batch(planned: Callable[..., Any], synchronise: str) -> None:
     planner, costs, plan = planned("pipeline.stages=1", "replicas.count=3", f"replicas.synchronise={synchronise}")

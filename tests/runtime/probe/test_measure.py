@@ -562,17 +562,3 @@ def test_a_plan_made_on_a_busy_machine_says_so(make_planner):
 
     assert told(0.2) == []
     assert told(0.4)[0].startswith("other programs took 0.4 processors while the components were measured")
-
-
-@pytest.mark.parametrize("where", ["components", "stages"])
-def test_packing_between_stages_alone_is_part_of_a_message(make_workload, where: str) -> None:
-    """Between components it is part of F and B."""
-    compressed = f"pipeline.messages={{compression: int4, where: {where}}}"
-    costs = probe(make_workload(*BACKPROPAGATION, compressed), pipeline=True)
-    lower = costs.components[0]
-    packing = lower.up_packing_s, lower.down_packing_s
-    assert all(seconds > 0 for seconds in packing) if where == "stages" else packing == (0.0, 0.0)
-    durations = action_durations(StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4), [1, 1])
-    without = costs.edge_s_per_byte * lower.output_bytes, costs.edge_s_per_byte * lower.gradient_message_bytes
-    assert 4 * durations.up_s[0] == pytest.approx(without[0] + packing[0])
-    assert 4 * durations.down_s[0] == pytest.approx(without[1] + packing[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -185,80 +184,10 @@ def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
     assert "`seed` from" in other_seed
 
 
-ROUNDED = "pipeline.messages={compression: int8, where: stages}"
-
-
-def test_where_stages_round_a_partition_that_was_found_is_kept_or_missed(tmp_path) -> None:
-    run_dir = started(tmp_path, *ON_TWO, ROUNDED)
-    assert notes(run_dir, partition=(2, 2), on_cpu=True) == []
-    kept = Resumed.open(run_dir, [], allow_change=False)
-    assert (kept.begun, kept.spec.pipeline.partition) == ((2, 2), "auto")  # it stays written
-    assert resumed(run_dir, "pipeline.partition=[2, 2]").pipeline.partition == (2, 2)
-    for other in ("stages=3", "partition=[1, 3]", "partition=auto"):
-        with pytest.raises(SpecError, match=r"`pipeline.partition` from \[2, 2\] to .* \(messages are rounded"):
-            resumed(run_dir, f"pipeline.{other}")
-    (refused,) = notes(run_dir, "pipeline.stages=3", partition=(1, 1, 2), on_cpu=True)
-    assert "this changes: `pipeline.partition` from [2, 2] to [1, 1, 2]" in refused
-
-
-@pytest.mark.parametrize(
-    "asked", ["pipeline.partition=auto", "pipeline={stages: 2, messages: {compression: int8, where: stages}}"]
-)
-def test_where_stages_round_auto_is_cut_anew_where_it_is_asked_for(tmp_path, asked) -> None:
-    run_dir = started(tmp_path, "method=decoupled_greedy", *ON_TWO, ROUNDED)
-    (told,) = notes(run_dir, asked, partition=(1, 3), on_cpu=True)
-    assert "will not be those of an unbroken run" in told and "from [2, 2] to [1, 3]" in told
-    assert Resumed.open(run_dir, [asked], allow_change=True).begun is None
-    assert notes(run_dir, asked, partition=(2, 2), on_cpu=True) == []  # another cut was not found
-
-
-@pytest.mark.parametrize("given", [(), ("pipeline.partition=[1, 1, 2]",), ("pipeline.partition=uniform",)])
-def test_where_stages_round_a_run_goes_on_as_its_checkpoint_lies(tmp_path, given) -> None:
-    """It is of fewer stages than the spec asks for, after a node was lost."""
-    run_dir = started(tmp_path, ROUNDED, "method=decoupled_greedy", "pipeline.stages=3", *given)
-    (missed,) = notes(run_dir, partition=(1, 1, 2), on_cpu=True)
-    assert "from [2, 2] to [1, 1, 2]" in missed
-    with pytest.raises(SpecError) as caught:
-        resumed(run_dir)
-    hint = shlex.split(caught.value.problems[0].hint.partition(" with ")[2].partition(", start a new run")[0])
-    assert "pipeline.stages=2" in hint
-    assert Resumed.open(run_dir, hint, allow_change=False).begun == (2, 2)
-    assert notes(run_dir, *hint, partition=(2, 2), on_cpu=True) == []
-
-
-def test_where_stages_round_another_partition_without_a_checkpoint_is_told_from_that_of_the_last_one(tmp_path) -> None:
-    """A resume that was allowed to change it was cut off before its first checkpoint."""
-    run_dir = started(tmp_path, *ON_TWO, ROUNDED, "method=decoupled_greedy", "pipeline.partition=[1, 3]")
-    notes(run_dir, partition=(1, 3), on_cpu=True)
-    with pytest.raises(SpecError) as caught:
-        resumed(run_dir)
-    hint = shlex.split(caught.value.problems[0].hint.partition(" with ")[2].partition(", start a new run")[0])
-    assert resumed(run_dir, *hint).pipeline.partition == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("began", "override"),
-    [
-        (("pipeline.schedule=zb_v", ROUNDED), "pipeline.micro_batches=8"),
-        (("pipeline.schedule=zb_v", ROUNDED), "pipeline.schedule=gpipe"),
-        (("method=decoupled_greedy", ROUNDED), "pipeline.stages=3"),
-        (("method=decoupled_greedy",), ROUNDED),
-    ],
-)
-def test_where_stages_round_the_hint_of_a_refusal_names_no_schedule(tmp_path, began, override) -> None:
-    """None would always be taken: it may place stages otherwise, or be of another method."""
-    run_dir = started(tmp_path, *ON_TWO, *began)
-    with pytest.raises(SpecError, match="leave stages, partition, schedule") as caught:
-        resumed(run_dir, override)
-    assert "pipeline.schedule=" not in str(caught.value)
-
-
-def test_where_stages_round_a_schedule_that_places_them_otherwise_is_refused(tmp_path) -> None:
-    """In the shape of a V the last stage has the two virtual stages in the middle: nothing is rounded between them."""
-    run_dir = started(tmp_path, *ON_TWO, ROUNDED, "pipeline.schedule=zb_v", "pipeline.partition=[1, 1, 1, 1]")
-    assert resumed(run_dir, "pipeline.schedule=dualpipe_v").schedule == "dualpipe_v"
-    with pytest.raises(SpecError, match=r"`pipeline.partition` \(messages are rounded"):
-        resumed(run_dir, "pipeline.schedule=zero_bubble", "pipeline.virtual_stages=2")
+def test_messages_that_round_otherwise_are_refused(tmp_path) -> None:
+    run_dir = started(tmp_path, *ON_TWO, "method=decoupled_greedy")
+    with pytest.raises(SpecError, match="leave schedule, micro-batches and messages as they were"):
+        resumed(run_dir, "pipeline.messages={compression: int8}")
 
 
 @pytest.mark.parametrize(

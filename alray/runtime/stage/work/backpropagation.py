@@ -90,7 +90,7 @@ class ChainWork(Work):
         incoming = received(chain, incoming, training=False)
         outgoing, scores = through(chain, incoming, step, "evaluation", batch, inference=True)
         above = chain[-1].above
-        if above is not None and above.in_inference:
+        if above is not None:
             outgoing = above.up.pack(outgoing, None)
         return outgoing, list(scores.values())
 
@@ -555,9 +555,7 @@ def through(
 def received(chain: Sequence[BackpropagationComponent], incoming: Tensors, *, training: bool) -> Tensors:
     """What the first component gets of what came in."""
     below = chain[0].below
-    if below is None or not (training or below.in_inference):
-        return incoming
-    return below.up.unpack(incoming, training=training)
+    return incoming if below is None else below.up.unpack(incoming, training=training)
 
 
 def _floating(tensors: Tensors) -> Tensors:
