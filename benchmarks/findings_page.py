@@ -288,8 +288,8 @@ def _axes_in_order(study: dict[str, Any]) -> list[tuple[str, list[Any]]]:
 
 def asked(study: Study) -> dict[str, Any]:
     """A study as JSON holds it, without what answers nothing: the path of its base, the columns of its table, words
-    about it and the published curves beside its own."""
-    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "doubts", "published"})
+    about it."""
+    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "doubts"})
     return values
 
 

@@ -30,7 +30,7 @@ from alray.core.storage.location import names_a_scheme
 from alray.core.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
-_LOSE_NO_TRIAL = ("max_concurrent", "verdicts", "doubts", "columns", "published", "impossible")
+_LOSE_NO_TRIAL = ("max_concurrent", "verdicts", "doubts", "columns", "impossible")
 """Keys of a study that a resume may change. Their change is never why a trial is no longer in a study."""
 _MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", *_LOSE_NO_TRIAL)
 """With those that a resume may change as long as every trial stays what it is."""

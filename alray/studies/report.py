@@ -61,7 +61,7 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     answers = answers_of(results)
     exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
     exhibits += figure.exhibits_of(folder.begun.skipped, (skipped_points,))
-    warnings = warnings_of(results, exhibits)
+    warnings = warnings_of(results)
     later, dropped = folder.changed_claims()
     if later:
         warnings.append(

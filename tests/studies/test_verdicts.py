@@ -536,7 +536,7 @@ def test_times_of_several_sessions_are_compared_session_by_session() -> None:
     assert alone.compared == [] and alone.doubts == ["2 runs show no spread"]
 
 
-def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> None:
+def test_a_session_that_began_twice_is_a_doubt_about_times() -> None:
     """The variant `bp` was added to the study on another day."""
     days = {"al": "2026-11-27T10:00:00+00:00", "bp": "2026-11-28T10:00:00+00:00"}
     cells = [(session, name) for session in range(3) for name in days]
@@ -551,11 +551,8 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
         for n, (session, name) in enumerate(cells)
     ]
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
-    of = results(trials, verdicts=[claim], sessions=3, measures="times")
-    (found,) = answers_of(of)
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, measures="times"))
     assert found.doubts == ["2 sessions of 3 began at several or unknown times"]
-    findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
-    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Sessions 2, 3"]
 
 
 def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from alray.config.known_code import named, read_record
 from alray.report import figure
@@ -13,21 +13,16 @@ from alray.studies.busy import busy_warnings
 from alray.studies.figures.over_axes import heat_maps, over_one_axis
 from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
-from alray.studies.figures.sessions import sessions
-from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
+from alray.studies.figures.to_target import best_settings, steps_to_target
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
 from alray.studies.impossible import impossible_times
-from alray.studies.published import NOTES
 from alray.studies.results import Results
 from alray.studies.table import data_of
 
 OTHER_DATA = "The data changed while the study ran: trials that should have the same data have other ones."
 EXHIBITS: tuple[Show[Results], ...] = (
-    sessions,
     steps_to_target,
     best_settings,
-    search_so_far,
-    trials,
     device_scaling,
     heat_maps,
     race,
@@ -59,21 +54,14 @@ def _code_warnings(results: Results) -> Iterator[str]:
         )
 
 
-def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]:
+def warnings_of(results: Results) -> list[str]:
     """The warnings about a study's figures: times that cannot be true, a machine that was busy, data or code
-    that changed between trials, best settings that no search has bracketed, and published curves that the study
-    asks for and none of its exhibits has."""
+    that changed between trials, and best settings that no search has bracketed."""
     other = has_other_data((data_of(each), results.environment(each)) for each in results.records)
-    drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
     return [
         *impossible_times(results),
         *busy_warnings(results.records),
         *([OTHER_DATA] if other else []),
         *_code_warnings(results),
         *(sentence for _, _, sentence in not_bracketed(results, results.rows)),
-        *(
-            f"published: no figure of this study measures what {source} did, so none has its curves"
-            for source in results.study.published
-            if NOTES[source] not in drawn
-        ),
     ]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from alray.config.study.points import series_label
-from alray.report.drawing import MEASURED, PUBLISHED, Curves, Scale, colours_of, error_bar
+from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure
 from alray.studies.confidence import Interval
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
-from alray.studies.published import ERRORS, NOTES, PublishedErrors
 from alray.studies.results import Results
 
 _ACROSS = "components"
@@ -34,14 +33,7 @@ def over_components(results: Results) -> Exhibit | None:
         _figure(results, axis, "step_time_s", "step time (seconds)"),
     )
     figures = tuple(figure for figure in found if figure is not None)
-    notes = tuple(NOTES[source] for source in dict.fromkeys(one.source for one in _published(results)))
-    return Exhibit(_HEADING, figures, addenda=notes if metric.share else ()) if figures else None
-
-
-def _published(results: Results) -> list[PublishedErrors]:
-    """The published errors on the data set of the study that it asks for."""
-    dataset = results.setting(results.records[0], "data.dataset")
-    return [one for one in ERRORS if one.source in results.study.published and one.dataset == dataset]
+    return Exhibit(_HEADING, figures) if figures else None
 
 
 def _figure(results: Results, axis: str, name: str, title: str, *, is_error: bool = False) -> Figure | None:
@@ -65,19 +57,10 @@ def _figure(results: Results, axis: str, name: str, title: str, *, is_error: boo
         return None
     rows.sort(key=lambda row: row[_ACROSS])
     labels = list(dict.fromkeys(row["series"] for row in rows))
-    kinds = [MEASURED]
-    if is_error:
-        for curve in _published(results):
-            labels.append(curve.label)
-            kinds = [MEASURED, PUBLISHED]
-            rows += [
-                {"series": curve.label, "kind": PUBLISHED, _ACROSS: count, name: error}
-                for count, error in curve.errors.items()
-            ]
     ticks = sorted({row[_ACROSS] for row in rows})
     x = Scale(_ACROSS, "number of components", base=2, ticks=ticks)
     tells = {"series": "series", "seeds": "seeds", "doubts": "doubts"}
     y = Scale(name, title, base=10 if is_error and all(row[name] > 0 for row in rows) else 0)
-    curves = Curves(x, y, colours_of(labels), kinds, marks=marks_of(rows), tells=tells)
+    curves = Curves(x, y, colours_of(labels), marks=marks_of(rows), tells=tells)
     heading = f"{title.partition(' (')[0].capitalize()} {_HEADING.lower()}"
     return curves.figure(f"{name}_over_components", heading, f"{heading}: {', '.join(labels)}.", rows)
