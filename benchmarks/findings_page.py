@@ -286,9 +286,9 @@ def _axes_in_order(study: dict[str, Any]) -> list[tuple[str, list[Any]]]:
 
 
 def asked(study: Study) -> dict[str, Any]:
-    """A study as JSON holds it, without what answers nothing: the path of its base, the columns of its table, words
+    """A study as JSON holds it, without what answers nothing: the path of its base, words
     about it."""
-    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "doubts"})
+    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "doubts"})
     return values
 
 

@@ -30,7 +30,7 @@ from alray.studies.records import Begun, TrialRecord, read_trial
 
 _GROW = ("repeats", "sessions")
 """Keys of a study that a resume may raise, beside `search.trials`."""
-_ABOUT = ("max_concurrent", "verdicts", "doubts", "columns")
+_ABOUT = ("max_concurrent", "verdicts", "doubts")
 """Keys that no trial depends on."""
 _QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""

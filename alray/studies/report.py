@@ -55,7 +55,6 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
         results.rows,
         target=study.target is not None,
         times_only=times_only,
-        figures=study.columns,
         columns=columns,
     )
     answers = answers_of(results)

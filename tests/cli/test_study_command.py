@@ -224,7 +224,7 @@ def test_a_study_grows_by_trials_that_come_after_those_it_has(study: Path, kind:
     study.write_text(f"{STUDY}search: {{kind: {kind}, trials: 2, {space}}}\n", encoding="utf-8")
     loaded = load_study(study)
     folder = StudyFolder.make(loaded, Path("out"))
-    for growth in (["search.trials=3"], ["repeats=3", "max_concurrent=1", "columns=[test]", "doubts=[no search]"]):
+    for growth in (["search.trials=3"], ["repeats=3", "max_concurrent=1", "doubts=[no search]"]):
         before = folder.begun.trials
         grown = folder.grown(load_study(folder.path / "study.yaml", growth))
         folder.keep(grown)

@@ -407,8 +407,6 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
         (study(measures="times", early_exit="{}", verdicts="[{claim: a, figure: test, above: 1}]"),
          ["4 early_exit", "5 verdicts[0].figure"]),
-        (study(columns="[bubble, test, bubble, bubbles]"), ["3 columns[3]"]),
-        (study(columns="[bubble, test, bubble]", measures="times"), ["3 columns[2]", "3 columns[1]"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])
           for key in ("pipeline", "replicas.count", "resources.per_stage", "resources")),
         # Its points.

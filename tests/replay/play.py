@@ -235,7 +235,7 @@ def ask_report(folder: Path, *, name: str) -> Iterator[tuple[str, str]]:
     yield "warnings", as_text(warnings_of(results))
     times_only = results.study.measures == "times"
     study = results.study
-    table = table_of(results.rows, target=study.target is not None, times_only=times_only, figures=study.columns)
+    table = table_of(results.rows, target=study.target is not None, times_only=times_only)
     yield "points", as_text([table.head, table.rows])
     for exhibit in exhibits:
         yield f"{exhibit.title}, words", "\n".join([*exhibit.findings, exhibit.note])

@@ -348,9 +348,6 @@ class Study(Section):
     doubts: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Sentences about what makes all claims of the study doubtful, such as rates that no search has bracketed. The
     report lists them with the claims. Default: none."""
-    columns: Annotated[tuple[FigureName, ...], Field(strict=False)] = ()
-    """Figures that the table of the report shows. Its CSV has all of them in any case. Default: those that suit the
-    study."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials continue."""
     max_concurrent: PositiveInt | None = None
