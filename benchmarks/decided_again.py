@@ -21,10 +21,10 @@ from pathlib import Path
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.table import in_markdown
 from alray.studies.batch_size import not_bracketed
-from alray.studies.figures.over_components import over_components
+from alray.studies.figures.over_axes import over_components
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, steps_to_target
-from alray.studies.markdown import shown
+from alray.studies.report import shown
 from alray.studies.verdicts import answers_of, verdicts
 from benchmarks import findings_page
 from benchmarks.committed import Report, reports

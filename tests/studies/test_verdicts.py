@@ -16,9 +16,8 @@ from alray.config.known_code import CodeRecord, write_record
 from alray.config.study.section import Study
 from alray.core.run_folder.records import Best, Writer
 from alray.studies.figures import OTHER_DATA, warnings_of
-from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
-from alray.studies.report import write_report
+from alray.studies.report import made_with, write_report
 from alray.studies.results import Results
 from alray.studies.table import ROW_FIGURES
 from alray.studies.verdicts import answers_of, compared_text, decided, p_text
