@@ -20,9 +20,13 @@ from tempfile import TemporaryDirectory
 
 from alray.api.crossover import crossover_report
 from alray.planning.prediction.basis import HOW_SURE, PREDICTED
-from alray.report.crossover import factors_table, findings, measured_table, winners_table
+from alray.planning.prediction.crossover import Crossover, Way
+from alray.report.crossover import factors_table, findings, kind_of, layout_of, winners_table
 from alray.report.crossover_page import CrossoverReport
 from alray.report.figure import Exhibit
+from alray.report.folder import read_run
+from alray.report.table import Table
+from alray.report.text import seconds
 from benchmarks.factors_table import by_the_rule, over_batch_sizes, over_families, picture
 
 ROOT = Path(__file__).parents[1]
@@ -87,8 +91,7 @@ def report_of(family: str, runs: list[Path], *, probe: bool) -> CrossoverReport:
         links=[],
         memory="",
         batch_sizes="",
-        steps=[],
-        folders=runs,
+        steps=steps_of(runs),
         on=None,
         within=None,
         probe=probe,
@@ -97,7 +100,35 @@ def report_of(family: str, runs: list[Path], *, probe: bool) -> CrossoverReport:
     )
 
 
-def section(family: str, report: CrossoverReport) -> str:
+def steps_of(runs: list[Path]) -> list[str]:
+    """The mini-batches that each method took to the target, as the command takes them: the fewest of its runs that
+    ended before their last mini-batch."""
+    fewest: dict[str, int] = {}
+    for run in map(read_run, runs):
+        assert run.summary is not None
+        if run.plan.total_steps is None or run.summary.steps < run.plan.total_steps:
+            fewest[run.plan.method] = min(run.summary.steps, fewest.get(run.plan.method, run.summary.steps))
+    return [f"{method}={steps}" for method, steps in fewest.items()]
+
+
+def measured_table(found: Crossover, runs: list[Path]) -> Table:
+    """Measured steps of runs beside those that this crossover predicts of the same ways, over the first link."""
+    by_way = {row.way: row.step_s for row in found.rows if row.link == found.axes.links[0] and row.memory_limit is None}
+    rows = []
+    for run in map(read_run, runs):
+        plan, summary = run.plan, run.summary
+        assert summary is not None and summary.step_time_s is not None
+        counts = plan.stages, plan.replicas, plan.micro_batches, plan.virtual_stages
+        way = Way(plan.method, plan.schedule_name, *counts, found.batch_size, plan.recomputes)
+        layout = summary.name, kind_of(way), layout_of(found, way)
+        times = seconds(summary.step_time_s), seconds(by_way[way])
+        ratios = (f"{each / summary.step_time_s:.2f}" for each in (by_way[way], plan.predicted_step_time_s))
+        rows.append((*layout, *times, *ratios))
+    head = ("run", "way", "layout", "measured step", "step of the map", "map / measured", "its plan / measured")
+    return Table(head, tuple(rows))
+
+
+def section(family: str, report: CrossoverReport, runs: list[Path]) -> str:
     """The part of the page about a family; its figures are written."""
     found, folder, spec = report.found, FIGURES / family, spec_of(family).relative_to(ROOT)
     probe = "" if found.factors[0].source == "estimated" else " --probe"
@@ -111,8 +142,8 @@ def section(family: str, report: CrossoverReport) -> str:
     ]
     for exhibit in report.exhibits:
         parts += drawn(exhibit, folder)
-        if exhibit.title == "Measured":
-            parts += [f"### Measured: {FAMILIES[family]}", measured_table(found).markdown.rstrip()]
+    if runs:
+        parts += [f"### Measured: {FAMILIES[family]}", measured_table(found, runs).markdown.rstrip()]
     parts += [
         factors_table(found).markdown.rstrip(),
         f"[What would change it at each place](crossover/{family}/fastest.csv)",
@@ -129,8 +160,12 @@ def drawn(exhibit: Exhibit, folder: Path) -> list[str]:
     return lines
 
 
-def page(reports: dict[str, CrossoverReport]) -> str:
-    return "\n\n".join([words(), *(section(*each) for each in reports.items())]) + "\n"
+def page(reports: dict[str, tuple[CrossoverReport, list[Path]]]) -> str:
+    """
+    Args:
+        reports: of each family, with its runs.
+    """
+    return "\n\n".join([words(), *(section(family, *each) for family, each in reports.items())]) + "\n"
 
 
 def words() -> str:
@@ -210,13 +245,10 @@ example](../specs/studies/laptop/crossover_factors.yaml)). Then give the command
 such as `alray crossover SPEC --probe --steps decoupled_greedy=1200 --steps backpropagation=900` for a spec of
 `decoupled_greedy`. `--probe` measures the components on this machine, and so alpha.
 
-The command takes the mini-batches also from runs and studies (`--from FOLDER`), which have the data, the task and the
-target of the spec. Runs that differ in their seed and name alone are one point. Of several points of a method those
-count that reached it on the largest share of their seeds, and then the fewest. The step times of runs then stand beside
-the map. `--on 8xA100 --link 25GB/s` goes over devices that are not here. Without `--steps`
-every method is taken to need as many as backpropagation, and the page says so. With them those of backpropagation have
-to be among them; where it is not compared, those of the first method. It writes `crossover.html` with these maps, and
-every way as CSV.
+`--on 8xA100 --link 25GB/s` goes over devices that are not here. Without `--steps` every method is taken to need as many
+mini-batches as backpropagation, and the page says so. With them those of backpropagation have to be among them; where
+it is not compared, those of the first method. The command writes `crossover.html` with these maps, and every way as
+CSV, also with other numbers of micro-batches and less memory.
 
 What it leaves out: data loading, evaluations and checkpoints; replicas and the micro-batches of a pipeline change what
 batch normalisation sees (alray refuses the latter unless the spec accepts it with `micro_batch_norm`), and replicas
@@ -383,14 +415,7 @@ the target, the shorter one counts. In the tables of runs `local-losses-streamed
   several. For ResNet-10 slow links help backpropagation on 4 to 16 devices, down to 1 Gbit/s.
 - **Links, measured** on two stages over five sessions ([twelve layers](studies/slow_links/README.md)): a mini-batch
   takes 21.5 ms by DGL, 48.8 by AL and 47.2 by 1F1B over 10 Gbit/s; 22.4, 47.7 and 65.6 over 200 Mbit/s; 42.2, 62.9 and
-  94.5 over 100 Mbit/s, where DGL and AL take as long as their messages. [Slow links](slow_links.md) has more.
-- **Memory.** Of the 30 places with a limit in which some way fits, backpropagation fits in all and is the fastest in
-  20; local losses fit in 15. GPT-8 by DGL needs more of it than backpropagation: with 31 MB a device DGL does not
-  fit on two devices, with 15 MB not on four either, and with 7.7 MB not on eight. Memory is predicted, and pipelines
-  of backpropagation alone may compute forwards again. For MLP-8 with 32 MB AL does not fit on two devices. With 16
-  MB no way fits on four or fewer; on eight and 16 AL is the fastest, and `2bw` takes 1.44 and 1.35 times as long.
-  For ResNet-10 backpropagation is the fastest with every memory, and AL does not fit in 24 MB on two devices, in 12
-  MB on two to eight, nor in 6.1 MB on any."""
+  94.5 over 100 Mbit/s, where DGL and AL take as long as their messages. [Slow links](slow_links.md) has more."""
 
 
 def main(arguments: list[str]) -> None:
@@ -403,8 +428,8 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(__doc__)
     with TemporaryDirectory() as folder:
         runs = {family: [] if counted else run_all(family, Path(folder)) for family in FAMILIES}
-        reports = {family: report_of(family, found, probe=not counted) for family, found in runs.items()}
-    PAGE.write_text(page(reports), encoding="utf-8")
+        reports = {family: (report_of(family, found, probe=not counted), found) for family, found in runs.items()}
+        PAGE.write_text(page(reports), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@ changed.
 
     python -m benchmarks.decided_again [NAME ...]     without names: all reports
 
-It writes verdicts.json, the verdicts on each page, and what a page says of best settings that are not bracketed, of
-steps to a target and of scaling, with their figures. What follows from run folders, which are not committed, stays as
-it is.
+It writes verdicts.json, the verdicts on each page, and what a page says of best settings, of steps to a target, of
+scaling and of numbers of components, with their figures. What follows from run folders, which are not committed, stays
+as it is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pathlib import Path
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.table import in_markdown
 from alray.studies.batch_size import not_bracketed
+from alray.studies.figures.over_axes import over_components
 from alray.studies.figures.scaling import device_scaling
-from alray.studies.figures.to_target import steps_to_target
-from alray.studies.markdown import shown
+from alray.studies.figures.to_target import best_settings, steps_to_target
+from alray.studies.report import shown
 from alray.studies.verdicts import answers_of, verdicts
 from benchmarks import findings_page
 from benchmarks.committed import Report, reports
@@ -40,7 +41,8 @@ def decide(report: Report) -> None:
     kept["verdicts"] = [answer.model_dump(mode="json") for answer in answers]
     (report.folder / KEPT).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     page = report.page.read_text(encoding="utf-8")
-    for exhibit in [*exhibits_of(answers, (verdicts,)), *exhibits_of(results, (steps_to_target, device_scaling))]:
+    of_tables = exhibits_of(results, (steps_to_target, best_settings, device_scaling, over_components))
+    for exhibit in [*exhibits_of(answers, (verdicts,)), *of_tables]:
         if f"\n## {exhibit.title}\n" in page:
             page = _with(page, exhibit, report.folder / "figures")
     page = _with_what_is_not_bracketed(page, [told for _, _, told in not_bracketed(results, results.rows)])

@@ -21,7 +21,7 @@ from typing import Any
 from alray.config.study.load import read_study_file
 from alray.config.study.section import Study, Verdict
 from alray.studies.folder import question
-from alray.studies.records import UNDECIDED, Answer, Compared
+from alray.studies.records import Answer, Compared
 from alray.studies.verdicts import compared_text, p_text
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +44,7 @@ tested together, so that one decided claim in twenty is expected to be decided i
 session are not tested. A claim about what chance does not move, as a number of parameters, is decided by itself. A
 claim and its opposite, on one figure and one bound, are one test.
 The interval of an accuracy is over seeds, for the same pictures of the test or validation set, unless the claim gives
-the size of that set: another set may show another difference. What *would decide* an open claim shows an effect of this
-size with a probability of 80 %, if it is the only claim.
+the size of that set: another set may show another difference.
 [Studies](studies.md#claims-and-verdicts) says how this is computed.
 
 *In one session* means that the study ran once. Times of two sessions differ by more than those of one, and the interval
@@ -287,9 +286,9 @@ def _axes_in_order(study: dict[str, Any]) -> list[tuple[str, list[Any]]]:
 
 
 def asked(study: Study) -> dict[str, Any]:
-    """A study as JSON holds it, without what answers nothing: the path of its base, the columns of its table, words
-    about it and the published curves beside its own."""
-    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "doubts", "published"})
+    """A study as JSON holds it, without what answers nothing: the path of its base, words
+    about it."""
+    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "doubts"})
     return values
 
 
@@ -313,7 +312,7 @@ def page(found: Sequence[Finding]) -> str:
             note = f"[{numbers.setdefault(each.verdict.claimed_by, 1 + len(numbers))}]"
             notes[note] = each.verdict.claimed_by or ""
             rows.append((each.verdict.claim, f"{each.verdict.source} {note}", *_row(each)))
-        rows += [(claim, "", "", "", "no study here", "", why) for claim, why in seed.open]
+        rows += [(claim, "", "", "", "no study here", why) for claim, why in seed.open]
         parts += [f"## {seed.title}", _lines(seed.about), _table(("claim", "claimed by", *_HEAD), rows)]
         parts += ["\n".join(_item(f"{note} {text}") for note, text in notes.items())]
         parts += [*_ranked(seed, of_seed), *_doubts(of_seed)]
@@ -397,23 +396,22 @@ _DAY = re.compile(r"; (\d{4}-\d\d-\d\d)\b")
 """The day on which the first trial of a machine and version began, as a report says it."""
 _AXIS = re.compile(r"\b[\w.]+=")
 """The name of an axis before its value, which says enough."""
-_HEAD = ("estimate", "over", "verdict", "would decide it", "study")
+_HEAD = ("estimate", "over", "verdict", "study")
 
 
-def _row(found: Finding) -> tuple[str, str, str, str, str]:
+def _row(found: Finding) -> tuple[str, str, str, str]:
     """The cells of a claim below `_HEAD`."""
     report = f"studies/{found.study}/README.md"
     answer = found.answer
     if answer is None:
-        return "", "", found.says, "", f"`{found.study}`"
+        return "", "", found.says, f"`{found.study}`"
     factor = " times" if found.verdict.over else ""
     estimate = "; ".join(_estimate(each, factor) for each in answer.compared)
     says = found.says_in_full
     if p_text(answer):
         says += f" (p {_p(answer)})"
-    needed = (answer.needed or "") if answer.answer == UNDECIDED else ""
     where = f"[{found.study}]({report}){', run in an earlier form' if found.earlier else ''}"
-    return estimate, answer.units, says, needed, where
+    return estimate, answer.units, says, where
 
 
 def _estimate(each: Compared, factor: str) -> str:

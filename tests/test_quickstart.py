@@ -103,7 +103,7 @@ def test_the_best_was_chosen_on_validation(summary: dict[str, Any], run_dir: Pat
 def test_the_run_folder_is_complete(summary: dict[str, Any], run_dir: Path) -> None:
     files = {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*") if path.is_file()}
     single = {"spec.yaml", "plan.json", "environment.json", "records.jsonl", "summary.json"}
-    assert files >= single | {"timeline.json", "report.html", "logs/stage-0.log"}
+    assert files >= single | {"report.html", "logs/stage-0.log"}
     assert any(name.startswith("tensorboard/events.") for name in files)
     for step in (STEPS - 2 * OF_EACH, STEPS - OF_EACH, STEPS):
         folder = f"checkpoints/step-{step:08d}"
@@ -127,7 +127,6 @@ def test_what_the_run_folder_holds_can_be_read_back(summary: dict[str, Any], run
     assert set(steps[0].losses) == set(range(DEPTHS))
     environment = json.loads((run_dir / "environment.json").read_text(encoding="utf-8"))
     assert (environment["alray"], environment["engine"]) == (__version__, "inline")
-    assert json.loads((run_dir / "timeline.json").read_text(encoding="utf-8"))["traceEvents"]
 
 
 def test_the_report_is_one_file_that_needs_no_network(run_dir: Path) -> None:
@@ -136,7 +135,7 @@ def test_the_report_is_one_file_that_needs_no_network(run_dir: Path) -> None:
     html = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     links = set(re.findall(r"""(?:src|href|srcset|action)\s*=\s*["']([^"']+)""", html))
     assert not [link for link in links if not link.startswith(("#", "data:")) and not (run_dir / link).is_file()]
-    assert {"timeline.json", "records.jsonl", "logs/stage-0.log"} <= links
+    assert {"records.jsonl", "logs/stage-0.log"} <= links
     assert not re.findall(r"@import|url\((?!#|data:)|<(?:link|iframe|object|embed)\b", html)
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
     assert set(re.findall(r"https?://[^\s\"'<)]+", html)) <= {schema}

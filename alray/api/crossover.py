@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from os import PathLike
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from alray.api.arguments import checked
@@ -13,10 +11,8 @@ from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.objects import taken
 from alray.api.plans import machines_of, with_machines
-from alray.api.runs import Run, folder_of
 from alray.config.loading.load import SpecSource
 from alray.config.objects import NO_OBJECTS, Objects
-from alray.core.storage.location import Location
 from alray.report.crossover import as_json
 from alray.report.crossover_page import CrossoverReport
 from alray.runtime.options import Options
@@ -45,7 +41,6 @@ def crossover(
     memory: str = "",
     batch_sizes: Numbers = (),
     steps: Mapping[str, int] | Sequence[str] = (),
-    runs: Iterable[Run | str | Location] = (),
     on: str | None = None,
     within: str | None = None,
     probe: bool = False,
@@ -66,10 +61,8 @@ def crossover(
         memory: of each device, such as "16GB,80GB".
         batch_sizes: further sizes of the mini-batch, for which steps are known.
         steps: mini-batches to the target: {"associated_learning": 1200, "backpropagation/2bw": 1500}.
-        runs: folders of runs and studies, which say how long steps took and how many the target took.
         on, within, probe: as for `alray.plan`.
     """
-    folders = [each if isinstance(each, str | PathLike) else folder_of(each, "runs") for each in runs]
     found = taken(spec, overrides, model=model, data=data)
     with watched(progress) as (display, _):
         return Crossover(
@@ -83,7 +76,6 @@ def crossover(
                 memory=memory,
                 batch_sizes=_text(batch_sizes),
                 steps=[f"{way}={number}" for way, number in steps.items()] if isinstance(steps, Mapping) else steps,
-                folders=folders,
                 on=on,
                 within=within,
                 probe=probe,
@@ -126,7 +118,6 @@ def crossover_report(
     overrides: Sequence[str],
     *,
     links: Sequence[str],
-    folders: Sequence[str | Location],
     on: str | None,
     within: str | None,
     probe: bool,
@@ -141,7 +132,6 @@ def crossover_report(
         asked: as `Asked.of` takes them.
     """
     from alray.runtime.planner.crossover import HOST, Asked, crossover_spec
-    from alray.studies.known_ways import known_ways
 
     # Machines of several nodes have some card when they are opened.
     cards = [link for link in links if link != HOST] if on is not None or machines_of(spec, overrides) else []
@@ -149,7 +139,6 @@ def crossover_report(
         spec,
         with_machines(spec, overrides, on=on, link=next(iter(cards), None), within=within),
         Asked.of(links=links, **asked),
-        known=partial(known_ways, folders),
         probe=probe,
         options=Options(allow_code=allow_code, objects=objects),
         teller=teller,

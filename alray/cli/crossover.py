@@ -71,21 +71,11 @@ def crossover(
             show_default=False,
         ),
     ] = None,
-    known: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            metavar="RUN|STUDY",
-            help="A run folder, whose step time stands beside the map, or a study folder; both say how many "
-            "mini-batches a target took. May be given again.",
-            show_default=False,
-        ),
-    ] = None,
     batch_sizes: Annotated[
         str,
         typer.Option(
             metavar="N,N...",
-            help="Further sizes of the mini-batch, for which --steps or --from says how many the target takes.",
+            help="Further sizes of the mini-batch, for which --steps says how many the target takes.",
             show_default=False,
         ),
     ] = "",
@@ -120,7 +110,6 @@ def crossover(
                 memory=memory,
                 batch_sizes=batch_sizes,
                 steps=steps or [],
-                folders=known or [],
                 on=on,
                 within=within,
                 probe=probe,

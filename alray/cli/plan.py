@@ -12,6 +12,9 @@ from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, P
 from alray.cli.terminal import shown, terminal, writing
 from alray.core.errors import RequestError
 
+_DRAWN = 6
+"""Mini-batches in a drawing: enough to see the pipeline fill and reach its steady state."""
+
 
 def plan(
     spec: SpecFile,
@@ -59,23 +62,23 @@ def plan(
         if json and svg is None:  # nothing is drawn: of many stages that is millions of actions
             streams.answer(planned.as_json())
             return
-        from alray.cli.plan_text import NUM_DRAWN, comparison_text, plan_text
-        from alray.report.lanes import whole
-        from alray.report.timeline import predicted_lanes
+        from alray.cli.plan_text import comparison_text, plan_text
 
         if compare:
             streams.put(comparison_text(planned, rows, name=workload.spec.name, page=streams.page))
             return
-        view = whole(predicted_lanes(planned, min(NUM_DRAWN, planned.total_steps or NUM_DRAWN)))
         if svg is not None:
+            from alray.report.lanes import whole
             from alray.report.schedule_figure import schedule_figure
+            from alray.report.timeline import predicted_lanes
 
+            view = whole(predicted_lanes(planned, min(_DRAWN, planned.total_steps or _DRAWN)))
             drawing = schedule_figure({"predicted": view}, planned).svg
             with writing(svg):
                 svg.write_text(drawing, encoding="utf-8")
         if json:
             streams.answer(planned.as_json())
             return
-        streams.put(plan_text(planned, view, name=workload.spec.name, page=streams.page))
+        streams.put(plan_text(planned, name=workload.spec.name, page=streams.page))
         if svg is not None:
             streams.fields([("drawn in", unbroken(shown(svg)))])

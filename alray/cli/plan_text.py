@@ -1,8 +1,7 @@
-"""A plan in the terminal: tables, a chart of the first mini-batches, and the predicted figures."""
+"""A plan in the terminal: tables and the predicted figures."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from alray.api.console.layout import Page, unbroken
@@ -13,13 +12,8 @@ from alray.planning.prediction.compare import Alternative
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import definition
-from alray.report.lanes import View
-from alray.report.schedule_chart import chart_of
 from alray.report.table import Table
 from alray.report.text import BETTER, seconds, seconds_range, share, size
-
-NUM_DRAWN = 6
-"""Mini-batches in the chart: enough to see the pipeline fill and reach its steady state."""
 
 _MEMORY = {
     "parameters": ("parameters",),
@@ -31,34 +25,13 @@ _MEMORY = {
     "total": ("total",),
 }
 """Column -> the parts of a stage's memory whose sum it shows."""
-_STYLES = {
-    "d": "33",
-    "F": "34",
-    "C": "94",
-    "L": "36",
-    "B": "38;5;166",
-    "U": "32",
-    "E": "35",
-    "D": "95",
-    "I": "38;5;136",
-    "G": "31",
-    ">": "90",
-}
-"""Kind of a bar -> its colour, as terminals know it (ECMA-48, SGR)."""
-_MARGIN = 9  # characters of `stage 0  ` before the time axis
-_NARROWEST, _WIDEST = 20, 160
-"""Columns of the time axis at least, and of the chart at most."""
 
 
-def plan_text(plan: Plan, view: View, *, name: str, page: Page) -> str:
-    """A plan.
-
-    Args:
-        view: the predicted actions of its first mini-batches.
-    """
+def plan_text(plan: Plan, *, name: str, page: Page) -> str:
+    """A plan."""
     heading = page.heading(f"{name}: {plan.method}, {plan.schedule_name}, {_stages(plan)}{_where(plan)}")
     tables = (page.table(_times(plan)), page.table(_memory(plan)))
-    return "\n\n".join([f"{heading}\n{_basis(plan, page)}", *tables, _chart(view, page), page.fields(_figures(plan))])
+    return "\n\n".join([f"{heading}\n{_basis(plan, page)}", *tables, page.fields(_figures(plan))])
 
 
 def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page: Page) -> str:
@@ -192,21 +165,3 @@ def _bytes_of(edge: EdgePlan) -> str:
 
 def _components(stage: StagePlan) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in stage.runs)
-
-
-def _chart(view: View, page: Page) -> str:
-    """The chart, as wide as the page, with each bar in the colour of its kind, and the legend below."""
-    width = max(_NARROWEST, min(page.width, _WIDEST) - _MARGIN - 1)
-    chart = chart_of(view, width=width)
-    margin = " " * chart.margin
-    legend = page.sentence("   ".join(map(unbroken, chart.legend)), first=margin, hang=margin)
-    return "\n".join([*(_coloured(line, page) for line in chart.lines), legend])
-
-
-def _coloured(row: str, page: Page) -> str:
-    """A row of the chart. A bar is a letter, its mini-batch and dashes up to its end."""
-    stage = re.match(r"stage \d+ +", row)
-    if stage is None:
-        return row
-    bars = rf"([{''.join(_STYLES)}])\d*(?:\.\d+)?-*"
-    return stage[0] + re.sub(bars, lambda bar: page.styled(bar[0], _STYLES[bar[1]]), row[stage.end() :])

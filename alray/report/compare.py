@@ -20,8 +20,8 @@ from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Recor
 from alray.core.run_folder.store import has_checkpoint
 from alray.core.storage.location import Location
 from alray.report.attempts import earlier_plan, split_attempts, timed_plan
-from alray.report.compare_labels import differences, labels_of
 from alray.report.environments import differing, has_other_data
+from alray.report.flat import flat
 from alray.report.folder import RunFolder, read_run
 from alray.report.same_weights import Weights
 from alray.report.single_step import SingleStep, single_step
@@ -408,11 +408,19 @@ def compare_runs(run_dirs: Sequence[Location]) -> ComparedRuns:
             key="RUN",
             hint="compare runs of one task with one metric",
         )
-    specs = [runs[0].spec for runs in groups]
-    labels = labels_of(specs, [runs[0].engine for runs in groups])
+    labels = _labels([runs[0] for runs in groups])
     return ComparedRuns(
-        tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), differences(specs)
+        tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)),
+        _differences([runs[0].spec for runs in groups]),
     )
+
+
+def _labels(runs: Sequence[ComparedRun]) -> list[str]:
+    """A unique label for each run: the name of its spec, and its folder where others have this name."""
+    names, paths = [str(run.spec["name"]) for run in runs], [run.folder.path.name for run in runs]
+    if len(set(paths)) < len(paths):
+        paths = [str(run.folder.path) for run in runs]
+    return [name if names.count(name) == 1 else f"{name}, {path}" for name, path in zip(names, paths, strict=True)]
 
 
 def _of_one_identity(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
@@ -446,3 +454,47 @@ def _why_none(group: Group) -> str:
 
 def _json_of(value: Spread | None) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
+
+
+_FIRST = ("name", "method.kind", "pipeline.schedule", "pipeline.stages")
+"""Keys of a spec that are listed before any other key."""
+_LAST = ("version", "run.", "resources.", "data.")
+"""Keys that are seldom the reason for a comparison."""
+_LONGEST = 60
+_ABSENT = "–"
+
+
+def _differences(specs: Sequence[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Every key except `seed` whose values differ, with its value in each spec as one short line of text."""
+    of_specs = [_texts(spec) for spec in specs]
+    keys = [key for key in dict.fromkeys(key for values in of_specs for key in values) if key != "seed"]
+    found = {key: tuple(values.get(key, _ABSENT) for values in of_specs) for key in sorted(keys, key=_rank)}
+    return {key: tuple(map(_short, values)) for key, values in found.items() if len(set(values)) > 1}
+
+
+def _rank(key: str) -> tuple[int, str]:
+    if key in _FIRST:
+        return _FIRST.index(key), key
+    return len(_FIRST) + key.startswith(_LAST), key
+
+
+def _texts(spec: dict[str, Any]) -> dict[str, str]:
+    """Every value that is not a section, by its full key."""
+    return {key: _text(key, value) for key, value in flat(spec)}
+
+
+def _text(key: str, value: Any) -> str:
+    if key.rpartition(".")[2] == "components" and isinstance(value, list):
+        return " ".join(_component(entry) for entry in value)
+    return " ".join(value.splitlines()) if isinstance(value, str) else json.dumps(value)
+
+
+def _component(entry: dict[str, Any]) -> str:
+    fields = [f"{key}={json.dumps(value)}" for key, value in entry.items() if key not in ("block", "repeat")]
+    times = f"{entry['repeat']}x" if entry.get("repeat", 1) != 1 else ""
+    return f"{times}{entry['block']}({', '.join(fields)})"
+
+
+def _short(text: str) -> str:
+    """A long text without its middle, because long values often differ at their ends."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2 - 1]}…{text[-_LONGEST // 2 :]}"

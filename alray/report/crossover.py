@@ -237,27 +237,6 @@ def _layout(way: Way) -> tuple[str, str, str]:
     return str(way.stages), str(way.replicas), str(way.micro_batches) if cut else ""
 
 
-def measured_table(found: Crossover) -> Table:
-    """Measured steps of runs beside those that this crossover predicts of the same ways, over the first link."""
-    by_way = {row.way: row for row in found.rows if row.link == found.axes.links[0] and row.memory_limit is None}
-    rows = []
-    for each in found.measured:
-        row = by_way.get(each.way)
-        rows.append(
-            (
-                each.source,
-                kind_of(each.way),
-                layout_of(found, each.way),
-                seconds(each.step_s),
-                "–" if row is None else seconds(row.step_s),
-                "–" if row is None else f"{row.step_s / each.step_s:.2f}",
-                f"{each.predicted_s / each.step_s:.2f}",
-            )
-        )
-    head = ("run", "way", "layout", "measured step", "step of the map", "map / measured", "its plan / measured")
-    return Table(head, tuple(rows))
-
-
 def factors_table(found: Crossover) -> Table:
     """alpha and rho of each method, and where they come from."""
     rows = tuple(
@@ -355,7 +334,6 @@ def as_json(found: Crossover) -> dict[str, Any]:
             for at in cells(found)
         ],
         "ways": ways(found),
-        "measured": [asdict(each) for each in found.measured],
         "refused": [
             {"method": method, "schedule": schedule, "reason": reason}
             for (method, schedule), reason in found.refused.items()

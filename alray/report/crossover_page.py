@@ -5,7 +5,6 @@ The docstring of the function that makes an exhibit is what the page says of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,17 +13,15 @@ from typing import Any
 from alray import __version__
 from alray.core.run_folder.records import replace_file
 from alray.core.storage.location import Location
-from alray.planning.prediction.crossover import OWN, REFERENCE, Axes, Crossover, Factors
+from alray.planning.prediction.crossover import REFERENCE, Axes, Crossover, Factors
 from alray.planning.schedules.table import default_schedule
 from alray.report.crossover import (
     Cell,
-    cell,
     cells,
     factors_table,
     findings,
     kind_of,
     layout_of,
-    measured_table,
     method_name,
     refused,
     ways,
@@ -82,12 +79,7 @@ def over_links(found: Crossover) -> Exhibit:
     those to the target, so they count how many mini-batches each method takes; where that is not known, they are those
     of one mini-batch. Each stage of each replica has its own device, and a way is on a number of devices of the map or
     on a divisor of one. Source: simulations of all ways, of which those near the fastest have their best cut."""
-    places = [(at.link, at) for at in cells(found)]
-    return Exhibit(
-        "Devices and links",
-        (_winners(found, "fastest_over_links", "The fastest way, over devices and links", places),),
-        tuple(findings(found)),
-    )
+    return Exhibit("Devices and links", (_winners(found),), tuple(findings(found)))
 
 
 def times(found: Crossover) -> Exhibit | None:
@@ -96,49 +88,6 @@ def times(found: Crossover) -> Exhibit | None:
     if found.one_family:
         return None
     return Exhibit("Local losses beside backpropagation", (times_map(found.axes, cells(found)),))
-
-
-def over_micro_batches(found: Crossover) -> Exhibit:
-    """As the first map, over the first link, with this number of micro-batches in all ways that have them:
-    backpropagation on one device too, where whole mini-batches need too much memory. Methods with local losses have
-    none, so they are the same in every row."""
-    axes = found.axes
-    link = axes.links[0]
-    places = [
-        (str(number), cell(found, devices, link, axes.memory[0], number))
-        for number in reversed(axes.micro_batches)
-        for devices in axes.devices
-    ]
-    title = f"The fastest way, over devices and micro-batches ({link})"
-    return Exhibit(
-        "Devices and micro-batches",
-        (_winners(found, "fastest_over_micro_batches", title, places, "micro-batches"),),
-    )
-
-
-def over_memory(found: Crossover) -> Exhibit | None:
-    """As the first map, over the first link, on devices with so much memory. Where a way does not fit with its fastest
-    cut, the cut that fills the fullest device least is taken, and where that does not fit either, a pipeline keeps
-    inputs only and computes forwards again (checkpointing). Its own: devices differ, and each has what is published
-    of it. An empty place: nothing fits."""
-    axes = found.axes
-    if len(axes.memory) < 2:
-        return None
-    link = axes.links[0]
-    places = [
-        (_memory_of(axes, limit), cell(found, devices, link, limit))
-        for limit in sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
-        for devices in axes.devices
-    ]
-    title = f"The fastest way, over devices and their memory ({link})"
-    return Exhibit("Devices and memory", (_winners(found, "fastest_over_memory", title, places, "memory of a device"),))
-
-
-def _memory_of(axes: Axes, limit: int | None) -> str:
-    """What a device has of which a stage may hold so much."""
-    if limit is None:
-        return "no limit"
-    return "its own" if limit == OWN else size(axes.device_bytes(limit))
 
 
 def rule(found: Crossover) -> Exhibit | None:
@@ -166,29 +115,20 @@ def winners(found: Crossover) -> Exhibit:
     return Exhibit("What would change it", findings=refused(found), tables={"fastest": winners_table(found)})
 
 
-def measured(found: Crossover) -> Exhibit | None:
-    """Runs of this network, with the median of their step times after warm-up, and what the map says of the same way
-    over its first link. The plan of a run also counts the processors that its stages shared."""
-    return Exhibit("Measured", tables={"measured": measured_table(found)}) if found.measured else None
-
-
-EXHIBITS: tuple[Show[Crossover], ...] = (over_links, times, measured, over_micro_batches, over_memory, rule, winners)
+EXHIBITS: tuple[Show[Crossover], ...] = (over_links, times, rule, winners)
 """In the order of the page."""
 
 
-Places = Sequence[tuple[str, Cell]]
-"""The places of a map, each with its position on the vertical axis, from the top."""
-
-
-def _winners(found: Crossover, name: str, title: str, places: Places, up_title: str = "link") -> Figure:
-    """A map of the fastest ways."""
-    rows = [_of(found, at, up) for up, at in places]
+def _winners(found: Crossover) -> Figure:
+    """The map of the fastest ways."""
+    rows = [_of(found, at) for at in cells(found)]
     drawn = {row["series"] for row in rows}
     series = tuple(each for each in _series(found) if each.label in drawn)
-    x, y = _scales(found, places, up_title)
+    x, y = _scales(found.axes)
+    title = "The fastest way, over devices and links"
     told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['series'] or 'nothing fits'}" for row in rows)
     return Figure(
-        name,
+        "fastest_over_links",
         title,
         f"{title}. {told}.",
         rows,
@@ -198,22 +138,21 @@ def _winners(found: Crossover, name: str, title: str, places: Places, up_title: 
     )
 
 
-def _scales(found: Crossover, places: Places, up_title: str) -> tuple[Scale, Scale]:
-    devices = [str(number) for number in found.axes.devices]
-    up = list(dict.fromkeys(up for up, _ in places))
-    return Scale("devices", "devices", names=devices), Scale("up", up_title, names=up)
+def _scales(axes: Axes) -> tuple[Scale, Scale]:
+    devices = Scale("devices", "devices", names=[str(number) for number in axes.devices])
+    return devices, Scale("up", "link", names=axes.links)
 
 
 def _series(found: Crossover) -> tuple[Series, ...]:
-    """A colour for each method and schedule, the same in all maps."""
+    """A colour for each method and schedule."""
     return colours_of(
         sorted({kind_of(row.way) for row in found.rows}, key=lambda kind: (" streamed" not in kind, kind))
     )
 
 
-def _of(found: Crossover, at: Cell, up: str) -> dict[str, Any]:
+def _of(found: Crossover, at: Cell) -> dict[str, Any]:
     """A place as a row of a figure."""
-    place: dict[str, Any] = {"devices": str(at.devices), "up": up, "series": None, "text": "nothing fits"}
+    place: dict[str, Any] = {"devices": str(at.devices), "up": at.link, "series": None, "text": "nothing fits"}
     if at.best is None:
         return place
     faster = "" if at.ratio is None else f"\n{at.ratio:.2f}x"
@@ -283,8 +222,7 @@ def times_map(axes: Axes, places: Sequence[Cell]) -> Figure:
     ]
     known = [row["value"] for row in rows if isinstance(row["value"], float)]
     title = "The time of backpropagation over that of local losses"
-    x = Scale("devices", "devices", names=[str(number) for number in axes.devices])
-    y = Scale("up", "link", names=axes.links)
+    x, y = _scales(axes)
     middle = (min(known) + max(known)) / 2 if known else 1.0
     told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['text']}" for row in rows)
     return Figure(

@@ -19,7 +19,6 @@ from alray.report.figure import ROWS_NAME, Figure, Series
 MEASURED = "measured"
 PREDICTED = "predicted"
 IDEAL = "ideal"
-PUBLISHED = "published"
 """Kinds of rows. Those that were measured have points, the others are lines only."""
 
 BEYOND = "not reached"
@@ -32,9 +31,6 @@ _DASHES = {
     MEASURED: "",
     PREDICTED: "6 4",
     IDEAL: "2 3",
-    "linear rule": "6 4",
-    "square-root rule": "2 3",
-    PUBLISHED: "10 3 2 3",
 }
 _PATTERNS = ("", "6 4", "2 3", "10 3 2 3")
 """Dashes of series that have the same colour."""

@@ -135,7 +135,6 @@ class Exhibit:
     Attributes:
         findings: sentences.
         note: what the figures show, and their source.
-        addenda: sentences after the note, about what only some of these exhibits have.
         tables: name of the files -> table.
         meanings: name of a figure of a table -> its definition.
     """
@@ -144,7 +143,6 @@ class Exhibit:
     figures: tuple[Figure, ...] = ()
     findings: tuple[str, ...] = ()
     note: str = ""
-    addenda: tuple[str, ...] = ()
     tables: dict[str, Table] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
 
@@ -156,11 +154,7 @@ Show = Callable[[Shown], Exhibit | None]
 def exhibits_of(shown: Shown, shows: Sequence[Show[Shown]]) -> list[Exhibit]:
     """The exhibits that suit what is shown, in this order."""
     found = [(show(shown), " ".join((show.__doc__ or "").split())) for show in shows]
-    return [
-        replace(exhibit, note=" ".join((exhibit.note or note, *exhibit.addenda)))
-        for exhibit, note in found
-        if exhibit is not None
-    ]
+    return [replace(exhibit, note=exhibit.note or note) for exhibit, note in found if exhibit is not None]
 
 
 FIGURES, TABLES = "figures", "tables"

@@ -1,4 +1,4 @@
-"""The report of a run: `report.html`, `timeline.json` and, where there is none yet, `tensorboard/` in its folder."""
+"""The report of a run: `report.html` and, where there is none yet, `tensorboard/` in its folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ def make_report(run_dir: Location, *, files: bool = False) -> Location:
     """
     from alray.report.figure import write_exhibits
     from alray.report.run_page import RunReport
-    from alray.report.timeline import write_timeline
     from alray.report.trackers.tensorboard import write_tensorboard
 
     if files:  # another user may have made the folder; at the end of a run its lock has asked this
         require_no_links(run_dir)
     run = read_run(run_dir)
-    write_timeline(run, run_dir / "timeline.json")
     write_tensorboard(run.effective_records, run_dir / "tensorboard")
     page = run_dir / PAGE
     report = RunReport(run)

@@ -140,7 +140,7 @@ def schedule(run: RunFolder) -> Exhibit:
     """The actions of each stage over time, above as the plan predicts them, below as the stages' clocks measured them:
     the same mini-batches, counted from 0, on one axis. Point at a slot to read its action, components and
     mini-batch. The prediction is without evaluations and checkpoints: after one, it is ahead. A row that ends early has
-    no more mini-batches, or was not traced any longer. timeline.json has all that was traced; Perfetto opens it."""
+    no more mini-batches, or was not traced any longer."""
     title = "Schedule, predicted and measured"
     lanes = [lane for lane in measured_last(run.effective_records, run.plan) if lane.replica == 0]
     if lanes and (first := min(lanes[0].begins(), default=None)) is not None:

@@ -187,7 +187,7 @@ def _typed(command: Sequence[str]) -> str:
 def _files(run: RunFolder) -> list[str]:
     """The files of the run folder that the page links: those that are there."""
     logs = [f"logs/{log.name}" for log in (run.path / "logs").glob("*.log")] if isinstance(run.path, Path) else []
-    names = ["timeline.json", "records.jsonl", "summary.json", "plan.json", "spec.yaml", "environment.json"]
+    names = ["records.jsonl", "summary.json", "plan.json", "spec.yaml", "environment.json"]
     return [name for name in names if (run.path / name).is_file()] + sorted(logs)
 
 

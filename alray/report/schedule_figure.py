@@ -9,10 +9,25 @@ from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.timeline import TimedAction
 from alray.report.drawing import colour_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Figure, Series
-from alray.report.lanes import View, action_of, batch_of
-from alray.report.schedule_chart import NAMES, label, letter
+from alray.report.lanes import DATA, DISTURBANCE, View, action_of, batch_of, category
 
-WAITING = NAMES["."]
+_NAMES = {
+    "d": "data",
+    "F": "forward",
+    "C": "forward again",
+    "L": "labels and losses",
+    "B": "backward",
+    "I": "input gradient",
+    "G": "weight gradient",
+    "U": "update",
+    "E": "inference up",
+    "D": "inference down",
+    "W": "barrier",
+    "X": "slowed on purpose",
+    ">": "message",
+    ".": "waiting",
+}
+WAITING = _NAMES["."]
 _COLOURS = {
     "d": "--data",
     "F": "--forward",
@@ -59,7 +74,7 @@ def schedule_figure(views: Mapping[str, View], plan: Plan, shown_s: float | None
     }
     rows = [row for name, view in views.items() for row in _rows(view, lanes[name], plan, name)]
     drawn = {row["series"] for row in rows}
-    series = tuple(Series(name, _COLOURS[sign]) for sign, name in NAMES.items() if name in drawn)
+    series = tuple(Series(name, _COLOURS[sign]) for sign, name in _NAMES.items() if name in drawn)
     end_ms = round(1e3 * max(view.end_s - view.start_s for view in views.values()), 4)
     order = [lane for each in lanes.values() for lane in each]
     shown = (0.0, min(end_ms, 1e3 * shown_s)) if shown_s is not None else None
@@ -83,7 +98,7 @@ def _rows(view: View, lanes: list[str], plan: Plan, kind: str) -> Iterator[dict[
             yield {"series": WAITING, "kind": kind, "lane": name, **_times(start_s, end_s)}
         for bar in view.inside(lane):
             yield {
-                "series": NAMES[letter(bar)],
+                "series": _NAMES[_letter(bar)],
                 "kind": kind,
                 "lane": name,
                 **_times(*view.clipped(bar)),
@@ -98,8 +113,8 @@ def _times(start_s: float, end_s: float) -> dict[str, float]:
 
 def _described(bar: TimedAction, plan: Plan) -> dict[str, Any]:
     """Describe a slot: its action, the components that it is about, its mini-batch."""
-    action, sign = action_of(bar), letter(bar)
-    described = {"action": bar.action, "label": "" if sign == ">" else label(bar), "mini_batch": batch_of(bar)}
+    action, sign = action_of(bar), _letter(bar)
+    described = {"action": bar.action, "label": "" if sign == ">" else _label(bar), "mini_batch": batch_of(bar)}
     if action is None:
         return described
     described["mini_batch"] = action.batch
@@ -110,6 +125,23 @@ def _described(bar: TimedAction, plan: Plan) -> dict[str, Any]:
     names = [f"{index} {plan.costs.components[index].name}" for index in own]
     micro_batch = action.number if plan.micro_batches > 1 else None
     return {**described, "components": ", ".join(names), "micro_batch": micro_batch}
+
+
+def _letter(bar: TimedAction) -> str:
+    """The letter that stands for a bar; messages between stages or replicas are `>`."""
+    action = action_of(bar)
+    if action is None:
+        return {DATA: "d", DISTURBANCE: "X"}.get(category(bar), ">")
+    return {"S": ">", "R": ">"}.get(action.kind, action.kind)
+
+
+def _label(bar: TimedAction) -> str:
+    """The text in a bar: its letter and mini-batch, and the micro-batch unless that is 0."""
+    sign, action = _letter(bar), action_of(bar)
+    batch = batch_of(bar) if action is None else action.batch
+    if sign == ">" or batch is None:
+        return sign
+    return f"{sign}{batch}.{action.number}" if action is not None and action.number else f"{sign}{batch}"
 
 
 def _drawing(

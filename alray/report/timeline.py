@@ -1,35 +1,21 @@
-"""The actions of each stage over time, as the plan predicts them and as the stages' clocks measured them.
-
-`write_timeline` writes both into `timeline.json`, which Perfetto and Chrome open.
-"""
+"""The actions of each stage over time, as the plan predicts them and as the stages' clocks measured them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
-from alray.core.run_folder.records import Record, replace_file
-from alray.core.storage.location import Location
+from alray.core.run_folder.records import Record
 from alray.planning.prediction.durations import stage_durations
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predicted_timeline
 from alray.planning.prediction.timeline import TimedAction, Timeline
 from alray.planning.schedules.actions import parse
 from alray.report.attempts import split_attempts
-from alray.report.folder import RunFolder
-from alray.report.lanes import DATA, Lane, View, action_of, batch_of, category, lanes_of
-
-NUM_PREDICTED = 32  # mini-batches of the prediction in `timeline.json`, from the first one
+from alray.report.lanes import DATA, Lane, View, action_of, batch_of, lanes_of
 
 _STEADY = 64  # after this many mini-batches a pipeline without pauses is in its steady state
-
-
-def measured_attempts(records: Sequence[Record]) -> list[list[Lane]]:
-    """The lanes of each attempt in which mini-batches were traced, ordered by replica and stage."""
-    return [lanes for attempt in split_attempts(records) if (lanes := _lanes(attempt.records))]
 
 
 def measured_last(records: Sequence[Record], plan: Plan) -> list[Lane]:
@@ -80,31 +66,6 @@ def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
     timeline = predicted_timeline(plan)
     num_batches = timeline.program.steady_batches
     return timeline, range((num_batches - 1) // 2 + 1, num_batches) if num_batches > 1 else range(1)
-
-
-def write_timeline(run: RunFolder, path: Location) -> Location:
-    """Write the trace of a run to `path` and return the path.
-
-    Process 1 is the prediction of the first mini-batches. It is drawn below the measured processes: one for each
-    attempt in which mini-batches were traced. A process has one thread for each stage and replica. Each process starts
-    at time 0; `otherData` holds the seconds since the start of the run at which each measured process began.
-    """
-    attempts = measured_attempts(run.records)
-    num_batches = min(NUM_PREDICTED, run.plan.total_steps or NUM_PREDICTED)
-    last = 1 + len(attempts)
-    events = _process(1, "predicted", predicted_lanes(run.plan, num_batches), start_s=0.0, position=last)
-    began = {}
-    for number, lanes in enumerate(attempts, start=1):
-        name = "measured" if len(attempts) == 1 else f"measured, attempt {number}"
-        began[name] = min(lane.bars[0].start_s for lane in lanes)
-        events += _process(1 + number, name, lanes, start_s=began[name], position=number)
-    trace = {
-        "displayTimeUnit": "ms",
-        "otherData": {"name": run.name, "schedule": run.plan.schedule_name, "began_s": began},
-        "traceEvents": events,
-    }
-    replace_file(path, json.dumps(trace, separators=(",", ":")) + "\n")
-    return path
 
 
 def _lanes(records: Iterable[Record]) -> list[Lane]:
@@ -171,41 +132,3 @@ def _renumbered(lane: Lane, later: int) -> Lane:
             bar = bar._replace(action=f"{DATA} {batch + later}")
         bars.append(bar)
     return replace(lane, bars=tuple(bars))
-
-
-def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, position: int) -> list[dict[str, Any]]:
-    """The events of one process.
-
-    Args:
-        position: its index among the processes, 1 at the top.
-    """
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}},
-        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": position}},
-    ]
-    several = any(lane.replica for lane in lanes)
-    for tid, lane in enumerate(lanes):
-        label = f"stage {lane.stage}" + (f", replica {lane.replica}" if several else "")
-        thread = {"ph": "M", "pid": pid, "tid": tid}
-        events.append({**thread, "name": "thread_name", "args": {"name": label}})
-        events.append({**thread, "name": "thread_sort_index", "args": {"sort_index": tid}})
-        events += _events(pid, tid, lane, start_s)
-    return events
-
-
-def _events(pid: int, tid: int, lane: Lane, start_s: float) -> Iterable[dict[str, Any]]:
-    """The complete events of one thread; times are in microseconds."""
-    for bar in lane.bars:
-        event: dict[str, Any] = {
-            "ph": "X",
-            "name": bar.action,
-            "cat": category(bar),
-            "pid": pid,
-            "tid": tid,
-            "ts": round((bar.start_s - start_s) * 1e6, 3),
-            "dur": round((bar.end_s - bar.start_s) * 1e6, 3),
-        }
-        batch = action.batch if (action := action_of(bar)) is not None else batch_of(bar)
-        if batch is not None:
-            event["args"] = {"mini_batch": batch}
-        yield event

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import gammaincinv, ndtri, stdtr, stdtrit
 
 from alray.report.spread import LEAST_FOR_SPREAD
 
@@ -27,9 +27,6 @@ TAIL = 0.25
 """The share of the trials of a search that count as close to its best."""
 MOST_IN_TAIL = 12
 """No more trials count: further from the best, settings no longer lie in the same bowl."""
-POWER = 0.8
-"""`seeds_needed` are so many that a study of them decides with this probability."""
-MOST_NEEDED = 1_000
 _LEAST_IN_TAIL = 3
 _ROUNDING = 1e-9
 _SURE = 1e-9
@@ -107,11 +104,6 @@ class Sampled(Confidence):
     def mean(self) -> float:
         return self.of_seeds.mean
 
-    def hides(self, bound: float) -> bool:
-        """Whether no number of seeds would show on which side of a bound the mean lies: the error that they share is
-        too large."""
-        return abs(self.mean - bound) < float(ndtri((1.0 + LEVEL) / 2.0) + ndtri(POWER)) * math.sqrt(self.variance)
-
     def at(self, share: float) -> float:
         by_seeds, by_samples = self.of_seeds.at(share) - self.mean, math.sqrt(self.variance) * float(ndtri(share))
         return self.mean + math.copysign(math.hypot(by_seeds, by_samples), share - 0.5)
@@ -162,37 +154,6 @@ def difference(left: Confidence, right: Confidence) -> Quantiles:
     """Where the difference of two true values lies whose estimates are independent, by its distribution function."""
     of_left, of_right = (np.asarray([each.at(share) for share in _QUANTILES]) for each in (left, right))
     return Quantiles(tuple(np.quantile(np.subtract.outer(of_left, of_right), _QUANTILES).tolist()))
-
-
-def seeds_needed(found: Student | Sampled, bound: float, *, among: int = 1) -> int | None:
-    """How many seeds or sessions would show on which side of a bound a mean lies, with the probability `POWER`, if its
-    distance from the bound and the spread are those that were found: more than there are, which did not show it. None
-    if `MOST_NEEDED` do not.
-
-    Args:
-        among: of so many comparisons, any of which shows it; their levels are those of Bonferroni.
-
-    Their t-statistic then has the noncentral t distribution. With a sampling error, which more seeds leave as it is,
-    the power is that of the mean's normal distribution.
-    """
-    from scipy.stats import nct  # takes longer to import than all else of a report
-
-    of_seeds, variance = (found.of_seeds, found.variance) if isinstance(found, Sampled) else (found, 0.0)
-    spread, distance = of_seeds.error * math.sqrt(of_seeds.freedom + 1), abs(found.mean - bound)
-    if math.isclose(found.mean, bound, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
-        return None
-    fewest = round(of_seeds.freedom) + 2
-    if spread == 0.0 and variance == 0.0:
-        return fewest
-    counts = np.arange(fewest, MOST_NEEDED + 1)
-    level, errors = 1.0 - (1.0 - LEVEL) / 2.0 / among, spread / np.sqrt(counts)
-    if variance == 0.0:
-        power = nct.sf(stdtrit(counts - 1, level), counts - 1, distance / errors)
-    else:
-        half = np.hypot(stdtrit(counts - 1, level) * errors, ndtri(level) * math.sqrt(variance))
-        power = ndtr((distance - half) / np.hypot(errors, math.sqrt(variance)))
-    enough = counts[power >= POWER]
-    return int(enough[0]) if len(enough) else None
 
 
 def discoveries(p_values: Sequence[float]) -> list[bool]:

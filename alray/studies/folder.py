@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from alray.config.known_code import CODE, CodeRecord, changed_files, named, sha256
-from alray.config.loading.inputs import load_own_spec
 from alray.config.loading.load import dump_spec
 from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
-from alray.config.sections.paths import is_under
+from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
-from alray.core.counting import counted
-from alray.core.errors import AlrayError, CheckpointError, RequestError
+from alray.core.errors import CheckpointError, RequestError
 from alray.core.run_folder.records import replace_file, write_json
 from alray.core.run_folder.store import new_folder
 from alray.core.storage import disk
@@ -30,13 +28,12 @@ from alray.core.storage.location import names_a_scheme
 from alray.core.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
-_LOSE_NO_TRIAL = ("max_concurrent", "verdicts", "doubts", "columns", "published", "impossible")
-"""Keys of a study that a resume may change. Their change is never why a trial is no longer in a study."""
-_MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes", *_LOSE_NO_TRIAL)
-"""With those that a resume may change as long as every trial stays what it is."""
+_GROW = ("repeats", "sessions")
+"""Keys of a study that a resume may raise, beside `search.trials`."""
+_ABOUT = ("max_concurrent", "verdicts", "doubts")
+"""Keys that no trial depends on."""
 _QUESTION = ("figure", "of", "over", "minus", "than", "above", "below", "samples")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
-_MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"
 TRIALS = "trials.json"
 SUMMARY = "study.json"
@@ -164,102 +161,54 @@ class StudyFolder:
         return cls(study_dir.resolve())
 
     def grown(self, loaded: LoadedStudy) -> LoadedStudy:
-        """The study as it is asked for now, in which every trial that it began with has its number, and further trials
-        come after them.
+        """The study as it is asked for now, in which every trial that it began with has its number. The trials of
+        further seeds, sessions and settings of the search come after them.
 
-        Raises RequestError, which says what has changed, unless all of these trials are still in it with the same
-        specs: `study.yaml` or the base may have been edited.
+        Raises RequestError if anything else has changed, for then it is another study: `study.yaml` or the base may
+        have been edited.
         """
         begun = self.begun
         now = _begun(loaded, begun.objects)
-        changes = list(_changes(begun.spec, now.spec))
-        if other := [text for key, text in changes if not is_under(key, _MAY_CHANGE)]:
-            raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
-        self._require_same_specs(begun, now, loaded)
-        reasons = [text for key, text in changes if not is_under(key, _LOSE_NO_TRIAL)]
-        return self._renumbered(begun, loaded, reasons)
+        before, after = _fixed(begun.spec), _fixed(now.spec)
+        if changed := [key for key in {**before, **after} if before.get(key) != after.get(key)]:
+            raise self._refused(f"this is no longer the study that began here: {listed(changed, 'and')} changed")
+        if now.points != begun.points:
+            raise RequestError(
+                "the specs of the trials are no longer those that the study began with",
+                file=str(loaded.study.base),
+                hint="restore this file, or begin a new study",
+            )
+        return self._continued(begun, loaded)
 
     def left_of(self, loaded: LoadedStudy) -> LoadedStudy:
         """A study that `grown` returned, with those of its trials alone that have not ended."""
         return replace(loaded, trials=tuple(each for each in loaded.trials if not self.has_ended(each.number)))
 
-    def _require_same_specs(self, begun: Begun, now: Begun, loaded: LoadedStudy) -> None:
-        """Raise RequestError if a point that the study began with has another spec now. Points that are no longer in it
-        are left to `_renumbered`."""
-        specs = {_text(point.values): point.spec_sha256 for point in now.points}
-        changed = [
-            number
-            for number, point in enumerate(begun.points)
-            if specs.get(_text(point.values), point.spec_sha256) != point.spec_sha256
-        ]
-        if changed:
-            of_base = self._changes_of_base(begun, changed, loaded)
-            more = len(of_base) - _MOST_SHOWN
-            shown = of_base[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
-            raise RequestError(
-                "the specs of the trials are no longer those that the study began with, "
-                f"at {len(changed)} of {len(begun.points)} points{': ' if shown else ''}{', '.join(shown)}",
-                file=str(loaded.study.base),
-                hint="restore this file, or begin a new study",
-            )
-
-    def _renumbered(self, begun: Begun, loaded: LoadedStudy, changes: list[str]) -> LoadedStudy:
+    def _continued(self, begun: Begun, loaded: LoadedStudy) -> LoadedStudy:
         """The study whose old trials have their old numbers.
 
         Trials of a point with the same overrides are told apart by their order: those of several sessions, and those
         whose settings Optuna will propose.
 
         Raises RequestError if an old trial is no longer in it.
-
-        Args:
-            changes: how the text of the study has changed, for the message.
         """
-        alike: dict[tuple[str, ...], list[Trial]] = {}
+        alike: dict[tuple[int | str, ...], list[Trial]] = {}
         for trial in loaded.trials:
-            alike.setdefault((_text(trial.point.values), *trial.overrides), []).append(trial)
+            alike.setdefault((trial.point.number, *trial.overrides), []).append(trial)
         matched: list[Trial] = []
-        for number, old in enumerate(begun.trials):
-            if not (same := alike.get((_text(begun.points[old.point].values), *old.overrides))):
-                reasons = "; ".join(["trials that the study began with are no longer in it", *changes])
-                raise self._refused(reasons)
-            matched.append(replace(same.pop(0), number=number))
-        left = [trial for trials in alike.values() for trial in trials]
-        left.sort(key=lambda trial: trial.number)
+        for old in begun.trials:
+            if not (same := alike.get((old.point, *old.overrides))):
+                raise self._refused("trials that the study began with are no longer in it")
+            matched.append(replace(same.pop(0), number=old.number))
+        left = sorted((trial for trials in alike.values() for trial in trials), key=lambda trial: trial.number)
         new = [replace(trial, number=len(matched) + index) for index, trial in enumerate(left)]
         return replace(loaded, trials=(*matched, *new))
-
-    def _changes_of_base(self, begun: Begun, points: Sequence[int], loaded: LoadedStudy) -> list[str]:
-        """How the spec of a trial that has run differs from what it would be now, at the first of these points whose
-        first trial has a run folder. Empty if there is none: `trials.json` has only hashes of the specs."""
-        for number in points:
-            values = begun.points[number].values
-            run_dir = self.trial_dir(next(trial.number for trial in begun.trials if trial.point == number))
-            if not (run_dir / "spec.yaml").is_file():
-                continue
-            from alray.runtime.planner.micro_batches import as_saved  # with it comes torch
-
-            first = next(trial for trial in loaded.trials if _text(trial.point.values) == _text(values))
-            now = as_saved(loaded.spec_of(first))
-            # These are not of the base: a sampler or a trial scheduler may have set them, or the memory.
-            other = ["run.checkpoint", *(loaded.study.search.space_at(values) if loaded.study.search else ())]
-            if now.pipeline.micro_batches == "auto":
-                other.append("pipeline.micro_batches")
-            try:
-                before = load_own_spec(run_dir).spec
-            except AlrayError:
-                continue  # it is damaged
-            changes = _changes(before.model_dump(mode="json"), now.model_dump(mode="json"))
-            return [text for key, text in changes if not is_under(key, other)]
-        return []
 
     def _refused(self, message: str) -> RequestError:
         return RequestError(
             message,
             file=str(self.path / STUDY),
-            hint=(
-                "restore it, or begin a new study; "
-                "`search.trials`, `repeats`, `sessions` and the values of an axis can grow"
-            ),
+            hint="restore it, or begin a new study; `search.trials`, `repeats` and `sessions` can grow",
         )
 
     def trial_dir(self, number: int) -> Path:
@@ -411,29 +360,7 @@ def question(verdict: Mapping[str, Any]) -> dict[str, Any]:
     return {key: verdict[key] for key in _QUESTION if verdict.get(key) not in (None, [], {})}
 
 
-def _text(values: Mapping[str, Any]) -> str:
-    """The values of a point as one text, which is equal for equal values."""
-    return json.dumps(dict(values), sort_keys=True)
-
-
-def _changes(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every key whose value differs, with a text that says how. A section in a list has its number as a key."""
-    if _has_sections(before) and _has_sections(after) and len(before) == len(after):
-        before, after = ({str(number): each for number, each in enumerate(value)} for value in (before, after))
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in {**before, **after}:
-            yield from _changes(before.get(name), after.get(name), f"{key}.{name}" if key else name)
-    elif before != after:
-        yield key, f"`{key}` was {_shown(before)} and is {_shown(after)}"
-
-
-def _has_sections(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message. Sections in a list are counted, for all of their keys would fill a page. Of `set` and the
-    like a key that is not there is None, too."""
-    if value is None:
-        return "not set"
-    return f"a list of {counted(len(value), 'section')}" if _has_sections(value) else json.dumps(value)
+def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a study that a resume may not change, with their values."""
+    kept = {key: value for key, value in spec.items() if key not in (*_GROW, *_ABOUT)}
+    return {**kept, "search": {**(kept["search"] or {}), "trials": None}}

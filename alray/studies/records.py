@@ -172,7 +172,6 @@ class Answer(BaseModel):
     units: str = ""  # what its intervals are over, such as `5 seeds`
     one_session: bool = False  # it is about times, and one session measured them: then no bound is decided
     published: float | None = None  # of an estimate: what the publication gives for its figure
-    needed: str | None = None  # how many seeds or sessions would decide it if it is open, in words; None: not known
 
     @property
     def p(self) -> float:

@@ -49,7 +49,7 @@ class ScaledPoint:
     base: ScaledPoint | None
 
     def gain(self, first_s: float, then_s: float) -> Gain:
-        """From step times in seconds of the base and of this point, which may be predicted or published."""
+        """From step times in seconds of the base and of this point, which may be predicted."""
         speed_up = self.work * first_s / then_s
         return Gain(speed_up, speed_up / self.more)
 

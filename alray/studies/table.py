@@ -273,14 +273,12 @@ def table_of(
     *,
     target: bool,
     times_only: bool = False,
-    figures: Sequence[str] = (),
     columns: Sequence[str] = (),
 ) -> Table:
     """The rows for the terminal and the page, and their values for the files.
 
     Args:
         times_only: no accuracies, and the parts of a mini-batch instead of the time of the whole training.
-        figures: those of `ROW_FIGURES` to show; none: those that suit the study.
         columns: the names of those to show, as the CSV has them, which always has all; none: those that suit the study.
 
     Raises:
@@ -289,7 +287,7 @@ def table_of(
     axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
-    measured = figures or [name for name in ROW_FIGURES if _is_shown(name, rows, target, times_only)]
+    measured = [name for name in ROW_FIGURES if _is_shown(name, rows, target, times_only)]
     metric = metric_of(record for row in rows for record in row.best)
     of_points = (of_metric(column, metric) for column, _ in ROW_FIGURES.values())
     whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *of_points, *_GAINS)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, same_value
 from alray.config.study.section import BATCH_SIZE, SCORES, Verdict
-from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
-from alray.studies.confidence import LEVEL, MOST_NEEDED, Sampled, Student, discoveries, seeds_needed
+from alray.studies.confidence import LEVEL, Sampled, Student, discoveries
 from alray.studies.doubt import COUNTED, Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import Results
@@ -63,8 +61,7 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     together, but for those about times of one session, have a false discovery rate (Benjamini & Hochberg 1995), by
     which one decided claim in twenty is expected to be decided in the wrong direction. "In one session" means that the
     study ran once. Another session may measure other times, so such an interval is that of this session alone and
-    decides nothing. An estimate contains or excludes a published value if its interval does. What would decide an open
-    claim is what shows an effect of this size with a probability of 80 %, if it is the only claim and has one point."""
+    decides nothing. An estimate contains or excludes a published value if its interval does."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
@@ -75,12 +72,11 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
             "; ".join(map(compared_text, each.compared)) or None,
             each.units or None,
             p_text(each) or None,
-            each.needed if each.answer == UNDECIDED else None,
             each.source,
         )
         for each in answers
     ]
-    shown = [at for at, column in enumerate(_COLUMNS) if column.name not in _IF_ANY or any(row[at] for row in rows)]
+    shown = [at for at, column in enumerate(_COLUMNS) if column.name != "source" or any(row[at] for row in rows)]
     numbers = Numbers(tuple(_COLUMNS[at] for at in shown), tuple(tuple(row[at] for at in shown) for row in rows))
     doubts = tuple(f"{each.claim}: {doubt}" for each in answers for doubt in each.doubts)
     return Exhibit("Verdicts", (), doubts, tables={"verdicts": numbers.texts})
@@ -93,10 +89,8 @@ _COLUMNS = (
     Column("numbers", "numbers"),
     Column("over", "over"),
     Column("p", "p-value"),
-    Column("needed", "would decide it"),
     Column("source", "claimed by"),
 )
-_IF_ANY = ("needed", "source")
 _NOISE = 1e-9
 """Of the way from 0 to either end of an interval around it: a value nearer to 0 is a rounding error of sums."""
 _NOTHING = "the study has nothing to compare it with"
@@ -136,9 +130,8 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         doubts += [f"{place}: {reason}" if place else reason for figure in figures for reason in figure.reasons]
         if figures and all(figure.confidence is not None for figure in figures):
             compared.append(_at_a_place(verdict, place, figures, bound, results.metric))
-    known = [[figure for figure in figures if figure.confidence is not None] for _, figures in places]
     complete = bool(compared) and len(compared) == len(places)
-    answer = Answer(
+    return Answer(
         claim=verdict.claim,
         source=verdict.claimed_by,
         figure=_decided_by(verdict),
@@ -148,13 +141,10 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         doubts=list(dict.fromkeys([*doubts, *results.study.doubts])),
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
-        units=_units([figure.units for figures in known for figure in figures]),
+        units=_units([each.units for _, figures in places for each in figures if each.confidence is not None]),
         one_session=verdict.figure in TIMES and results.study.sessions == 1,
         published=verdict.published,
     )
-    if bound is None or not complete:
-        return answer
-    return answer.model_copy(update={"needed": _needed(answer, verdict, known, bound, results)})
 
 
 def _units(of_figures: Sequence[str]) -> str:
@@ -196,67 +186,6 @@ def _smallest_is_best(verdict: Verdict, metric: Metric) -> bool:
     if verdict.figure in SCORES:
         return metric.lowest
     return verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
-
-
-def _needed(
-    answer: Answer, verdict: Verdict, places: Sequence[Sequence[Doubted]], bound: float, results: Results
-) -> str | None:
-    """How many seeds or sessions would decide a claim, in words; None where its intervals come from a search.
-
-    Args:
-        places: the figures of the claim at each of its points, all with an interval.
-    """
-    if answer.one_session:
-        times_alone = results.study.target is None and results.study.search is None  # others have one session
-        return "several sessions" if times_alone else "a study of times alone"
-    if all(each.low == each.high for each in answer.compared):
-        return None  # more of them show the same
-    known = [each for figures in places for each in figures]
-    means = [each for each in known if isinstance(each.confidence, Student | Sampled)]
-    if len(means) < len(known) or verdict.is_of_series:
-        return None
-    by_all = _smallest_is_best(verdict, results.metric) is (verdict.below is not None)
-    counts = _decisive(
-        [[_count_of(verdict, each, bound, by_all, len(place)) for each in place] for place in places], by_all
-    )
-    unit = answer.units.rpartition(" ")[2].rstrip("s")
-    if counts is not None:
-        return counted(counts, unit)
-    of_set = any(isinstance(each.confidence, Sampled) and each.confidence.hides(each.scaled(bound)) for each in means)
-    return "a larger test set" if of_set else f"more than {MOST_NEEDED:,} {unit}s"
-
-
-def _count_of(verdict: Verdict, figure: Doubted, bound: float, by_all: bool, others: int) -> tuple[bool, float]:
-    """Whether a figure lies on the side that a claim names, and how many seeds would show on which side it lies.
-
-    Args:
-        by_all: whether the claim needs all comparisons at a point, and fails by one; or the other way round.
-        others: comparisons at the point.
-    """
-    found, at = figure.confidence, figure.scaled(bound)
-    assert isinstance(found, Student | Sampled)
-    agrees = (found.mean > at) is (verdict.above is not None)
-    count = seeds_needed(found, at, among=1 if agrees is by_all else others)
-    return agrees, math.inf if count is None else count
-
-
-def _decisive(places: Sequence[Sequence[tuple[bool, float]]], by_all: bool) -> int | None:
-    """How many seeds would decide a claim that needs each of its places; None: more than are looked at.
-
-    At a place beside the best of several others, it holds if all comparisons show it, or if one does
-    (`_at_a_place`); it fails by one, or by all.
-    """
-    holds: list[float] = []
-    fails: list[float] = []
-    for figures in places:
-        agree = [count for on_side, count in figures if on_side]
-        against = [count for on_side, count in figures if not on_side]
-        if by_all:
-            (fails if against else holds).append(min(against) if against else max(agree))
-        else:
-            (holds if agree else fails).append(min(agree) if agree else max(against))
-    count = min(fails) if fails else max(holds)
-    return int(count) if count < math.inf else None
 
 
 def _decided_by(verdict: Verdict) -> str:

@@ -70,7 +70,7 @@ def test_a_claim_has_the_answer_to_its_own_question(study: Path) -> None:
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "Lin 2023, 4.4 [1]"
     assert cells[2:5] == ["a: 0.5 times (0.457 to 0.6)", "5 sessions", "holds (p = 0.02)"]
-    assert cells[6] == "[scaling](studies/scaling/README.md)"
+    assert cells[5] == "[scaling](studies/scaling/README.md)"
     assert "- a: one doubt. This is about: AL is faster." in texts[PAGE] and "variant=" not in texts[PAGE]
     assert "| AL is quick | 2026-11-22 | – | – |" in texts[OWN_PAGE] and "AL is quick" not in texts[PAGE]
 

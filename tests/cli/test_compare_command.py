@@ -14,9 +14,9 @@ from alray.cli.main import execute
 
 @pytest.mark.full
 def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ended: Path, spec: Path) -> None:
-    other = Path("bp").resolve()
+    other = Path("backpropagation").resolve()
     assert execute(["run", str(spec), "method=backpropagation", "--inline", "--output", str(other)]) == 0
-    first = shutil.copytree(ended, Path("al").resolve())
+    first = shutil.copytree(ended, Path("associated_learning").resolve())
     said = alray("compare", first, other)
     page = Path("compare.html")
     assert (said.code, said.out.splitlines()[-1]) == (0, "page  compare.html")
@@ -25,7 +25,7 @@ def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ende
     assert {"accuracy_by_steps.svg", "accuracy_by_seconds.csv"} <= drawn
     assert Path("compare_files/tables/costs.tex").read_text(encoding="utf-8").startswith("\\begin{tabular}")
     lines = said.out.splitlines()
-    assert lines[0] == "1  tiny, associated learning"
+    assert lines[0] == "1  tiny, associated_learning"
     (accuracies,) = [line for line in lines if line.startswith("1 ") and "finished" in line]
     assert "streamed, 2" in accuracies and "inline" in accuracies  # `stages` may stand below, where 80 columns are full
     assert max(map(len, lines)) <= 80, "readable in a terminal of 80 columns"

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from alray.config.loading.inputs import load_own_spec
 from alray.core.errors import RequestError
 from alray.runtime.planner.crossover import Asked
-from alray.studies.known_ways import known_ways
 
-from ..studies.conftest import results, study_folder, trial
 from .conftest import COUNTED
 
 FEW = (
@@ -80,138 +74,6 @@ def test_ways_that_were_measured_alike_have_no_range(
     said = alray("crossover", spec, COUNTED, *FEW, "--probe", "--json").json
     assert said["basis"]["times"].startswith("costs measured on this machine") and said["ways"]
     assert all(each["low_step_s"] is None for each in said["ways"])
-
-
-@pytest.fixture
-def on_ray(ended: Path, tmp_path: Path) -> Path:
-    """The run of `ended`, as if its stages had not taken turns."""
-    folder = Path(shutil.copytree(ended, tmp_path / "on_ray"))
-    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
-    (folder / "plan.json").write_text(json.dumps({**plan, "in_turns": False}), encoding="utf-8")
-    return folder
-
-
-@pytest.mark.full
-def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ended: Path, on_ray: Path) -> None:
-    in_turns = alray("crossover", spec, COUNTED, *FEW, "--from", ended)
-    assert in_turns.code == 2 and "this run has no step time and reached no target" in in_turns.errors
-    said = alray("crossover", spec, COUNTED, *FEW, "--from", on_ray, "--json")
-    (measured,) = said.json["measured"]
-    assert measured["way"]["stages"] == 2 and measured["step_s"] > 0
-    other = alray("crossover", spec, COUNTED, *FEW, "model.components.0.channels=[3]", "--from", on_ray)
-    assert other.code == 2 and "this trained another network" in other.errors
-
-
-def test_runs_count_together_if_they_had_one_target(tmp_path: Path, on_ray: Path) -> None:
-    """A bound of 0 is one. A run without any says nothing of a target."""
-
-    def copy(name: str, key: str, value: object, of: Path = on_ray) -> Path:
-        folder = Path(shutil.copytree(of, tmp_path / name))
-        text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
-        section, _, own = key.partition(".")
-        text[section][own] = value
-        (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
-        return folder
-
-    network = load_own_spec(on_ray).spec
-    reached = copy("reached", "run.stop_at", {"above": 0.0})
-    late = copy("late", "run.stop_at", {"above": 0.9})
-    found = known_ways([on_ray, reached], network)
-    assert [each.number for each in found.steps.values()] == [9] and len(found.measured) == 2
-    other = copy("other", "data.train_fraction", 0.5)
-    larger = copy("larger", "data.batch_size", 20)
-    assert len(known_ways([reached, larger], network).measured) == 2
-    balanced = copy("balanced", "task.metric", "balanced_accuracy")
-    for folder, said in ((late, "another target"), (other, "other data"), (balanced, "another task")):
-        with pytest.raises(RequestError, match=f"this trained with {said} than `.*reached`") as caught:
-            known_ways([reached, folder], network)
-        assert caught.value.problems[0].file == str(folder)
-    wanted = load_own_spec(reached).spec
-    assert len(known_ways([other], wanted).measured) == 1, "a step time alone is that of any data"
-    bound = copy("bound", "run.stop_at", {"above": 0.001})
-    half = copy("half", "data.train_fraction", 0.5, reached)
-    fair = copy("fair", "task.metric", "balanced_accuracy", reached)
-    for folder, said in ((bound, "another target"), (half, "other data"), (fair, "another task")):
-        with pytest.raises(RequestError, match=f"this trained with {said} than the spec has") as caught:
-            known_ways([folder], wanted)
-        assert caught.value.problems[0].file == str(folder)
-
-
-def test_runs_that_differ_in_their_seed_are_one_setting(tmp_path: Path, ended: Path, on_ray: Path) -> None:
-    """Of three seeds one reached the target: two of two with another rate come before it."""
-
-    def run(rate: float, seed: int, accuracy: float, steps: int) -> Path:
-        folder = Path(shutil.copytree(ended, tmp_path / f"{rate}-{seed}"))
-        text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
-        text["seed"], text["optimizer"]["lr"], text["run"]["stop_at"] = seed, rate, {"above": 0.5}
-        (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
-        records = [json.loads(line) for line in (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()]
-        for record in records:
-            if record["kind"] == "evaluation":
-                record["step"], record["validation"] = steps, accuracy
-        (folder / "records.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
-        return folder
-
-    fast = [run(0.1, 0, 0.9, 3), run(0.1, 1, 0.2, 9), run(0.1, 2, 0.2, 9)]
-    sure = [run(0.01, 0, 0.9, 6), run(0.01, 1, 0.9, 8)]
-    network = load_own_spec(ended).spec
-
-    def of(folders: list[Path]) -> list[tuple[float, str]]:
-        steps = known_ways(folders, network).steps.values()
-        return [(each.number, each.source.partition(", ")[2]) for each in steps]
-
-    assert of(fast) == [(3, "mean of 1 of 3 seeds")]
-    assert of(fast + sure) == [(7, "mean of 2 seeds")]
-    assert of([*fast[:2], fast[1]]) == [(3, "mean of 1 of 2 seeds")], "a folder given twice is one run"
-    summary = json.loads((fast[1] / "summary.json").read_text(encoding="utf-8"))
-    shutil.copy(on_ray / "plan.json", fast[1])
-    (fast[1] / "summary.json").write_text(json.dumps({**summary, "status": "failed"}), encoding="utf-8")
-    assert of(fast) == [(3, "mean of 1 of 2 seeds")], "a run that failed says nothing"
-
-
-def test_runs_of_methods_that_are_not_compared_are_left_out(
-    alray: Callable[..., Any], spec: Path, tmp_path: Path, ended: Path
-) -> None:
-    folder = Path(shutil.copytree(ended, tmp_path / "other"))
-    text = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8"))
-    text["method"], text["run"]["stop_at"] = {"kind": "decoupled_greedy"}, {"above": 0.0}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
-    found = alray("crossover", spec, COUNTED, *FEW, "--from", folder, "--json")
-    assert found.code == 0, found.errors
-    assert "the runs also tell of decoupled_greedy, which is not compared: --methods adds it" in found.err
-
-
-def test_settings_that_reached_the_target_on_most_seeds_come_first(tmp_path: Path, ended: Path) -> None:
-    """One seed of three that was fast says less than three that were slower. One that diverged was tried too."""
-    lost: dict[str, Any] = {"steps": None, "status": "diverged"}
-    steps = [[20, None, lost], [400, 420, 440]]
-    trials = [
-        trial(3 * at + seed, {"optimizer.lr": rate}, seed=seed, **(of if isinstance(of, dict) else {"steps": of}))
-        for at, (rate, of_rate) in enumerate(zip((0.1, 0.01), steps, strict=True))
-        for seed, of in enumerate(of_rate)
-    ]
-
-    def of(*chosen: Any) -> list[tuple[float, str]]:
-        target = {"metric": "validation_accuracy", "above": 0.5}
-        study = study_folder(results(chosen, target=target), tmp_path / f"study{len(chosen)}")
-        for each in chosen:
-            shutil.copy(ended / "spec.yaml", study.trial_dir(each.number) / "spec.yaml")
-        known = known_ways([study.path], load_own_spec(ended).spec)
-        return [(each.number, each.source) for each in known.steps.values()]
-
-    assert of(*trials) == [(420, "measured: study made-up, mean of 3 seeds")]
-    assert of(*trials[:3]) == [(20, "measured: study made-up, mean of 1 of 3 seeds")]
-
-
-def test_what_tells_nothing_is_refused(tmp_path: Path, ended: Path) -> None:
-    network = load_own_spec(ended).spec
-    folder = study_folder(results([trial(0, {})]), tmp_path / "study").path
-    with pytest.raises(RequestError, match="no trial of this study reached a target"):
-        known_ways([folder], network)
-    early = Path(shutil.copytree(ended, tmp_path / "early"))
-    (early / "summary.json").unlink()
-    with pytest.raises(RequestError, match="no step time and reached no target"):
-        known_ways([early], network)
 
 
 @pytest.mark.few
@@ -283,16 +145,12 @@ def test_memory_that_is_asked_for_is_that_of_the_device(alray: Callable[..., Any
     few = ("--on", "2xA100", "--micro-batches", "2", "pipeline.micro_batch_norm=accept", "--memory", "80GB,40GB")
     found = alray("crossover", spec, COUNTED, *few, "--json")
     assert found.json["memory_bytes"] == [79 * 10**9, 39 * 10**9]
-    page = Path("crossover.html").read_text(encoding="utf-8")
-    assert '"80.0 GB"' in page and '"79.0 GB"' not in page
 
 
 def test_the_memory_of_the_smallest_device_is_not_that_of_each(alray: Callable[..., Any], spec: Path) -> None:
     few = ("--on", "1xA100,1xT4", "--link", "9 GB/s", "--micro-batches", "2", "pipeline.micro_batch_norm=accept")
     found = alray("crossover", spec, COUNTED, *few, "--memory", "16GB,80GB", "--json")
     assert found.json["memory_bytes"] == ["own", 79 * 10**9, 15 * 10**9]
-    page = Path("crossover.html").read_text(encoding="utf-8")
-    assert all(f'"{each}"' in page for each in ("its own", "80.0 GB", "16.0 GB"))
 
 
 @pytest.mark.parametrize("memory", ["4x24GB", "24GBs", "0GB"])

@@ -36,13 +36,12 @@ def test_a_counted_plan_says_that_it_is_estimated(alray: Callable[..., Any], spe
     assert all(line == line.rstrip() for line in said.out.splitlines())
 
 
-def test_given_costs_in_tables_chart_and_figures(
+def test_given_costs_in_tables_and_figures(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})  # one for each stage
     lines = alray("plan", spec, GIVEN, "pipeline.partition=[1, 2]").out.splitlines()
     assert "    1      1 to 2  2.00 ms  4.00 ms  2.00 ms  8.00 ms" in lines
-    assert any(line.startswith("stage 0  FB0-U0FB1") for line in lines)
     assert "bound       8.00 ms, max(F+B)" in lines
     assert any(line.startswith("limited by  stage 1 is 33 % slower") for line in lines)
     assert any(line.startswith("edge 0->1   ") and line.endswith("4 in flight") for line in lines)
@@ -322,17 +321,6 @@ def test_a_pipeline_of_micro_batches(alray: Callable[..., Any], spec: Path) -> N
     assert any(line.startswith("    0        0, 2  ") for line in lines)
     (edge,) = [line for line in lines if line.startswith("edge 0->1")]
     assert edge.endswith(" a mini-batch")
-
-
-def test_bars_of_micro_batches_are_coloured_whole(
-    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "160")
-    arguments = ("method=backpropagation", "pipeline.stages=2", "pipeline.schedule=zero_bubble", ZERO_BUBBLE_COSTS)
-    said = alray("plan", spec, *arguments, "pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept").out
-    coloured = re.findall(r"\x1b\[[0-9;]+m([FBIG][0-9.]+-*)\x1b\[0m", said)
-    assert {bar.rstrip("-") for bar in coloured} >= {"F0", "F0.1", "I0", "I0.1", "G0", "G0.1"}
 
 
 def test_notes_on_overrides_stand_beside_the_plan(alray: Callable[..., Any], spec: Path) -> None:

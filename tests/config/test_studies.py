@@ -406,8 +406,6 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["3 verdicts[0]", "3 verdicts[1]"]),
         (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
         (study(measures="times", verdicts="[{claim: a, figure: test, above: 1}]"), ["4 verdicts[0].figure"]),
-        (study(columns="[bubble, test, bubble, bubbles]"), ["3 columns[3]"]),
-        (study(columns="[bubble, test, bubble]", measures="times"), ["3 columns[2]", "3 columns[1]"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])
           for key in ("pipeline", "replicas.count", "resources.per_stage", "resources")),
         # Its points.

@@ -215,7 +215,7 @@ def main(seed: int, cases: int, folder: Path) -> list[str]:
         else:
             run = case / "run"
             shutil.copytree(made / kind, run)
-            files = sorted(each for each in run.rglob("*") if each.suffix in READ and each.name != "timeline.json")
+            files = sorted(each for each in run.rglob("*") if each.suffix in READ)
             file = random.choice(files)
             title += f", {kind}, {file.relative_to(run)} {damage(random, file)}"
             if file.suffix in (".safetensors", ".pt") and random.random() < 0.7:

@@ -10,7 +10,7 @@ import pytest
 
 from alray.config.study.load import load_study, read_study_file
 from alray.core.metric import ACCURACY
-from alray.studies.impossible import impossible_times
+from alray.studies.figures import impossible_times
 from alray.studies.table import TIMES, table_of
 from benchmarks.committed import Report, reports
 from benchmarks.findings_page import REPORTS, SPECS

@@ -239,4 +239,3 @@ def test_each_session_of_a_study_is_started_again(workshop: Workshop) -> None:
     assert found == [(0, 4), (0, 8), (1, 8), (1, 4)]
     predicted = [each.summary.predicted_step_time_s for each in folder.records() if each.summary is not None]
     assert len(set(predicted)) == 4, "each session measures the costs anew"
-    assert "## Sessions" in (folder.path / "report.md").read_text(encoding="utf-8")

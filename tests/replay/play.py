@@ -232,10 +232,10 @@ def ask_report(folder: Path, *, name: str) -> Iterator[tuple[str, str]]:
     results = report.results
     exhibits = exhibits_of(results)
     yield "verdicts", as_text([answer.model_dump(mode="json") for answer in answers_of(results)])
-    yield "warnings", as_text(warnings_of(results, exhibits))
+    yield "warnings", as_text(warnings_of(results))
     times_only = results.study.measures == "times"
     study = results.study
-    table = table_of(results.rows, target=study.target is not None, times_only=times_only, figures=study.columns)
+    table = table_of(results.rows, target=study.target is not None, times_only=times_only)
     yield "points", as_text([table.head, table.rows])
     for exhibit in exhibits:
         yield f"{exhibit.title}, words", "\n".join([*exhibit.findings, exhibit.note])

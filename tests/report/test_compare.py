@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -141,14 +142,14 @@ def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
     assert first.score("test") == Spread(pytest.approx(0.7), pytest.approx(0.1), 3)
     assert first.score("test", 1) == Spread(pytest.approx(0.8 / 3), pytest.approx(0.1155, abs=1e-4), 3)
     assert second.score("test") == Spread(0.4, None, 1)
-    assert [group.label for group in comparison.groups] == ["net, associated learning", "net, backpropagation"]
+    assert [group.label for group in comparison.groups] == ["net, a", "net, d"]
     assert comparison.differences == {"method.kind": ("associated_learning", "backpropagation")}
     assert score_table(comparison).rows[0][3:] == (
         *("ray", "0 1 2", "finished", "10 to 20 (best)", "0.8000 ± 0.1000", "0.7000 ± 0.1000"),
     )
     assert depth_table(comparison).rows == (
-        ("net, associated learning", "0.2667 ± 0.1155", "0.7000 ± 0.1000"),
-        ("net, backpropagation", "–", "0.4000"),
+        ("net, a", "0.2667 ± 0.1155", "0.7000 ± 0.1000"),
+        ("net, d", "–", "0.4000"),
     )
 
 
@@ -219,7 +220,7 @@ def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
     ]
     comparison = compare_runs(runs)
     (row,) = bag_table(comparison).rows
-    assert row == ("net, associated learning, components embedding() vgg()", "0.2000", "0.7000")
+    assert row == ("net, al", "0.2000", "0.7000")
     # The two groups without a bag of embeddings have a note each.
     labels = [group.label for group in comparison.groups[1:]]
     assert [note.rpartition(": ")[0] for note in comparison.notes] == labels
@@ -257,12 +258,12 @@ def test_runs_that_end_in_the_same_weights_have_one_curve(add: Add) -> None:
     runs = [add(f"{n}", (0.5, 0.1), (0.6, 0.2), sha256=sha256, pipeline={"stages": n}) for n, sha256 in stages.items()]
     exhibits = {one.title: one for one in ComparisonReport(compare_runs(runs)).exhibits}
     steps, samples, _ = exhibits["Accuracy during training"].figures
-    one = "net, stages 1 (and 1 of equal weights)"
-    assert [each.label for each in steps.series] == [one, "net, stages 4"]
-    assert [row["series"] for row in steps.rows] == [one, one, "net, stages 4", "net, stages 4"]
+    one = "net, 1 (and 1 of equal weights)"
+    assert [each.label for each in steps.series] == [one, "net, 4"]
+    assert [row["series"] for row in steps.rows] == [one, one, "net, 4", "net, 4"]
     assert [row["series"] for row in samples.rows] == [row["series"] for row in steps.rows]
     (note,) = compare_runs(runs).notes
-    assert note.startswith("net, stages 1 and net, stages 2: the weights at the end are the same")
+    assert note.startswith("net, 1 and net, 2: the weights at the end are the same")
 
 
 def test_what_must_be_said_is_said(add: Add) -> None:
@@ -273,44 +274,26 @@ def test_what_must_be_said_is_said(add: Add) -> None:
     assert comparison.groups[0].runs[0].score("test") == 0.4
 
 
-def test_labels_tell_apart_by_as_few_values_as_it_takes(add: Add) -> None:
-    runs = [
-        add(
-            f"{lr}-{stages}",
-            (0.5, 0.5),
-            optimizer={"lr": lr, "kind": "adam"},
-            pipeline={"stages": stages},
-            run={"epochs": 3 * stages},
-        )
-        for lr in (0.1, 0.01)
-        for stages in (1, 2)
-    ]
-    assert [group.label for group in compare_runs(runs).groups] == [
-        "net, stages 1, lr 0.1",
-        "net, stages 2, lr 0.1",
-        "net, stages 1, lr 0.01",
-        "net, stages 2, lr 0.01",
-    ]
-
-
-def test_a_label_names_what_its_value_is_of(add: Add) -> None:
-    runs = [add(f"{count}", (0.5, 0.5), replicas={"count": count}) for count in (1, 2)]
-    runs.append(add("3", (0.5, 0.5), replicas={"count": 2}, optimizer={"kind": "sgd"}))
-    assert [group.label for group in compare_runs(runs).groups] == [
-        "net, optimizer –, replicas 1",
-        "net, optimizer –, replicas 2",
-        "net, optimizer sgd, replicas 2",
-    ]
+def test_a_label_has_the_folder_where_names_are_equal(add: Add) -> None:
+    runs = [add(f"{lr}", (0.5, 0.5), optimizer={"lr": lr, "kind": "adam"}) for lr in (0.1, 0.01)]
+    runs.append(add("c", (0.5, 0.5), name="other"))
+    comparison = compare_runs(runs)
+    assert [group.label for group in comparison.groups] == ["net, 0.1", "net, 0.01", "other"]
+    assert comparison.differences["optimizer.lr"] == ("0.1", "0.01", "–")
+    there = runs[0].parent / "there" / "0.1"
+    shutil.copytree(runs[1], there)
+    labels = [group.label for group in compare_runs([runs[0], there]).groups]
+    assert labels == [f"net, {runs[0]}", f"net, {there}"], "folders of one name have their whole path"
 
 
 def test_engines_are_named_and_not_mixed(add: Add) -> None:
     runs = [add("a", (0.5, 0.5)), add("b", (0.5, 0.5), engine="inline"), add("c", (0.5, 0.5), seed=1)]
     comparison = compare_runs(runs)
-    assert [group.label for group in comparison.groups] == ["net, ray", "net, inline"]
+    assert [group.label for group in comparison.groups] == ["net, a", "net, b"]
     assert [row[3] for row in score_table(comparison).rows] == ["ray", "inline"]
     assert [len(group.runs) for group in comparison.groups] == [2, 1]
     (note,) = comparison.notes
-    assert "times cannot (ray: net, ray; inline: net, inline)" in note
+    assert "times cannot (ray: net, a; inline: net, b)" in note
     assert not compare_runs([runs[0], runs[2]]).notes
 
 

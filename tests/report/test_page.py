@@ -128,7 +128,6 @@ def test_a_whole_run(given: ModuleType, tmp_path: Path) -> None:
     assert "stage 1 1 vgg [32] 178 kB 1.00 MB" in page.text
     assert "b" not in page.tags[page.tags.index("pre") :]  # the spec's text is escaped
     assert page.links == {
-        "timeline.json",
         "records.jsonl",
         "summary.json",
         "plan.json",
@@ -232,7 +231,6 @@ def test_a_loss_of_any_name_has_a_file_in_its_folder(given: ModuleType, tmp_path
 def test_the_other_files_are_written_too(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan()
     report(given, tmp_path / "run", plan, given.example_records(plan))
-    assert json.loads((tmp_path / "run" / "timeline.json").read_text())["traceEvents"]
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
     assert not list((tmp_path / "run").glob("*.partial"))
 

@@ -1,74 +1,14 @@
-"""timeline.json against the trace format, and the slices it is made of."""
+"""What each stage does over time, as predicted and as measured."""
 
 import dataclasses
-import json
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from alray.core.run_folder.records import Span
 from alray.planning.schedules.actions import parse
-from alray.report.folder import read_run
 from alray.report.lanes import batch_of, category
-from alray.report.timeline import measured_last, predicted_lanes, predicted_steady, write_timeline
-
-
-def trace(folder: Path) -> dict[str, Any]:
-    return json.loads(write_timeline(read_run(folder), folder / "timeline.json").read_text())
-
-
-def names(events: list[dict[str, Any]], kind: str) -> list[str]:
-    return [event["args"]["name"] for event in events if event["name"] == kind]
-
-
-def test_the_trace_format(given: ModuleType, tmp_path: Path) -> None:
-    plan = given.example_plan()
-    events = trace(given.write_run(tmp_path / "run", plan, given.example_records(plan)))["traceEvents"]
-    assert names(events, "process_name") == ["predicted", "measured"]
-    assert names(events, "thread_name") == ["stage 0", "stage 1"] * 2
-    # The prediction is drawn under what was measured.
-    places = [(event["pid"], event["args"]["sort_index"]) for event in events if event["name"] == "process_sort_index"]
-    assert places == [(1, 2), (2, 1)]
-    slices = [event for event in events if event["ph"] == "X"]
-    assert {event["cat"] for event in slices} == {"compute", "message", "receive_wait"}
-    for event in slices:
-        assert set(event) - {"args"} == {"ph", "name", "cat", "pid", "tid", "ts", "dur"}
-        assert event["ts"] >= 0 and event["dur"] > 0
-    for lane in {(event["pid"], event["tid"]) for event in slices}:
-        own = [event for event in slices if (event["pid"], event["tid"]) == lane]
-        # In order, and never two at once (to a nanosecond: the rounding of times).
-        assert all(b["ts"] >= a["ts"] + a["dur"] - 2e-3 for a, b in pairwise(own))
-
-
-def test_measured_times_are_microseconds_from_the_first_slice(given: ModuleType, tmp_path: Path) -> None:
-    plan = given.example_plan()
-    records = [given.staged(10, 1.0, 0, spans=[Span(action="0F3", start_s=2.5, end_s=2.501)])]
-    value = trace(given.write_run(tmp_path / "run", plan, records))
-    (slice_,) = [event for event in value["traceEvents"] if event["pid"] == 2 and event["ph"] == "X"]
-    assert slice_ == {
-        **{"ph": "X", "name": "0F3", "cat": "compute", "pid": 2, "tid": 0, "ts": 0.0},
-        **{"dur": pytest.approx(1000.0), "args": {"mini_batch": 3}},
-    }
-    assert value["otherData"]["began_s"] == {"measured": 2.5}
-
-
-def test_each_attempt_is_a_process(given: ModuleType, tmp_path: Path) -> None:
-    plan = given.example_plan()
-    records = []
-    for start, kind in ((0, "started"), (10, "resumed")):
-        spans = [Span(action=f"0F{start}", start_s=1.0, end_s=2.0)]
-        records += [given.event(kind, start, 0.0), given.staged(start + 10, 1.0, 0, spans=spans, replica=1)]
-    events = trace(given.write_run(tmp_path / "run", plan, records))["traceEvents"]
-    assert names(events, "process_name") == ["predicted", "measured, attempt 1", "measured, attempt 2"]
-    assert names(events, "thread_name")[-1] == "stage 0, replica 1"
-
-
-def test_a_run_without_any_record_still_has_its_prediction(given: ModuleType, tmp_path: Path) -> None:
-    events = trace(given.write_run(tmp_path / "run", given.example_plan(), []))["traceEvents"]
-    assert names(events, "process_name") == ["predicted"]
+from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
 
 
 def test_predicted_waits_fill_the_gaps(given: ModuleType) -> None:

@@ -16,7 +16,6 @@ from alray.studies.confidence import (
     of_best,
     of_mean,
     seed_effects,
-    seeds_needed,
     spread_out,
 )
 
@@ -117,22 +116,6 @@ def test_a_difference_is_distributed_as_that_of_two_independent_values() -> None
     found = difference(left, right)
     assert found.interval == pytest.approx((2.0 - 1.6449 * 0.5, 2.0 + 1.6449 * 0.5), abs=0.002)
     assert found.below(2.5) == pytest.approx(0.8413, abs=0.001)
-
-
-def test_so_many_seeds_decide_with_a_power_of_four_fifths() -> None:
-    """An effect of one standard deviation takes eight seeds, in any table of the power of a one-sided t-test."""
-    assert seeds_needed(Student(1.0, 1.0 / 3**0.5, 2), 0.0) == 8
-    assert seeds_needed(Student(1.0, 1.0, 2), 1.0) is None
-    assert seeds_needed(Student(1.0, 1.0 / 3**0.5, 2), 0.0, among=2) == 10
-
-
-def test_seeds_do_not_decide_what_the_test_set_leaves_open() -> None:
-    """Both errors together need a distance of 1.64 + 0.84 standard errors of the set, and more for the seeds."""
-    of_seeds = Student(1.0, 1.0 / 3**0.5, 2)
-    assert seeds_needed(Sampled(of_seeds, 0.41**2), 0.0) is None and Sampled(of_seeds, 0.41**2).hides(0.0)
-    assert not Sampled(of_seeds, 0.3**2).hides(0.0)
-    needed = [seeds_needed(Sampled(of_seeds, error**2), 0.0) for error in (1e-6, 0.2, 0.3)]
-    assert needed[0] in (7, 8) and None not in needed and sorted(needed) == needed
 
 
 def test_discoveries_are_those_of_benjamini_and_hochberg() -> None:

@@ -120,7 +120,7 @@ def test_memory_and_bytes_of_stages_have_columns_where_they_are_chosen() -> None
         [15.0, 9.0, 5.0],
         [0.0, None, None],
     ]
-    table = table_of(rows, target=False, figures=chosen)
+    table = table_of(rows, target=False, columns=chosen)
     assert "bytes between stages" in table.head and "step time" not in table.head
     assert "bytes between stages" not in table_of(rows, target=False).head
 

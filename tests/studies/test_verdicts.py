@@ -16,9 +16,8 @@ from alray.config.known_code import CodeRecord, write_record
 from alray.config.study.section import Study
 from alray.core.run_folder.records import Best, Writer
 from alray.studies.figures import OTHER_DATA, warnings_of
-from alray.studies.markdown import made_with
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
-from alray.studies.report import write_report
+from alray.studies.report import made_with, write_report
 from alray.studies.results import Results
 from alray.studies.table import ROW_FIGURES
 from alray.studies.verdicts import answers_of, compared_text, decided, p_text
@@ -531,12 +530,12 @@ def test_times_of_several_sessions_are_compared_session_by_session() -> None:
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
     (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, repeats=2, measures="times"))
     assert (found.units, found.answer, found.one_session) == ("3 sessions", "not decided by this study", False)
-    assert found.compared[0].low < 0.9 and found.compared[0].high > 1.1 and found.needed == "161 sessions"
+    assert found.compared[0].low < 0.9 and found.compared[0].high > 1.1
     (alone,) = answers_of(results(trials[:4], verdicts=[claim], repeats=2, measures="times"))
     assert alone.compared == [] and alone.doubts == ["2 runs show no spread"]
 
 
-def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> None:
+def test_a_session_that_began_twice_is_a_doubt_about_times() -> None:
     """The variant `bp` was added to the study on another day."""
     days = {"al": "2026-11-27T10:00:00+00:00", "bp": "2026-11-28T10:00:00+00:00"}
     cells = [(session, name) for session in range(3) for name in days]
@@ -551,11 +550,8 @@ def test_a_session_that_began_twice_is_a_doubt_about_times(tmp_path: Path) -> No
         for n, (session, name) in enumerate(cells)
     ]
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
-    of = results(trials, verdicts=[claim], sessions=3, measures="times")
-    (found,) = answers_of(of)
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, measures="times"))
     assert found.doubts == ["2 sessions of 3 began at several or unknown times"]
-    findings = write_report(study_folder(of, tmp_path / "out")).summary.findings
-    assert [each.split(" began")[0] for each in findings if each.startswith("Session")] == ["Sessions 2, 3"]
 
 
 def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
@@ -571,30 +567,6 @@ def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
     earlier = [each.model_copy(update={"began": None}) for each in trials]
     (found,) = answers_of(results(earlier, verdicts=[claim], sessions=3, measures="times"))
     assert found.doubts == [], "none has a known start"
-
-
-def test_what_would_decide_a_claim_that_one_comparison_shows() -> None:
-    """Above the best of two costs, it holds where one of them shows it: that the other lies below decides nothing."""
-    steps_s = {"al": (1.0, 1.0, 1.0), "near": (0.9, 0.8, 1.1), "far": (2.0, 2.1, 1.9)}
-    cells = [(session, name) for session in range(3) for name in steps_s]
-    trials = [
-        trial(number, {"variant": name}, session=session, step_time_s=steps_s[name][session])
-        for number, (session, name) in enumerate(cells)
-    ]
-    claim = {"claim": "slow", "figure": "step_time_s", "of": {"variant": "al"}, "above": 1.0}
-    alone, both = (
-        answers_of(
-            results(
-                trials,
-                verdicts=[{**claim, "over": [{"variant": name} for name in names]}],
-                sessions=3,
-                measures="times",
-            )
-        )[0].needed
-        for names in (["near"], ["near", "far"])
-    )
-    assert alone is not None and both is not None
-    assert int(alone.split()[0]) < int(both.split()[0]) < 2 * int(alone.split()[0])
 
 
 def test_claims_of_a_page_are_decided_together() -> None:
@@ -679,19 +651,8 @@ def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
     folder = study_folder(results(trials, verdicts=[{**FASTER, "over": [{"variant": "naive"}]}]), tmp_path / "out")
     write_report(folder)
     (answer,) = read_study(tmp_path / "out/study.json").verdicts
-    assert (answer.answer, answer.needed) == ("not decided by this study", "several sessions")
+    assert (answer.answer, answer.one_session) == ("not decided by this study", True)
     assert "| streaming is faster | not decided in one session |" in (tmp_path / "out/report.md").read_text()
-
-
-def test_what_has_one_session_alone_is_decided_by_a_study_of_times() -> None:
-    trials = [trial(seed, {}, seed=seed, step_time_s=0.01 + 0.001 * seed, steps=9) for seed in range(3)]
-    claim = {"claim": "quick", "figure": "step_time_s", "below": 1}
-    for keys in (
-        {"target": {"metric": "validation_error", "below": 0.1}},
-        {"search": {"trials": 1, "space": {"optimizer.lr": {"uniform": [0.1, 1]}}}},
-    ):
-        (found,) = answers_of(results(trials, verdicts=[claim], **keys))
-        assert found.needed == "a study of times alone"
 
 
 def environment(folder: Path, number: int, **of: str) -> None:

@@ -223,13 +223,6 @@ def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def columns_differ(study: Study) -> Iterator[Finding]:
-    """A figure has one column."""
-    for number, name in enumerate(study.columns):
-        if name in study.columns[:number]:
-            yield ("columns", number), f"`{name}` is a column already", "remove one of them"
-
-
 def trials_share_a_metric(study: Study) -> Iterator[Finding]:
     """Values of two metrics cannot be compared."""
     for path, key in _varied(study):
@@ -249,9 +242,6 @@ def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
         if verdict.figure in SCORES:
             message = "`measures: times` leaves out accuracies"
             yield ("verdicts", number, "figure"), message, "decide by a time, or write measures: all"
-    for number, name in enumerate(study.columns):
-        if name in SCORES:
-            yield ("columns", number), "`measures: times` leaves out accuracies", "remove it, or write measures: all"
 
 
 def sessions_measure_times(study: Study) -> Iterator[Finding]:
@@ -328,7 +318,6 @@ CHECKS: tuple[StudyCheck, ...] = (
     a_target_is_set_once,
     named_variants_exist,
     claims_name_values_of_axes,
-    columns_differ,
     trials_share_a_metric,
     times_tell_no_accuracy,
     sessions_measure_times,

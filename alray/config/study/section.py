@@ -170,10 +170,6 @@ FigureName = Literal[
 """A figure of a point, as its column in `tables/points.csv` is named."""
 
 
-PublishedName = Literal["lin_2023", "wang_2021"]
-"""A source of published curves, as `alray.studies.published` has them."""
-
-
 def _is_a_day(text: str) -> str:
     try:
         date.fromisoformat(text)
@@ -341,13 +337,6 @@ class Study(Section):
     doubts: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Sentences about what makes all claims of the study doubtful, such as rates that no search has bracketed. The
     report lists them with the claims. Default: none."""
-    columns: Annotated[tuple[FigureName, ...], Field(strict=False)] = ()
-    """Figures that the table of the report shows. Its CSV has all of them in any case. Default: those that suit the
-    study."""
-    published: Annotated[tuple[PublishedName, ...], Field(strict=False)] = ()
-    """Published curves that the figures show beside those of the study, where they measure the same. `lin_2023`:
-    speed-up and efficiency of AL and naive backpropagation by the number of GPUs (T.-H. Lin, thesis: AG News).
-    `wang_2021`: test errors on CIFAR-10 by the number of components (Y. Wang et al., ICLR). Default: none."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials continue."""
     max_concurrent: PositiveInt | None = None

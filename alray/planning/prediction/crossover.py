@@ -125,34 +125,6 @@ StepsOf = Mapping[tuple[str, str | None, int | None], Steps]
 
 
 @dataclass(frozen=True)
-class MeasuredStep:
-    """The step of a run that trained in a way.
-
-    Attributes:
-        predicted_s: by the plan of this run.
-        source: the name of the run.
-    """
-
-    way: Way
-    step_s: float
-    predicted_s: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Known:
-    """What runs and studies tell of the ways to train a network.
-
-    Attributes:
-        measured: steps of runs.
-        steps: to the target of a study, or to the bound of a run (`run.stop_at`).
-    """
-
-    measured: tuple[MeasuredStep, ...] = ()
-    steps: StepsOf = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Row:
     """A way over one link.
 
@@ -209,7 +181,6 @@ class Crossover:
         name, batch_size: of the spec.
         basis: sentences about where times, memory and links come from.
         steps: to the target, where they are known.
-        measured: steps of runs of the same network, to stand beside the predicted ones.
         rows: none before `map_crossover`.
         refused: why a schedule of a method runs nowhere, by both names.
     """
@@ -220,7 +191,6 @@ class Crossover:
     contenders: tuple[Contender, ...]
     steps: StepsOf
     batch_size: int
-    measured: tuple[MeasuredStep, ...] = ()
     rows: tuple[Row, ...] = ()
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
 

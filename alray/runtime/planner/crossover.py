@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from alray.planning.prediction.crossover import (
     Axes,
     Contender,
     Crossover,
-    Known,
     Steps,
     StepsOf,
     Way,
@@ -123,7 +122,6 @@ def crossover_spec(
     overrides: Sequence[str],
     asked: Asked,
     *,
-    known: Callable[[Spec], Known],
     probe: bool,
     options: Options,
     teller: Teller,
@@ -131,7 +129,6 @@ def crossover_spec(
     """Predict every way to train the network of a spec, here or on its `machines`.
 
     Args:
-        known: says what is known of the network of a spec, besides what is asked.
         probe: measure the components on this machine instead of estimating their costs.
     """
     composed = read_spec(source)
@@ -151,7 +148,6 @@ def crossover_spec(
         teller.note(
             f"{_CHECKPOINTING} of the file is set aside: forwards are computed again where the memory is too small"
         )
-    told = known(spec)
     methods = tuple(dict.fromkeys((own, *(asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
     for name, schedule, _ in asked.steps:
         if name not in methods or (schedule is not None and schedule not in SCHEDULES):
@@ -161,11 +157,7 @@ def crossover_spec(
                 hint=f"compared are {', '.join(methods)}, in their schedules",
             )
     sizes = tuple(dict.fromkeys((usual, *asked.batch_sizes)))
-    if besides := sorted({name for name, _, _ in told.steps} - set(methods)):
-        teller.note(f"the runs also tell of {', '.join(besides)}, which is not compared: --methods adds it")
-    of_methods = {key: steps for key, steps in told.steps.items() if key[0] in methods}
-    _require_reference(asked, of_methods, reference_of(methods), sizes, teller)
-    asked = replace(asked, steps={**of_methods, **asked.steps})
+    _require_reference(asked, reference_of(methods), sizes)
     numbers = opener.devices(spec)
     opened = [
         opener.opened({} if method == own else {"method": method}, size, max(numbers))
@@ -182,17 +174,14 @@ def crossover_spec(
     unlike = machines is not None and len(set(machines.memory_limits(max(numbers), 1))) > 1
     axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((OWN if unlike else limit, *memory))), whole)
     basis = basis_of(contenders[0].alone, machines)
-    return map_crossover(
-        Crossover(spec.name, basis, axes, contenders, asked.steps, usual, told.measured), doing=teller.doing
-    )
+    return map_crossover(Crossover(spec.name, basis, axes, contenders, asked.steps, usual), doing=teller.doing)
 
 
-def _require_reference(asked: Asked, told: StepsOf, reference: str, sizes: Sequence[int], teller: Teller) -> None:
+def _require_reference(asked: Asked, reference: str, sizes: Sequence[int]) -> None:
     """Raise RequestError where steps that are given cannot count, and where mini-batches of several sizes cannot be
-    compared. Steps that runs tell of are noted where they cannot count.
+    compared.
 
     Args:
-        told: of the methods that are compared, by runs.
         sizes: of the mini-batches that are compared, first that of the spec.
     """
     usual = sizes[0]
@@ -203,13 +192,8 @@ def _require_reference(asked: Asked, told: StepsOf, reference: str, sizes: Seque
                 key="--steps",
                 hint=f"add --batch-sizes {size}",
             )
-    if others := sorted({size for _, _, size in told if size is not None} - set(sizes)):
-        listed = ",".join(map(str, others))
-        teller.note(f"the runs also tell of mini-batches of {listed} samples: --batch-sizes {listed} compares them")
     known = {
-        usual if size is None else size
-        for name, schedule, size in {**told, **asked.steps}
-        if (name, schedule) == (reference, None)
+        usual if size is None else size for name, schedule, size in asked.steps if (name, schedule) == (reference, None)
     }
     unknown = [size for size in sizes if size not in known]
     if not unknown:
@@ -228,8 +212,6 @@ def _require_reference(asked: Asked, told: StepsOf, reference: str, sizes: Seque
             key="--steps",
             hint=f"add --steps {reference}=N",
         )
-    if told:
-        teller.note(f"the mini-batches that the runs tell of count beside those of {reference}: --steps {reference}=N")
 
 
 def _sets_any(override: str, keys: Collection[str]) -> bool:

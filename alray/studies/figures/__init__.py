@@ -1,33 +1,32 @@
-"""The figures of a study, chosen from what it has. The docstring of each function is what the page says of them."""
+"""The figures of a study, chosen from what it has, and the warnings about them. The docstring of each function that
+makes a figure is what the page says of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from alray.config.known_code import named, read_record
+from alray.config.study.points import label_of
+from alray.core.counting import counted
 from alray.report import figure
 from alray.report.environments import has_other_data
 from alray.report.figure import Exhibit, Show
+from alray.report.invariants import impossible_speed_up
+from alray.report.spread import ratio
 from alray.studies.batch_size import not_bracketed
 from alray.studies.busy import busy_warnings
-from alray.studies.figures.over_axes import heat_maps, over_one_axis
-from alray.studies.figures.over_components import over_components
+from alray.studies.figures.over_axes import heat_maps, over_components, over_one_axis
 from alray.studies.figures.scaling import device_scaling
-from alray.studies.figures.sessions import sessions
-from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
+from alray.studies.figures.to_target import best_settings, steps_to_target
 from alray.studies.figures.training import depths, losses, race, utilisation
-from alray.studies.impossible import impossible_times
-from alray.studies.published import NOTES
+from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import data_of
 
 OTHER_DATA = "The data changed while the study ran: trials that should have the same data have other ones."
 EXHIBITS: tuple[Show[Results], ...] = (
-    sessions,
     steps_to_target,
     best_settings,
-    search_so_far,
-    trials,
     device_scaling,
     heat_maps,
     race,
@@ -58,21 +57,53 @@ def _code_warnings(results: Results) -> Iterator[str]:
         )
 
 
-def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]:
+def warnings_of(results: Results) -> list[str]:
     """The warnings about a study's figures: times that cannot be true, a machine that was busy, data or code
-    that changed between trials, best settings that no search has bracketed, and published curves that the study
-    asks for and none of its exhibits has."""
+    that changed between trials, and best settings that no search has bracketed."""
     other = has_other_data((data_of(each), results.environment(each)) for each in results.records)
-    drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
     return [
         *impossible_times(results),
         *busy_warnings(results.records),
         *([OTHER_DATA] if other else []),
         *_code_warnings(results),
         *(sentence for _, _, sentence in not_bracketed(results, results.rows)),
-        *(
-            f"published: no figure of this study measures what {source} did, so none has its curves"
-            for source in results.study.published
-            if NOTES[source] not in drawn
-        ),
     ]
+
+
+def impossible_times(results: Results) -> list[str]:
+    """What breaks a bound of `alray.report.invariants`: trials, and points beside the one on the fewest devices.
+
+    Whether a trial trained for less time than its stages computed, its own run decides from the mini-batches of which
+    both are known. The averages of `Times` are of a part of them, and say nothing of the others."""
+    return [*_of_trials(results.records), *_of_points(results)]
+
+
+def _of_trials(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """The doubts of trials. One that several have, as those of one measurement of the components, is told once."""
+    trials: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        for doubt in record.summary.doubts if record.summary is not None else ():
+            trials.setdefault(doubt, []).append(record)
+    for doubt, (first, *more) in trials.items():
+        others = f" and {counted(len(more), 'other trial')}" if more else ""
+        yield f"trial {first.number} ({label_of(first.point) or 'the base'}, seed {first.seed}){others}: {doubt}"
+
+
+def _of_points(results: Results) -> Iterator[str]:
+    points = [point for series in results.scaling.series.values() for point in series] if results.scaling else []
+    for point in points:
+        if point.base is None:
+            continue
+        label = f"{label_of(point.row.point)}, beside {label_of(point.base.row.point)}"
+        sentence = impossible_speed_up(point.speed_up.mean, point.more, label)
+        first, then = point.base.row.figures.get("epoch_s"), point.row.figures.get("epoch_s")
+        if sentence is None and first is not None and then is not None:
+            samples = point.work * _steps_an_epoch(point.row.best[0]) / _steps_an_epoch(point.base.row.best[0])
+            sentence = impossible_speed_up(ratio(first, then, samples).mean, point.more, f"an epoch at {label}")
+        if sentence is not None:
+            yield sentence
+
+
+def _steps_an_epoch(record: TrialRecord) -> float:
+    summary = record.summary
+    return summary.steps / summary.epochs if summary is not None and summary.epochs else 1.0

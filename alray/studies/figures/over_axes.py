@@ -1,4 +1,5 @@
-"""Figures of any study: its main figures over the first axis, and heat maps over two axes."""
+"""Figures of any study: its main figures over the first axis, heat maps over two axes, and those of a study that cuts
+one network into different numbers of components."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from alray.config.study.points import in_words, value_text
+from alray.config.study.points import in_words, series_label, value_text
 from alray.config.study.section import BATCH_SIZE, SCORES
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.same_weights import merged
 from alray.report.spread import shown
 from alray.report.text import number, score, seconds, share
+from alray.studies.confidence import Interval
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.results import Results
@@ -22,6 +24,8 @@ from alray.studies.scaling import DEVICE_AXES
 from alray.studies.table import PointRow, weights_along
 
 _NOT_REACHED = "not reached"
+_ACROSS = "components"
+_OVER_COMPONENTS = "Over the number of components"
 
 
 def over_one_axis(results: Results) -> Exhibit | None:
@@ -128,3 +132,53 @@ def _cell(row: PointRow, across: str, up: str, name: str, form: Callable[[float 
         return {**cell, "value": None, "seeds": row.seeds, "text": absent}
     text = shown(replace(found, deviation=None), form)
     return {**cell, "value": found.mean, "seeds": min(found.runs, row.seeds), "text": text}
+
+
+def over_components(results: Results) -> Exhibit | None:
+    """The error on the test set (or metric of another task; without a test set, on the validation set), and the step
+    time (median over the mini-batches after warm-up), over the number of components that the network is cut into, one
+    series for each combination of the other axes. Mean over seeds; the bar, from three seeds on, is its 90 % interval
+    by Student's t. Another shape marks a point where a seed did not come to its end or learned next to nothing. Source:
+    the rows of the table."""
+    axis = results.axis_of_cuts
+    if axis is None or not results.compares_ends:
+        return None
+    split = "test" if any(row.figures["test"] is not None for row in results.rows) else "validation"
+    metric = results.metric
+    score = f"{split} error" if metric.share else f"{split} {metric.title}"
+    found = (
+        _over_components(results, axis, split, score, is_error=metric.share),
+        _over_components(results, axis, "step_time_s", "step time (seconds)"),
+    )
+    figures = tuple(figure for figure in found if figure is not None)
+    return Exhibit(_OVER_COMPONENTS, figures) if figures else None
+
+
+def _over_components(results: Results, axis: str, name: str, title: str, *, is_error: bool = False) -> Figure | None:
+    """A figure of the rows over the number of components.
+
+    Args:
+        is_error: draw 1 - value.
+    """
+    rows: list[dict[str, Any]] = []
+    for row in results.rows:
+        spread, summary = row.figures[name], row.summary
+        if spread is None or summary is None:
+            continue
+        interval, value = interval_of_point(results, row, name), spread.mean
+        if is_error:
+            interval, value = interval and Interval(1 - interval.high, 1 - interval.low), 1 - value
+        shown = {"series": series_label(row.point, (axis,)), "kind": MEASURED, _ACROSS: sum(summary.partition)}
+        seeds = min(spread.runs, row.seeds)
+        rows.append({**shown, name: value, "seeds": seeds, **error_bar(interval), **trouble(results, row, name)})
+    if not rows:
+        return None
+    rows.sort(key=lambda row: row[_ACROSS])
+    labels = list(dict.fromkeys(row["series"] for row in rows))
+    ticks = sorted({row[_ACROSS] for row in rows})
+    x = Scale(_ACROSS, "number of components", base=2, ticks=ticks)
+    tells = {"series": "series", "seeds": "seeds", "doubts": "doubts"}
+    y = Scale(name, title, base=10 if is_error and all(row[name] > 0 for row in rows) else 0)
+    curves = Curves(x, y, colours_of(labels), marks=marks_of(rows), tells=tells)
+    heading = f"{title.partition(' (')[0].capitalize()} {_OVER_COMPONENTS.lower()}"
+    return curves.figure(f"{name}_over_components", heading, f"{heading}: {', '.join(labels)}.", rows)

@@ -8,17 +8,16 @@ from typing import Any, Literal
 
 from alray.config.study.points import parts_of, series_label
 from alray.config.study.section import VARIANT
-from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
+from alray.report.drawing import IDEAL, MEASURED, PREDICTED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
 from alray.report.spread import Spread, ratio, shown
 from alray.studies.busy import is_disturbed
 from alray.studies.doubt import interval_of_point, interval_of_ratio
 from alray.studies.figures.trouble import marks_of, trouble
-from alray.studies.published import CURVES, NOTES, Published
 from alray.studies.results import Results
 from alray.studies.scaling import DEVICE_AXES, ScaledPoint, Scaling
 
-_KINDS = (MEASURED, PREDICTED, IDEAL, PUBLISHED)
+_KINDS = (MEASURED, PREDICTED, IDEAL)
 _BACKPROPAGATION = "backpropagation"
 _WAYS = (VARIANT, "pipeline.schedule", "pipeline.micro_batches")
 """Axes that say how a network is trained, besides `method` and the keys below it. No schedule of local losses cuts
@@ -49,9 +48,8 @@ def device_scaling(results: Results) -> Exhibit | None:
     if ratios:
         title = "Backpropagation's step time over that of local losses"
         figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), ratios))
-    notes = tuple(NOTES[source] for source in dict.fromkeys(one.source for one in _published(results, found)))
     concluded = () if any(map(is_disturbed, results.records)) else tuple(_conclusions(found))
-    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), concluded, addenda=notes)
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), concluded)
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
@@ -86,7 +84,7 @@ def _times(results: Results, found: Scaling) -> list[dict[str, Any]]:
 
 
 def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict[str, Any]]:
-    """The speed-up or the efficiency: measured, predicted, ideal and published. A series that counts from more devices
+    """The speed-up or the efficiency: measured, predicted and ideal. A series that counts from more devices
     than the others says so by its name."""
     rows = []
     counts = [point.devices for points in found.series.values() for point in points]
@@ -106,40 +104,25 @@ def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficien
                 rows.append(_row(counted, PREDICTED, point.devices, **{name: getattr(point.predicted, name)}))
     for devices in (fewest, most):
         rows.append(_row(IDEAL, IDEAL, devices, **{name: devices / fewest if name == "speed_up" else 1.0}))
-    for one in _published(results, found):
-        for devices, seconds in one.seconds.items():
-            if devices <= most:
-                speed_up = one.seconds[1] / seconds * (devices if one.weak else 1)
-                value = speed_up if name == "speed_up" else speed_up / devices
-                rows.append(_row(one.label, PUBLISHED, devices, **{name: value}))
     return rows
 
 
 def _ratios(results: Results, found: Scaling) -> Iterator[dict[str, Any]]:
     """The step time of each series of backpropagation over that of each series of local losses, where they differ in
-    the way of training only, and the published ratio."""
+    the way of training only."""
     by_method: dict[bool, dict[str, dict[int, ScaledPoint]]] = {True: {}, False: {}}
     for label, points in found.series.items():
         by_method[_is_backpropagation(points)][label] = {point.devices: point for point in points}
-    any_measured = False
     for local, ours in by_method[False].items():
         for other, theirs in by_method[True].items():
             for devices in sorted(ours.keys() & theirs.keys()):
                 over, under = theirs[devices], ours[devices]
                 if _work(over) != _work(under):
                     continue
-                any_measured = True
                 label = _pair_label(found, over, under) if found.along else f"{other} / {local}"
                 bar = error_bar(interval_of_ratio(results, "step_time_s", over.row, under.row, 1.0))
                 fields = {"step_time_s": under.step_time_s.mean, **bar}
                 yield _row(label, MEASURED, devices, ratio=ratio(over.step_time_s, under.step_time_s).mean, **fields)
-    if any_measured and (published := _published(results, found)):
-        most = max(point.devices for points in found.series.values() for point in points)
-        al, bp = sorted(published, key=lambda one: not one.local_losses)
-        for devices in sorted(al.seconds.keys() & bp.seconds.keys()):
-            if devices <= most:
-                over_s, under_s = bp.seconds[devices], al.seconds[devices]
-                yield _row(f"{bp.label} / AL", PUBLISHED, devices, ratio=over_s / under_s)
 
 
 def _work(point: ScaledPoint) -> dict[str, Any]:
@@ -155,13 +138,6 @@ def _pair_label(found: Scaling, over: ScaledPoint, under: ScaledPoint) -> str:
     known = (*shared, *found.along)
     differing = f"{series_label(one, known)} / {series_label(other, known)}"
     return f"{series_label(shared)}, {differing}" if shared else differing
-
-
-def _published(results: Results, found: Scaling) -> list[Published]:
-    """The published curves of this scaling that the study asks for. They begin at one stage."""
-    from_one = found.devices == "stages" and all(points[0].devices == 1 for points in found.series.values())
-    asked = [one for one in CURVES if one.source in results.study.published]
-    return [one for one in asked if from_one and found.kind == ("weak" if one.weak else "strong")]
 
 
 def _is_backpropagation(points: Sequence[ScaledPoint]) -> bool:

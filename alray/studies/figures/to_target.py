@@ -1,20 +1,17 @@
-"""Figures of studies of batch sizes with a target: the way to it, the best settings, and every trial."""
+"""Figures of studies of batch sizes with a target: the way to it, and the best settings."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from alray.config.study.points import in_words, label_of, value_text
 from alray.config.study.section import BATCH_SIZE
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
-from alray.report.figure import Exhibit, Figure, Series, file_name
+from alray.report.figure import Exhibit
 from alray.report.same_weights import merged
 from alray.report.table import CellValue, Column, Numbers, Table
-from alray.report.text import share
 from alray.studies.batch_size import Regimes, not_bracketed, perfect_steps, regimes
 from alray.studies.doubt import Doubted, interval_of_point, of_series
 from alray.studies.figures.trouble import doubts_of
@@ -24,7 +21,6 @@ from alray.studies.table import PointRow, settings_text, weights_along
 
 _REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
 _SOME = "not reached by every seed"
-_RULES = ("linear rule", "square-root rule")
 _TELLS = {
     "series": "series",
     "reached": "seeds that reached it",
@@ -94,10 +90,8 @@ def steps_to_target(results: Results) -> Exhibit | None:
 
 def best_settings(results: Results) -> Exhibit | None:
     """The settings that reach the target first at each batch size, and the effective learning rate lr / (1 - momentum)
-    (Shallue et al. 2019, section 4.7). The lines are what two rules expect of a rate from the smallest batch size on:
-    that it grows with the batch size (Goyal et al. 2017), or with its square root (Krizhevsky 2014). A square marks a
-    value that is not bracketed: the smallest or the largest that was tried, or one within 5 % of an end of the range
-    that was searched, on the scale of the distribution."""
+    (Shallue et al. 2019, section 4.7). A square marks a value that is not bracketed: the smallest or the largest that
+    was tried, or one within 5 % of an end of the range that was searched, on the scale of the distribution."""
     if not results.is_of_batch_sizes or results.study.search is None:
         return None
     loose = {(label_of(row.point), key) for row, key, _ in not_bracketed(results, results.rows)}
@@ -107,137 +101,17 @@ def best_settings(results: Results) -> Exhibit | None:
         rows = [row for label, each in along.items() for row in _best(label, each, quantity, loose)]
         if not rows:
             continue
-        colours = colours_of(list(along))
         curves = Curves(
             Scale("batch_size", "batch size", base=2, ticks=results.values(BATCH_SIZE)),
             Scale("value", quantity.title, base=quantity.base),
-            colours,
-            kinds=(MEASURED, *_RULES) if quantity.is_rate else (MEASURED,),
+            colours_of(list(along)),
             marks=("bracketed", "not bracketed"),
             tells=_TELLS,
         )
         file = "best_" + quantity.key.removeprefix("optimizer.").replace(".", "_")
-        what = f"The best {quantity.title} against batch size"
-        what += ", with the linear and the square-root rule." if quantity.is_rate else "."
+        what = f"The best {quantity.title} against batch size."
         figures.append(curves.figure(file, f"Best {quantity.title}", what, rows))
     return Exhibit("Best settings", tuple(figures)) if figures else None
-
-
-def trials(results: Results) -> Exhibit | None:
-    """Every trial by its batch size and by what was drawn for it: whether it reached the target, came to its end
-    without it, or diverged, and the best one of each batch size (Shallue et al. 2019, section 4.7)."""
-    if not results.is_of_batch_sizes or results.study.search is None:
-        return None
-    quantities = list(_quantities(results))
-    if not quantities:
-        return None
-    varies = any(quantity.key == "optimizer.momentum" for quantity in quantities)
-    quantity = quantities[-1 if varies else 0]
-    best = {record.number for row in results.rows if row.reached for record in row.best}
-    series = results.along(BATCH_SIZE)
-    figures = []
-    for label, rows in series.items():
-        points = {label_of(row.point) for row in rows}
-        of_series = [record for record in results.records if label_of(record.point) in points]
-        found = [_trial(record, quantity, best) for record in of_series if quantity.value(record) is not None]
-        if found:
-            name = file_name("trials", label) if len(series) > 1 else "trials"
-            figures.append(_scatter(name, label, found, quantity))
-    return Exhibit("Trials", tuple(figures))
-
-
-def search_so_far(results: Results) -> Exhibit | None:
-    """The fewest mini-batches to the target that any of the first n settings of a search takes, against n, for each
-    batch size. Settings that some seed did not bring to the target count as tried. Where a curve still falls at its
-    end, more settings would find better ones: the search is too small. Source: the records of the trials."""
-    if not results.is_of_batch_sizes or results.study.search is None:
-        return None
-    figures, conclusions = [], []
-    series = results.along(BATCH_SIZE)
-    for label, rows in series.items():
-        curves = {row.point[BATCH_SIZE]: _fewest_so_far(results, row) for row in rows}
-        shown = [
-            {"series": f"{size:,}", "kind": MEASURED, "settings": settings, "steps": steps}
-            for size, curve in curves.items()
-            for settings, steps in curve.items()
-        ]
-        if not shown:
-            continue
-        name = file_name("search_so_far", label) if len(series) > 1 else "search_so_far"
-        y = Scale("steps", "fewest mini-batches to the target", base=2)
-        colours = colours_of([f"{size:,}" for size, curve in curves.items() if curve])
-        drawn = Curves(Scale("settings", "settings tried", base=2), y, colours, tells={"series": "batch size"}, size=14)
-        what = f"Fewest mini-batches to the target against the settings tried, {label}, by batch size."
-        figures.append(drawn.figure(name, f"The best of the first settings: {label}", what, shown))
-        if gains := [gain for curve in curves.values() if (gain := _gain_of_second_half(curve)) is not None]:
-            conclusions.append(
-                f"{label}: the second half of the settings saved up to {share(max(gains))} of the mini-batches."
-            )
-    return Exhibit("Search so far", tuple(figures), tuple(conclusions)) if figures else None
-
-
-def _fewest_so_far(results: Results, row: PointRow) -> dict[int, float]:
-    """The number of settings tried -> the fewest mini-batches that one of them takes, as a mean over its seeds. It
-    begins with the first setting with which all seeds reached the target."""
-    found: dict[int, float] = {}
-    fewest = math.inf
-    for tried, trials in enumerate(results.settings_of(row), start=1):
-        reached = [record.reached.step for record in trials if record.reached is not None]
-        if len(reached) == len(trials):
-            fewest = min(fewest, fmean(reached))
-        if math.isfinite(fewest):
-            found[tried] = fewest
-    return found
-
-
-def _gain_of_second_half(curve: dict[int, float]) -> float | None:
-    """The share of the mini-batches that the second half of the settings saved; None if the first half never reached
-    the target."""
-    last = max(curve, default=0)
-    return 1.0 - curve[last] / curve[last // 2] if last // 2 in curve else None
-
-
-def _scatter(name: str, label: str, rows: list[dict[str, Any]], quantity: _Quantity) -> Figure:
-    counts = {each: sum(row["series"] == each for row in rows) for each in _OUTCOMES}
-    outcomes = tuple(Series(each, _OUTCOMES[each]) for each, count in counts.items() if count)
-    curves = Curves(
-        Scale("batch_size", "batch size", base=2, ticks=sorted({row["batch_size"] for row in rows})),
-        Scale("value", quantity.title, base=quantity.base),
-        outcomes,
-        marks=[each.label for each in outcomes],
-        tells={"trial": "trial", "series": "outcome", "steps": "mini-batches", "settings": "settings", "seed": "seed"},
-        joined=False,
-    )
-    what = f"{len(rows):,} trials by batch size and {quantity.title}: "
-    what += ", ".join(f"{counts[each.label]:,} {each.label}" for each in outcomes)
-    rows = sorted(rows, key=lambda row: row["series"] == "best")  # what is drawn last lies on top
-    return curves.figure(name, f"Trials: {label}", what, rows)
-
-
-_OUTCOMES = {
-    "best": "--c1",
-    "reached": "--c0",
-    "not reached in time": "--c7",
-    "diverged": "--bad",
-    "stopped": "--soft",
-    "failed": "--c3",
-}
-
-
-def _trial(record: TrialRecord, quantity: _Quantity, best: set[int]) -> dict[str, Any]:
-    outcome = "not reached in time" if record.status == "finished" else str(record.status)
-    outcome = "best" if record.number in best else outcome
-    return {
-        "series": outcome,
-        "kind": MEASURED,
-        "mark": outcome,
-        "batch_size": record.point[BATCH_SIZE],
-        "value": quantity.value(record),
-        "trial": record.number,
-        "steps": record.reached.step if record.reached is not None else None,
-        "settings": settings_text(record.values),
-        "seed": record.seed,
-    }
 
 
 def _way(results: Results, label: str, rows: Sequence[PointRow], found: Regimes | None) -> Iterator[dict[str, Any]]:
@@ -405,13 +279,11 @@ class _Quantity(NamedTuple):
 
     Attributes:
         base: of the logarithm on its axis.
-        is_rate: whether the two rules are about it.
     """
 
     key: str
     title: str
     base: int
-    is_rate: bool
     value: Callable[[TrialRecord], float | None]
 
 
@@ -424,12 +296,12 @@ def _quantities(results: Results) -> Iterator[_Quantity]:
         if distribution.choice is not None or key == BATCH_SIZE:
             continue
         if distribution.one_minus_loguniform is not None:
-            yield _Quantity(key, f"1 - {in_words(key)}", 10, False, partial(_one_minus, key))
+            yield _Quantity(key, f"1 - {in_words(key)}", 10, partial(_one_minus, key))
         else:
             base = 0 if distribution.loguniform is None else 10
-            yield _Quantity(key, in_words(key), base, key == "optimizer.lr", partial(_drawn, key))
+            yield _Quantity(key, in_words(key), base, partial(_drawn, key))
     if any(results.momentum(record) for record in results.records):
-        yield _Quantity("effective_rate", "effective learning rate", 10, True, partial(_effective_rate, results))
+        yield _Quantity("effective_rate", "effective learning rate", 10, partial(_effective_rate, results))
 
 
 def _drawn(key: str, record: TrialRecord) -> float | None:
@@ -449,26 +321,19 @@ def _effective_rate(results: Results, record: TrialRecord) -> float | None:
 def _best(
     label: str, rows: Sequence[PointRow], quantity: _Quantity, loose: set[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """The best value at each batch size of a series, and what the rules make of the first one.
+    """The best value at each batch size of a series.
 
     Args:
         loose: point and key of the values that are not bracketed.
     """
-    start: tuple[int, float] | None = None
     for row in rows:
-        size, found = row.point[BATCH_SIZE], quantity.value(row.best[0])
-        if found is None:
-            continue
-        start = start or (size, found)
-        yield {
-            "series": label,
-            "kind": MEASURED,
-            "mark": "not bracketed" if (label_of(row.point), quantity.key) in loose else "bracketed",
-            "batch_size": size,
-            "value": found,
-            **_of(row),
-        }
-        if quantity.is_rate:
-            for rule, power in zip(_RULES, (1.0, 0.5), strict=True):
-                value = start[1] * (size / start[0]) ** power
-                yield {"series": label, "kind": rule, "batch_size": size, "value": value}
+        found = quantity.value(row.best[0])
+        if found is not None:
+            yield {
+                "series": label,
+                "kind": MEASURED,
+                "mark": "not bracketed" if (label_of(row.point), quantity.key) in loose else "bracketed",
+                "batch_size": row.point[BATCH_SIZE],
+                "value": found,
+                **_of(row),
+            }

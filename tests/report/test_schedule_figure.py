@@ -1,4 +1,4 @@
-"""Charts show every action once, where it belongs."""
+"""The figure of a schedule shows every action once, where it belongs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import re
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
-import pytest
-
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import simulate
 from alray.planning.prediction.timeline import TimedAction
 from alray.planning.schedules.durations import Durations
 from alray.report.figure import Figure
 from alray.report.lanes import Lane, View, lanes_of, whole
-from alray.report.schedule_chart import chart_of
 from alray.report.schedule_figure import schedule_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -39,46 +36,12 @@ def shown(*bars: TimedAction) -> View:
     return whole(lanes_of(bars, stages=2))
 
 
-def test_text_one_character_a_slot() -> None:
-    chart = chart_of(view_of(), width=9)
-    assert chart.lines == ["stage 0  FB0UFB1U", "stage 1  .FB0UFB1U", "         0 9.00 ms"]
-    assert (chart.margin, chart.legend) == (9, ["F forward", "B backward", "U update", ". waiting"])
-
-
-def test_text_with_room_for_numbers() -> None:
-    assert chart_of(view_of(), width=27).lines[:2] == [
-        "stage 0  F0-B0----U0-F1-B1----U1-",  # it has no more to do
-        "stage 1  ...F0-B0----U0-F1-B1----U1-",
-    ]
-
-
-def test_text_shows_messages() -> None:
-    view = shown(
-        TimedAction(0, "0F0", 0.0, 1.0),
-        TimedAction(0, "0S0", 1.0, 2.0),
-        TimedAction(1, "1R0", 2.0, 3.0),
-        TimedAction(1, "1F0", 3.0, 4.0),
-    )
-    chart = chart_of(view, width=12)
-    assert chart.lines[:2] == ["stage 0  F0->>>", "stage 1  ......>>>F0-"]
-    assert chart.legend[-2:] == ["> message", ". waiting"]
-
-
 def test_a_replica_that_is_slowed_on_purpose_is_told_from_its_backwards() -> None:
     view = shown(TimedAction(0, "0B0", 0.0, 1.0), TimedAction(0, "disturbance 0", 1.0, 2.0))
-    chart = chart_of(view, width=8)
-    assert chart.lines[0] == "stage 0  B0--X---" and "X slowed on purpose" in chart.legend
     assert [row["series"] for row in figure_of(measured=view).rows if row["series"] != "waiting"] == [
         "backward",
         "slowed on purpose",
     ]
-
-
-def test_nothing_to_draw_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no action to draw"):
-        chart_of(shown())
-    with pytest.raises(ValueError, match="take no time"):
-        chart_of(View([Lane(0, 0, (TimedAction(0, "0F0", 1.0, 1.0),))], 1.0, 1.0))
 
 
 def figure_of(**views: View) -> Figure:
