@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from alray.config.known_code import CODE, CodeRecord, changed_files, named, sha256
+from alray.config.known_code import CODE, CodeRecord, changed_files, hashes_of, named, sha256
 from alray.config.loading.inputs import load_own_spec
 from alray.config.loading.load import dump_spec
 from alray.config.loading.own_files import own_files
@@ -390,7 +390,7 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         "points": points,
         "skipped": [{"point": dict(each.point.values), "reason": each.reason} for each in loaded.skipped],
         "trials": trials,
-        "code": CodeRecord.of(code_root(loaded), code_of(loaded)).files,
+        "code": hashes_of(code_root(loaded), code_of(loaded)),
         "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))
