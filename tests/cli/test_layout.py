@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,8 +25,6 @@ from alray.cli.jobs import status_rows
 from alray.cli.main import execute
 from alray.cli.plan_text import comparison_text, plan_text
 from alray.cli.reproduce import reproduction_rows
-from alray.cli.terminal import Terminal
-from alray.core.errors import RequestError
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, DepthScores, EvaluationRecord, Failure, Scores
 from alray.inference import requests
@@ -458,15 +455,3 @@ def test_the_json_of_an_error_has_its_columns(alray: Alray) -> None:
     first, *_ = alray("validate", "bad.yaml", "--json").json["errors"]
     assert (first["line"], first["column"], first["end_column"]) == (5, 20, 27)
     assert first["text"][first["column"] - 1 : first["end_column"] - 1] == "chanels"
-
-
-def test_events_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = io.StringIO()
-    monkeypatch.setattr("sys.stdout", out)
-    streams = Terminal(as_json=False, as_events=True)
-    streams.say("word " * 40)
-    streams.fields([("weights_sha256", HASH)])
-    said, fields = map(json.loads, out.getvalue().splitlines())
-    assert said == {"alray": "say", "text": "word " * 40}
-    assert fields == {"alray": "fields", "rows": [["weights_sha256", HASH]]}
-    streams.explain(RequestError("a", hint="b").problems)
