@@ -7,8 +7,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from alray.api.arguments import checked
-from alray.api.calls import Overrides, watched
+from alray.api.calls import Overrides, checked, watched
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.objects import taken

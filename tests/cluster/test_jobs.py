@@ -177,7 +177,7 @@ def test_a_study_that_is_stopped_reports_what_has_ended(cluster: Cluster) -> Non
 def test_too_few_devices(cluster: Cluster) -> None:
     began_s = time.monotonic()
     done = cluster.submit("tiny.yaml", "pipeline.stages=4", code=2)
-    assert "resources.per_stage: 4 stages of 1 CPU each can never be placed: the cluster has 2 CPU" in done.stdout
+    assert "resources.per_stage: 4 stages of 1 CPU each can never be placed: the cluster has 2 CPU" in done.stderr
     assert time.monotonic() - began_s < 10
 
 
