@@ -272,7 +272,7 @@ def test_ctrl_c_asks_on_a_terminal(cluster: Cluster) -> None:
         shown += os.read(master, 65536)
         return text in shown
 
-    until(lambda: has(b"epoch"))
+    until(lambda: has(b": predicted "))  # the plan, from which on the run reads requests to stop
     process.send_signal(signal.SIGINT)
     until(lambda: has(b"[s]top it?"))
     os.write(master, b"s\n")
