@@ -139,7 +139,7 @@ def run_spec(
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
         with locked(run_dir, observer.note), writing_to(run_dir):
             references = [reference for _, reference, _ in marked(planner.workload.spec, OwnClass)]
-            planner.workload.code.copy_used(references, run_dir, observer.note)
+            planner.workload.code.copy_used(references, run_dir)
             return _run(planner, trackers, run_dir, None, engine, options, observer, interrupts)
 
 

@@ -159,7 +159,7 @@ def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
     )
     code = UserCode(tmp_path / "spec")
     code("python:used_i.word")
-    code.copy_used(["python:used_i.word"], tmp_path, print)
+    code.copy_used(["python:used_i.word"], tmp_path)
     copied = sorted(str(path.relative_to(tmp_path / "code")) for path in (tmp_path / "code").rglob("*.py"))
     assert copied == ["helper_i.py", "pack_i/__init__.py", "pack_i/deep.py", "used_i.py"]
     assert UserCode(tmp_path / "code")("python:used_i.word") == 1
@@ -172,7 +172,7 @@ def test_a_run_copies_none_of_what_other_runs_in_its_process_loaded(tmp_path):
     def copied(root: Path, reference: str, run: str) -> list[str]:
         code = UserCode(root)
         code(reference)
-        code.copy_used([reference], tmp_path / run, print)
+        code.copy_used([reference], tmp_path / run)
         there = tmp_path / run / "code"
         return sorted(str(path.relative_to(there)) for path in there.rglob("*.py"))
 
@@ -192,7 +192,7 @@ def test_a_machine_without_the_specs_folder_loads_from_the_run_folder(tmp_path, 
     code = UserCode(write(tmp_path / "spec", **{"pack_k.__init__": "", "pack_k.blocks": "from used_k import word"}))
     write(tmp_path / "spec", used_k="word = 1")
     code("python:pack_k.blocks.word")
-    code.copy_used(["python:pack_k.blocks.word"], tmp_path / "run", print)
+    code.copy_used(["python:pack_k.blocks.word"], tmp_path / "run")
     sent = pickle.dumps(code)
     shutil.rmtree(tmp_path / "spec")
     if left == "the folder":  # as where the spec lies in the home folder
@@ -210,7 +210,7 @@ def test_running_in_the_specs_own_folder_copies_no_more(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = UserCode(write(tmp_path, used_j="word = 1"))
     code("python:used_j.word")
-    code.copy_used(["python:used_j.word"], tmp_path / "run", print)
+    code.copy_used(["python:used_j.word"], tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "code").iterdir()] == ["used_j.py"]
 
 
@@ -220,8 +220,8 @@ def test_alray_itself_is_never_copied_nor_loaded_anew(tmp_path):
     root = Path(alray.core.errors.__file__).resolve().parent.parent
     write(tmp_path, own_l="import alray.core.errors")
     (tmp_path / "alray").symlink_to(root / "alray")
-    UserCode(tmp_path).copy_used(["python:own_l.errors"], tmp_path / "run", print)
-    UserCode(root).copy_used([], tmp_path, print)
+    UserCode(tmp_path).copy_used(["python:own_l.errors"], tmp_path / "run")
+    UserCode(root).copy_used([], tmp_path)
     assert [path.name for path in (tmp_path / "run" / "code").iterdir()] == ["own_l.py"]
     assert not (tmp_path / "code" / "alray").exists()
 

@@ -1,31 +1,104 @@
-"""The common part of the interface's functions: overrides, signals, progress, and how a stopped run ends."""
+"""The common part of the interface's functions: what they take, overrides, signals and progress."""
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import wraps
+from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import NoneType
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from alray.api.console.display import Display, PlainLines, terminal_display
 from alray.api.console.interrupts import Interrupts
 from alray.api.notebook import NotebookDisplay, cell_output, preformatted
 from alray.config.loading.overrides import override_text
 from alray.config.loading.source_locations import COMMAND_LINE
-from alray.config.sections.section import nearest
+from alray.config.sections.section import Section, describe, nearest
 from alray.config.user_code import require_not_imported
 from alray.core.errors import AlrayError, RequestError
+from alray.core.storage.objects import ObjectPath
 from alray.core.system_errors import system_faults
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them, one or several."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Form(NamedTuple):
+    kinds: tuple[type, ...]
+    words: str
+    items: tuple[type, ...] = (object,)
+    """What a sequence of this form holds, unless it is a text or a mapping."""
+
+
+_LOCATION = (str, Path, ObjectPath)
+_FORMS = {
+    "spec": _Form((*_LOCATION, Mapping, Section), "a file, a dict or an alray.Spec"),
+    "overrides": _Form(
+        (Mapping, str, Sequence, NoneType), "a dict of keys and values, or texts such as 'optimizer.lr=0.1'", (str,)
+    ),
+    "folder": _Form(_LOCATION, "a path or a URL"),
+    "output": _Form((*_LOCATION, NoneType), "a path, a URL or None"),
+    "inputs": _Form(
+        (str, Path, Sequence), "a file, a text, or several; run.network()(samples) takes tensors", (str, Path)
+    ),
+    "callbacks": _Form((Sequence,), "a list of objects of alray.Callback"),
+    "devices": _Form(
+        (str, Sequence, NoneType), "a text, such as '4x24GB' or '1,2,4', or a list of numbers", (Integral,)
+    ),
+    "inline": _Form((bool, NoneType), "True or False"),
+    "allow_code": _Form((bool,), "True or False"),
+}
+"""By the name of the argument, what it takes: those that are most often something else, or would then do harm. Of the
+others Python tells what does not fit."""
+
 _found: list[list[Any]] = []
 """Of each call under way, the number type of torch that it has to give back."""
 _FOUND = threading.Lock()
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which raises RequestError for an argument of another type than it takes, and tells errors as
+    commands tell them, with `overrides` in place of the command line. Inside, torch has its own defaults."""
+    signature = inspect.signature(function)
+    further = [each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD]
+
+    @wraps(function)
+    def with_checks(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = signature.bind(*args, **kwargs).arguments
+        for name, value in (given | given.get("".join(further), {})).items():
+            if name in _FORMS:
+                _require_form(name, value, _FORMS[name])
+        with api_errors(), defaults_of_torch():
+            return function(*args, **kwargs)
+
+    return with_checks
+
+
+def _require_form(name: str, value: Any, form: _Form) -> None:
+    """Raise RequestError if an argument does not have this form."""
+    if not isinstance(value, form.kinds):
+        raise wrong_form(name, value, form.words)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            if not isinstance(item, form.items):
+                raise wrong_form(name, item, form.words)
+
+
+def wrong_form(name: str, value: Any, words: str) -> RequestError:
+    """The error for an argument, or an entry of one, that is none of the accepted forms."""
+    hint = f"give {words}"
+    if name == "spec" and callable(getattr(value, "state_dict", None)):
+        hint += "; alray.train(model, (samples, labels)) trains without one, alray.run(spec, model=model) with one"
+    return RequestError(f"this is {'None' if value is None else describe(value)}", key=name, hint=hint)
 
 
 def override_texts(overrides: Overrides) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from alray.api.arguments import checked
+from alray.api.calls import checked
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run, folder_of

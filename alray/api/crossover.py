@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from alray.api.arguments import checked
-from alray.api.calls import Overrides, watched
+from alray.api.calls import Overrides, checked, watched
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.objects import taken

@@ -9,8 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.api.arguments import checked
-from alray.api.calls import Overrides, watched
+from alray.api.calls import Overrides, checked, watched
 from alray.api.objects import taken
 from alray.config.loading.load import SpecSource, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text

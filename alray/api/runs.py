@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from alray.api import run_steps
-from alray.api.arguments import checked, wrong_form
 from alray.api.callbacks import Calls
-from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, teller, watched
+from alray.api.calls import Overrides, checked, data_texts, override_texts, require_one_of, teller, watched, wrong_form
 from alray.api.console.layout import Page
 from alray.api.console.summary_text import summary_rows
 from alray.api.frames import frame_of
@@ -256,8 +255,6 @@ class Run:
         from alray.api.trained import Trained
         from alray.inference.chosen_weights import RequestedWeights
 
-        if data is not None and not isinstance(data, Mapping | str | Sequence):
-            raise wrong_form("data", data, "where files of the data lie now, such as {'train': 'photos'}")
         requested = RequestedWeights(best, step)
         return Trained(self.folder, requested, data_texts(data), allow_code=allow_code, objects=self.objects)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.api.arguments import checked
 from alray.api.callbacks import Called
-from alray.api.calls import Overrides, override_texts, teller
+from alray.api.calls import Overrides, checked, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.objects import given_again, taken_for_study

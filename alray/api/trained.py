@@ -10,8 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from alray.api.arguments import checked, wrong_form
-from alray.api.calls import api_errors, defaults_of_torch, require_one_of
+from alray.api.calls import api_errors, checked, defaults_of_torch, require_one_of
 from alray.config.loading.inputs import load_own_spec
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.errors import RequestError
@@ -132,10 +131,7 @@ class Trained:
             RequestError: if the samples have another shape or type than those of the training.
         """
         network = self.network(depth)
-        try:
-            samples = torch.as_tensor(batch).cpu()
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise wrong_form("batch", batch, "a tensor or an array of numbers") from error
+        samples = torch.as_tensor(batch).cpu()
         _require_samples(samples, network)
         with torch.no_grad():
             return network.activations(samples)

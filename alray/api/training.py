@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from alray.api.arguments import checked
-from alray.api.calls import teller
+from alray.api.calls import checked, teller
 from alray.api.objects import taken
 from alray.api.runs import Run, run, run_taken
 from alray.config.loading.usual_names import asked, key_elsewhere, key_here

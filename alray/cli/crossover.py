@@ -8,7 +8,7 @@ import typer
 
 from alray.api.console.layout import Page, unbroken
 from alray.cli.options import AllowCode, Json, On, Overrides, Probe, SpecFile, Within
-from alray.cli.terminal import shown, terminal, writing
+from alray.cli.terminal import reading, shown, terminal, writing
 from alray.core.storage.location import location_of, require_no_links
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ def crossover(
     """
     with terminal(as_json=json) as streams:
         from alray.api.crossover import crossover_report
-        from alray.cli.event_lines import reading
         from alray.report.crossover import as_json
 
         page = location_of(output)

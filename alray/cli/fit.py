@@ -9,7 +9,7 @@ import typer
 
 from alray.api.console.layout import Page, unbroken
 from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
-from alray.cli.terminal import terminal
+from alray.cli.terminal import reading, terminal
 from alray.core.counting import counted
 from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
@@ -51,7 +51,6 @@ def fit(
     """
     with terminal(as_json=json) as streams:
         from alray.api.plans import sizes_of, with_machines
-        from alray.cli.event_lines import reading
 
         given = with_machines(spec, overrides or [], on=on, link=link, within=within, costs=costs)
         sizes = sizes_of(devices)

@@ -33,9 +33,8 @@ def main(arguments: list[str]) -> int:
     take_closed_descriptors()
     sys.stdout = lasting(sys.stdout)
     sys.stderr = lasting(sys.stderr)
-    streams = Terminal(as_json=False, as_events=True)
-    packages = {"alray": __version__, "ray": version("ray"), "torch": version("torch")}
-    streams.event("versions", packages=packages, python=platform.python_version(), host=platform.node())
+    streams = Terminal(as_json=False)
+    streams.tell(f"alray {__version__} with Ray {version('ray')} on {platform.node()}")
     command, *rest = arguments
     if command == "resume":
         result, *given = rest
@@ -57,9 +56,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _execute(words: list[str]) -> int:
-    """Run a command of alray with `--events`. A run keeps `sys.argv` as the command that made it."""
+    """Run a command of alray. A run keeps `sys.argv` as the command that made it."""
     sys.argv = ["alray", *words]
-    return execute([*words, "--events"])
+    return execute(words)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.api.console.layout import cleaned
 from alray.cli.options import DashboardAddress, Json
 from alray.cli.submit import described, end, exit_code
 from alray.cli.terminal import Terminal, shown, terminal
@@ -61,7 +60,7 @@ def logs(
     address: DashboardAddress,
     json: Json = False,
 ) -> None:
-    """Show what a job has done so far, as it was shown while it ran.
+    """Show the log of a job.
 
     Ctrl-C leaves the job alone.
     """
@@ -73,21 +72,11 @@ def logs(
         if follow:
             end(streams, dashboard, job_id, folder=job.metadata.get("result"), asks=False)
             return
-        from alray.api.console.display import PlainLines
-        from alray.api.console.interrupts import Interrupts
-        from alray.cli.job_view import JobView
-
         text = dashboard.log(job_id)
         if json:
             streams.answer({"log": text})
-            return
-        view = JobView(streams, PlainLines(streams.out, Interrupts(), streams.began_s))
-        for line in text.splitlines():
-            view.line(line)
-        for line in view.unshown(job):
-            streams.put(cleaned(line))
-        if view.problems:
-            streams.explain(view.problems)
+        else:
+            streams.put(text.rstrip("\n") or job.message)
 
 
 def stop(job_id: JobId, *, address: DashboardAddress, json: Json = False) -> None:

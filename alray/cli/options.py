@@ -164,7 +164,3 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object on standard output and everything else on standard error."),
 ]
-
-Events = Annotated[
-    bool, typer.Option("--events", help="Print progress and results as lines of JSON, for another program to show.")
-]

@@ -9,7 +9,7 @@ import typer
 
 from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
-from alray.cli.terminal import shown, terminal, writing
+from alray.cli.terminal import reading, shown, terminal, writing
 from alray.core.errors import RequestError
 
 _DRAWN = 6
@@ -44,7 +44,6 @@ def plan(
                 "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
             )
         from alray.api.plans import with_machines
-        from alray.cli.event_lines import reading
 
         given = with_machines(spec, overrides or [], on=on, link=link, within=within, costs=costs)
         with reading(streams, spec) as display:

@@ -9,7 +9,7 @@ import typer
 
 from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, Json, Overrides, SpecFile
-from alray.cli.terminal import shown, terminal, writing
+from alray.cli.terminal import reading, shown, terminal, writing
 from alray.core.counting import counted
 from alray.report.table import Table
 from alray.report.text import seconds
@@ -34,8 +34,6 @@ def probe(
     `alray plan --costs FILE` and `alray fit --costs FILE` read the file, also on machines that have no such device.
     """
     with terminal(as_json=json) as streams:
-        from alray.cli.event_lines import reading
-
         with reading(streams, spec) as display:
             from alray.core.run_folder.records import write_json
             from alray.orchestrate import probe_spec

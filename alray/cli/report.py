@@ -142,4 +142,5 @@ def comparison_text(comparison: ComparedRuns, page: Page) -> str:
         if table.rows and len(table.head) > 1
     ]
     notes = "\n".join(page.sentence(f"note: {note}") for note in comparison.notes)
-    return "\n\n".join(part for part in (page.tables(tables), notes) if part)
+    parts = [f"{page.heading(title)}\n{page.table(table)}" for title, table in tables]
+    return "\n\n".join([*parts, notes] if notes else parts)

@@ -11,7 +11,6 @@ import typer
 from alray.cli.options import (
     Address,
     AllowCode,
-    Events,
     Inline,
     Json,
     Output,
@@ -39,7 +38,6 @@ def run(
     address: Address = None,
     profile: Profile = None,
     allow_code: AllowCode = False,
-    events: Events = False,
     json: Json = False,
 ) -> None:
     """Train the network of a spec and write a report.
@@ -48,7 +46,7 @@ def run(
     twice stops at once.
     """
     given = overrides or []
-    with terminal(as_json=json, as_events=events) as streams:
+    with terminal(as_json=json) as streams:
         from alray.api import run_steps
 
         finished = run_steps.run(
@@ -76,7 +74,6 @@ def resume(
         bool, typer.Option("--allow-change", help="Also allow values that change the mathematics of the run.")
     ] = False,
     allow_code: AllowCode = False,
-    events: Events = False,
     json: Json = False,
 ) -> None:
     """Continue a run from its last checkpoint.
@@ -84,7 +81,7 @@ def resume(
     The number of stages, the partition and the number of epochs may change.
     """
     given, folder = overrides or [], location_of(run_dir)
-    with terminal(as_json=json, as_events=events) as streams:
+    with terminal(as_json=json) as streams:
         from alray.api import run_steps
 
         finished = run_steps.resume(
@@ -104,10 +101,10 @@ def resume(
 @contextmanager
 def watched_on(streams: Terminal) -> Iterator[tuple[Observer, Interrupts]]:
     """The display of a run on the streams of a command, and the counter of the requests to stop it."""
+    from alray.api.console.display import terminal_display
     from alray.api.console.interrupts import Interrupts
-    from alray.cli.event_lines import display_on
 
-    with Interrupts() as interrupts, display_on(streams, interrupts) as display:
+    with Interrupts() as interrupts, terminal_display(streams.err, interrupts, streams.began_s) as display:
         yield display, interrupts
 
 
@@ -117,7 +114,7 @@ def _show_end(streams: Terminal, finished: Finished) -> None:
     from alray.api.console.summary_text import summary_rows
 
     summary = finished.summary
-    if streams.as_json or streams.as_events:
+    if streams.as_json:
         streams.answer(summary.model_dump(mode="json"))
     rows = summary_rows(summary, shown)
     if summary.status != "finished":

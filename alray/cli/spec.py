@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -181,7 +180,7 @@ def _checked(
         points, trials = len(study.points), len(study.trials)
         result = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
         result |= {"skipped": len(study.skipped)} if study.skipped else {}
-        return {**result, **({"text": _commented(path, (), dump_spec(study.study))} if show else {})}
+        return {**result, **({"text": _commented(path, None, dump_spec(study.study))} if show else {})}
     loaded = load_with_inputs(path, overrides, allow_elsewhere=allow_code)
     spec = loaded.spec
     result = {
@@ -196,13 +195,14 @@ def _checked(
     if show:
         for note in loaded.notes:
             streams.tell(note)
-        result["text"] = _commented(path, loaded.bases, dump_spec(spec))
+        result["text"] = _commented(path, loaded.base, dump_spec(spec))
     return result
 
 
-def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
+def _commented(path: Path, base: Path | None, text: str) -> str:
     """The text of a spec, below a line that says which files it comes from."""
-    return f"# {', on top of '.join(shown(file) for file in (path, *bases))}\n{text}"
+    below = "" if base is None else f", on top of {shown(base)}"
+    return f"# {shown(path)}{below}\n{text}"
 
 
 def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str]) -> int:

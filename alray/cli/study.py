@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.api.console.layout import Page, unbroken
-from alray.cli.options import Address, AllowCode, Events, Json, Overrides
+from alray.cli.options import Address, AllowCode, Json, Overrides
 from alray.cli.terminal import INTERRUPTED, Terminal, shown, terminal
 from alray.core.errors import AlrayError, RequestError
 
@@ -45,7 +45,6 @@ def study(
     ] = None,
     address: Address = None,
     allow_code: AllowCode = False,
-    events: Events = False,
     json: Json = False,
 ) -> None:
     """Run all trials of a study and write a table of its points.
@@ -53,7 +52,7 @@ def study(
     Ctrl-C ends the trials that are running. They begin anew with --resume, and so do those that were lost with their
     process or node. The exit code is 1 if trials failed or were lost; a trial that diverged is a result.
     """
-    with terminal(as_json=json, as_events=events) as streams:
+    with terminal(as_json=json) as streams:
         given = overrides or []
         if resume is not None and spec is not None and "=" in str(spec):
             given, spec = [str(spec), *given], None  # in front of the overrides there is no SPEC
@@ -117,9 +116,8 @@ def print_study(study_dir: Path, streams: Terminal, columns: Sequence[str]) -> N
 
 def _show(report: StudyReport, streams: Terminal) -> None:
     """Print the table of a study, or with `--json` its summary."""
-    if streams.as_json or streams.as_events:
-        streams.answer(report.summary.model_dump(mode="json"))
     if streams.as_json:
+        streams.answer(report.summary.model_dump(mode="json"))
         return
     streams.put(study_text(report, streams.page))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, DashboardAddress, Json, Overrides
 from alray.cli.terminal import INTERRUPTED, Terminal, terminal
-from alray.core.errors import AlrayError, RequestError, RunError
+from alray.core.errors import RequestError, RunError
 
 if TYPE_CHECKING:
     from alray.submit.dashboard import Dashboard, Job
@@ -88,37 +89,59 @@ def _require_one(spec: Path | None, resume: str | None, *, also: bool) -> None:
 
 
 def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | None, asks: bool) -> None:
-    """Follow a job to its end, show its results, and set the exit code to that of its command."""
-    from alray.cli.job_view import CONTINUES, watch
+    """Show the log of a job until it has ended, and set the exit code to that of its command.
 
-    seen = watch(streams, dashboard, job_id, folder=folder, asks=asks)
-    if isinstance(seen, str):
-        where = f"{job_id} --address {dashboard.url}"
-        streams.tell(f"{seen}; follow it with  {unbroken(f'alray jobs logs --follow {where}')}")
-        if seen == CONTINUES:
-            streams.tell(f"stop it with  {unbroken(f'alray jobs stop {where}')}")
-        if streams.as_json:
-            streams.answer({"job": described(dashboard.job(job_id)), "summary": None})
-        raise typer.Exit(INTERRUPTED)
-    job, view = seen
+    Args:
+        folder: as for `follow`.
+        asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
+    """
+    from alray.submit.follow import Log, follow
+
+    log, where = Log(streams.put), f"{job_id} --address {dashboard.url}"
+    stopping = False
+    while True:
+        try:
+            job = follow(dashboard, job_id, log, folder=folder, note=streams.tell)
+            break
+        except KeyboardInterrupt:
+            if stopping or not asks or not _wants_to_stop(streams):
+                does = "is being stopped" if stopping else "continues"
+                streams.tell(f"the job {does}; follow it with  {unbroken(f'alray jobs logs --follow {where}')}")
+                if not stopping:
+                    streams.tell(f"stop it with  {unbroken(f'alray jobs stop {where}')}")
+                if streams.as_json:
+                    streams.answer({"job": described(dashboard.job(job_id))})
+                raise typer.Exit(INTERRUPTED) from None
+            dashboard.stop(job_id)
+            streams.tell("stopping: a run finishes its mini-batch and writes a checkpoint; a study ends its trials")
+            stopping = True
     code = exit_code(job)
-    if view.problems:
-        streams.refuse(view.problems)
-        raise typer.Exit(code or AlrayError.exit_code)
-    if job.status == "FAILED" and view.answer is None:
-        raise RunError(
+    if job.status == "FAILED":
+        failure = RunError(
             f"the job `{job.id}` failed: {_reason(job)}",
             hint=f"`alray jobs logs {job.id}` has what it printed; if it had started to train, `alray submit --resume "
             f"{job.id}` continues from its last checkpoint",
         )
-    if streams.as_json:
-        streams.answer({"job": described(job), "summary": view.answer})
-    if view.answer is not None:
-        streams.tell(f"fetch its folder with  {unbroken(f'alray jobs fetch {job_id} --address {dashboard.url}')}")
-    if code and view.answer is not None:
-        streams.tell(f"continue with  {unbroken(f'alray submit --resume {job_id} --address {dashboard.url}')}")
-    if code:
+        streams.refuse(failure.problems)
         raise typer.Exit(code)
+    if streams.as_json:
+        streams.answer({"job": described(job)})
+    streams.tell(f"fetch its folder with  {unbroken(f'alray jobs fetch {where}')}")
+    if code:
+        streams.tell(f"continue with  {unbroken(f'alray submit --resume {where}')}")
+        raise typer.Exit(code)
+
+
+def _wants_to_stop(streams: Terminal) -> bool:
+    """Ask whether to stop the job or leave it running. Without a terminal, and after another Ctrl-C, it continues."""
+    if not (sys.stdin.isatty() and streams.err.isatty()):
+        return False
+    streams.err.write("\n[d]etach and let the job continue, or [s]top it? [d] ")
+    streams.err.flush()
+    try:
+        return sys.stdin.readline().strip().lower() in ("s", "stop")
+    except KeyboardInterrupt:
+        return False
 
 
 def _reason(job: Job) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -18,9 +17,11 @@ from alray.api.console.closed_output import lasting
 from alray.api.console.layout import Page, json_text, safe
 from alray.cli.problems import problems_text
 from alray.core.errors import AlrayError, Problem, RequestError
-from alray.core.finite import finite
 from alray.core.storage.location import Location, location_of
 from alray.core.system_errors import system_faults
+
+if TYPE_CHECKING:
+    from alray.api.console.display import Display
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors
@@ -33,13 +34,8 @@ class Terminal:
     itself must not land there.
     """
 
-    def __init__(self, *, as_json: bool, as_events: bool = False) -> None:
-        """
-        Args:
-            as_events: print everything as lines of `alray.cli.event_lines`.
-        """
+    def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.as_events = as_events
         self.began_s = time.monotonic()
         self.out: TextIO = sys.stdout
         self.err: TextIO = sys.stderr
@@ -49,9 +45,6 @@ class Terminal:
 
     def answer(self, value: Any) -> None:
         """Print the one JSON object of `--json`."""
-        if self.as_events:
-            self.event("answer", answer=value)
-            return
         self.out.write(json_text(value) + "\n")
         self.out.flush()
 
@@ -62,38 +55,22 @@ class Terminal:
 
     def put(self, text: str) -> None:
         """Print a text for a person that is laid out already."""
-        if self.as_events:
-            self.event("say", text=text)
-            return
         self._write(self.err if self.as_json else self.out, text)
 
     def say(self, text: str) -> None:
         """Print a sentence for a person."""
-        self.put(text if self.as_events else self.page.sentence(text))
+        self.put(self.page.sentence(text))
 
     def fields(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print names with values for a person."""
-        if self.as_events:
-            self.event("fields", rows=rows)
-            return
         self.put(self.page.fields(rows))
 
     def tell(self, text: str) -> None:
         """Print a sentence on standard error."""
-        if self.as_events:
-            self.event("tell", text=text)
-            return
         self._write(self.err, Page.of(self.err).sentence(text))
-
-    def event(self, kind: str, **content: Any) -> None:
-        """Print one event of `--events` on standard output."""
-        self._write(self.out, json.dumps(finite({"alray": kind, **content}), allow_nan=False))
 
     def refuse(self, problems: Sequence[Problem]) -> None:
         """Print problems on standard error, or with `--json` one object with `ok: false`."""
-        if self.as_events:
-            self.event("problems", errors=[problem.as_json() for problem in problems])
-            return
         if self.as_json:
             self.answer({"ok": False, "errors": [problem.as_json() for problem in problems]})
             return
@@ -101,9 +78,6 @@ class Terminal:
 
     def explain(self, problems: Sequence[Problem]) -> None:
         """Print problems on standard error for a person."""
-        if self.as_events:
-            self.event("tell", text="\n".join(problem.explained() for problem in problems))
-            return
         self._write(self.err, problems_text(problems, Page.of(self.err)))
 
     def _write(self, stream: Any, text: str) -> None:
@@ -112,9 +86,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*, as_json: bool, as_events: bool = False) -> Iterator[Terminal]:
+def terminal(*, as_json: bool) -> Iterator[Terminal]:
     """The streams of one command. An error in the block is printed, and its exit code becomes that of the command."""
-    streams = Terminal(as_json=as_json, as_events=as_events)
+    streams = Terminal(as_json=as_json)
     with _alone(streams) if as_json else nullcontext():
         try:
             with system_faults():
@@ -123,11 +97,22 @@ def terminal(*, as_json: bool, as_events: bool = False) -> Iterator[Terminal]:
             streams.refuse(error.problems)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as interrupt:
-            if as_json or as_events:
+            if as_json:
                 streams.refuse([Problem("interrupted")])
             else:
                 streams.tell("interrupted")
             raise typer.Exit(INTERRUPTED) from interrupt
+
+
+@contextmanager
+def reading(streams: Terminal, spec: Path) -> Iterator[Display]:
+    """The display of a command that runs nothing of a spec."""
+    from alray.api.console.display import terminal_display
+    from alray.api.console.interrupts import Interrupts
+
+    with terminal_display(streams.err, Interrupts(), streams.began_s) as display:
+        display.doing(f"reading {spec}")
+        yield display
 
 
 @contextmanager

@@ -2,16 +2,22 @@
 it came from.
 
 A run writes to `code.json` from which folder its code was copied, and the hash of each file. A stranger's folder can
-hold any such record, for example one that names a file that came with it. So the digest of each record that alray
-writes is also kept in the user's state folder, and a record without it counts for nothing.
+hold any such record, for example one that names a file that came with it. So alray signs the records that it writes
+with a key of the user, and a record without this signature counts for nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -28,11 +34,6 @@ CODE, RECORD = "code", "code.json"
 _MOST_NAMED = 20
 """Files that one error names."""
 _READ = "read these files; if they may run, pass --allow-code (in Python, allow_code=True)"
-_LARGEST_RECORD = 1 << 24
-"""Bytes. A larger file is no record of alray."""
-
-_known: set[str] = set()
-"""Digests of the records of this process. They hold also where the user's state folder cannot be written."""
 
 
 class CodeRecord(BaseModel):
@@ -42,6 +43,7 @@ class CodeRecord(BaseModel):
         root: an absolute folder.
         files: the SHA-256 of each file, by its path below the root.
         study: the SHA-256 of a study's text; for a run it is empty.
+        signature: of the three, with the user's key.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,43 +51,48 @@ class CodeRecord(BaseModel):
     root: str
     files: dict[str, str]
     study: str = ""
+    signature: str = ""
 
     @classmethod
     def of(cls, root: Path, files: Iterable[Path], study: str = "") -> CodeRecord:
-        """The record of these files, which lie below `root`."""
-        hashes = {file.relative_to(root).as_posix(): sha256(file.read_bytes()) for file in sorted(files)}
-        return cls(root=str(root), files=hashes, study=study)
+        """The signed record of these files, which lie below `root`."""
+        hashes = hashes_of(root, files)
+        return cls(root=str(root), files=hashes, study=study, signature=_signature(str(root), hashes, study))
 
     @property
     def is_known(self) -> bool:
-        """Whether alray wrote this record for this user on this machine."""
-        if self._digest in _known:
-            return True
-        try:
-            return (_folder() / self._digest).is_file()
-        except (OSError, RuntimeError):  # it cannot be read, or the user has no home folder
-            return False
-
-    def remember(self, note: Callable[[str], None]) -> None:
-        """Let this user run the same code again without being asked.
-
-        Args:
-            note: takes a line if only this process can remember it.
-        """
-        _known.add(self._digest)
-        try:
-            _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
-            (_folder() / self._digest).touch(mode=0o600)
-        except (OSError, RuntimeError) as error:
-            note(f"a later command will ask for --allow-code: the user's state folder cannot be written ({error})")
-
-    @property
-    def _digest(self) -> str:
-        return sha256(self.model_dump_json().encode("utf-8", "surrogatepass"))
+        """Whether alray wrote this record for this user."""
+        return hmac.compare_digest(self.signature.encode(), _signature(self.root, self.files, self.study).encode())
 
 
-def _folder() -> Path:
-    return user_state() / CODE
+def hashes_of(root: Path, files: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of each of these files, by its path below `root`."""
+    return {file.relative_to(root).as_posix(): sha256(file.read_bytes()) for file in sorted(files)}
+
+
+def _signature(root: str, files: dict[str, str], study: str) -> str:
+    return hmac.digest(_key(), json.dumps([root, files, study]).encode(), "sha256").hex()
+
+
+@cache
+def _key() -> bytes:
+    """The user's key, made when it is first needed.
+
+    Where it cannot be kept, it is of this process alone, and a later command asks for --allow-code.
+    """
+    try:
+        file = user_state() / "key"
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with NamedTemporaryFile(dir=file.parent) as written:  # nobody else can read it
+                written.write(secrets.token_bytes(32))
+                written.flush()
+                os.fsync(written.fileno())
+                with suppress(FileExistsError):  # another process was first
+                    os.link(written.name, file)
+        return file.read_bytes()
+    except (OSError, RuntimeError):  # it cannot be written or read, or the user has no home folder
+        return secrets.token_bytes(32)
 
 
 def sha256(content: bytes) -> str:
@@ -160,7 +167,7 @@ def refused(what: str, files: Iterable[str], folder: str, hint: str = _READ) -> 
 def read_record(run_dir: Location) -> CodeRecord | None:
     """The record in a run folder; None if there is none, or something else."""
     file = run_dir / RECORD
-    if not file.is_file() or (isinstance(file, Path) and file.stat().st_size > _LARGEST_RECORD):
+    if not file.is_file():
         return None
     try:
         return CodeRecord.model_validate_json(file.read_bytes())

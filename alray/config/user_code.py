@@ -234,16 +234,13 @@ class UserCode:
         """The same for a process that opens no data: those that a program gave may be large."""
         return self.with_objects(self.objects.without("data"))
 
-    def copy_used(self, references: Iterable[str], run_dir: Location, note: Callable[[str], None]) -> None:
+    def copy_used(self, references: Iterable[str], run_dir: Location) -> None:
         """Copy the modules below `root` that a run uses to its run folder, so that it can be resumed anywhere, and
         record where they came from.
 
         These are the modules of its references, what they import, and what was loaded since this object was made. What
         other runs in this process have loaded stays out. Processes on other machines that this object is sent to from
         now on load from there what they miss.
-
-        Args:
-            note: as for `CodeRecord.remember`.
         """
         self._shared = run_dir / CODE
         references = list(references)
@@ -260,9 +257,7 @@ class UserCode:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
         sync_below(self._shared)
-        record = CodeRecord.of(self.root, own)
-        write_record(run_dir, record)
-        record.remember(note)
+        write_record(run_dir, CodeRecord.of(self.root, own))
 
     def _forget_edited(self) -> None:
         """Have the modules below `root` be imported anew if a file of theirs was edited since this process loaded it.

@@ -339,7 +339,7 @@ def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
         "points": points,
         "skipped": [{"point": dict(each.point.values), "reason": each.reason} for each in loaded.skipped],
         "trials": trials,
-        "code": CodeRecord.of(code_root(loaded), code_of(loaded)).files,
+        "code": hashes_of(code_root(loaded), code_of(loaded)),
         "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))

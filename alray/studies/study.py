@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.config.known_code import CodeRecord, refused, sha256
+from alray.config.known_code import CodeRecord, read_record, refused, sha256, write_record
 from alray.config.loading.inputs import names_code
 from alray.config.loading.load import SpecSource
 from alray.config.objects import NO_OBJECTS, Objects
@@ -171,7 +171,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     require_launched_once()
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         with locked(begun.path, watcher.note, "study"):
-            _keep(loaded, begun, watcher, known=_is_known(loaded, begun, allowed=True))
+            _keep(loaded, begun, known=_is_known(loaded, begun, allowed=True))
         return write_report(begun)
     if begun is not None:
         begun.require_same_objects(options.objects, watcher.note)
@@ -186,7 +186,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     with ExitStack() as stack:
         if begun is not None:
             stack.enter_context(locked(begun.path, watcher.note, "study"))
-            _keep(loaded, begun, watcher, known=known)
+            _keep(loaded, begun, known=known)
         stack.enter_context(sigterm_as_sigint())
         folder = begun
         sessions = _sessions_left(loaded, begun)
@@ -212,7 +212,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         return write_report(folder)
 
 
-def _keep(loaded: LoadedStudy, folder: StudyFolder, watcher: Watcher, *, known: bool) -> None:
+def _keep(loaded: LoadedStudy, folder: StudyFolder, *, known: bool) -> None:
     """Keep how a study has grown.
 
     Args:
@@ -220,7 +220,7 @@ def _keep(loaded: LoadedStudy, folder: StudyFolder, watcher: Watcher, *, known: 
     """
     folder.keep(loaded)
     if known and (record := _code_of(loaded, folder)) is not None:
-        record.remember(watcher.note)
+        write_record(folder.path, record)
 
 
 def _sessions_left(loaded: LoadedStudy, begun: StudyFolder | None) -> list[int]:
@@ -249,7 +249,7 @@ def _made(
 
     folder = StudyFolder.make(loaded, options.study_dir, options.objects, lock)
     if (record := _code_of(loaded, folder)) is not None:
-        record.remember(watcher.note)
+        write_record(folder.path, record)
     try:
         _require_shared(folder, loaded.study.base, specs)
     except PlanError:
@@ -286,7 +286,7 @@ def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> boo
     """Whether this user began the study on this machine, with this code. Raises RequestError, which names the files, if
     not, unless the user has allowed it."""
     record = _code_of(loaded, folder)
-    known = record is None or record.is_known
+    known = record is None or record == read_record(folder.path)
     if record is not None and not known and not allowed:
         files = [str(loaded.study.base.parent / name) for name in record.files] or [str(folder.path / STUDY)]
         raise refused("code that this study has not run here", files, str(folder.path))

@@ -30,7 +30,6 @@ _UPLOAD_S, _TAKEN_S = 3600.0, 120.0
 """To send a request of `JobSubmissionClient` with a package, and to wait for its answer."""
 _DOWNLOAD_S = 24 * 3600
 """A whole download. Ray ends it after 30 s if it is not told another limit."""
-_TICK_S = 0.2
 _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 _TOKEN_MEND = "set RAY_AUTH_TOKEN_PATH to the file with the token of this cluster (on its head: `ray get-auth-token`)"
 
@@ -195,24 +194,16 @@ class Dashboard:
             while piece := next(pieces, b""):
                 yield piece
 
-    def tail(self, job_id: str, take: Callable[[str], None], tick: Callable[[], None]) -> None:
+    def tail(self, job_id: str, take: Callable[[str], None]) -> None:
         """Give what a job writes to `take`, from the beginning of its log, until it has ended.
-
-        Args:
-            tick: called several times a second.
 
         Raises:
             ConnectionLost: if the connection breaks.
         """
-        asyncio.run(self._tail(job_id, take, tick))
+        asyncio.run(self._tail(job_id, take))
 
-    async def _tail(self, job_id: str, take: Callable[[str], None], tick: Callable[[], None]) -> None:
+    async def _tail(self, job_id: str, take: Callable[[str], None]) -> None:
         import aiohttp
-
-        async def ticking() -> None:
-            while True:
-                tick()
-                await asyncio.sleep(_TICK_S)
 
         try:
             async with (
@@ -220,14 +211,10 @@ class Dashboard:
                 session.ws_connect(f"{self.url}/api/jobs/{quote(job_id)}/logs/tail") as log,
             ):
                 _keep_alive(log.get_extra_info("socket"))
-                ticks = asyncio.create_task(ticking())
-                try:
-                    async for message in log:
-                        if message.type is aiohttp.WSMsgType.ERROR:
-                            raise self._lost() from message.data
-                        take(message.data)
-                finally:
-                    ticks.cancel()
+                async for message in log:
+                    if message.type is aiohttp.WSMsgType.ERROR:
+                        raise self._lost() from message.data
+                    take(message.data)
         except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
             raise self._lost() from error
 

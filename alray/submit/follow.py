@@ -48,7 +48,6 @@ def follow(
     log: Log,
     *,
     folder: str | None = None,
-    tick: Callable[[], None],
     note: Callable[[str], None],
 ) -> Job:
     """Give the lines of a job to `log` until the job has ended, and return it.
@@ -58,11 +57,10 @@ def follow(
 
     Args:
         folder: where the job writes its run or study on the cluster, if that is known.
-        tick: called several times a second.
         note: takes a line about a lost connection.
     """
     try:
-        return _follow(dashboard, job_id, log, tick, note)
+        return _follow(dashboard, job_id, log, note)
     except (ConnectionLost, RequestError) as error:
         if folder is not None:
             way = f"if the cluster ended too, `alray submit --resume {folder}` continues from its last checkpoint"
@@ -70,7 +68,7 @@ def follow(
         raise
 
 
-def _follow(dashboard: Dashboard, job_id: str, log: Log, tick: Callable[[], None], note: Callable[[str], None]) -> Job:
+def _follow(dashboard: Dashboard, job_id: str, log: Log, note: Callable[[str], None]) -> Job:
     lost_s: float | None = None
 
     def take(text: str) -> None:
@@ -81,7 +79,7 @@ def _follow(dashboard: Dashboard, job_id: str, log: Log, tick: Callable[[], None
     while True:
         try:
             log.begin()
-            dashboard.tail(job_id, take, tick)
+            dashboard.tail(job_id, take)
             job = dashboard.job(job_id)
             if job.ended:
                 log.end()

@@ -90,7 +90,7 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
         files = {file}
         base = file
     for loaded in (*specs, *ends):
-        files |= {*loaded.bases, *_named(loaded, base.parent, allow_code=allow_code)}
+        files |= set(_named(loaded, base.parent, allow_code=allow_code))
     for path in include:
         if not path.exists():
             raise RequestError("there is no such file or folder", file=str(path), key="--include", hint="correct it")
@@ -103,6 +103,8 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
 def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Path]:
     """The files that a spec names. Raises SpecError if one is missing."""
     spec = loaded.spec
+    if loaded.base is not None:
+        yield loaded.base
     # A value without the ending of a file is a name, and need not be given.
     inputs = [(path, value) for path, value, _ in marked(spec, Input)]
     here = {path: value for path, value in inputs if _is_relative(loaded.given, path)}

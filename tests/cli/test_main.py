@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from alray import __version__
 from alray.cli.help import GROUPS
 from alray.cli.main import app
+from alray.cli.terminal import shown
 
 
 def imported(python: Callable[[str], Any], libraries: str, *arguments: str | Path) -> list[str]:
@@ -198,3 +199,11 @@ def test_an_interrupt_in_code_that_python_makes_changes_no_exit_code(tmp_path: P
     )
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False)
     assert done.returncode == 130
+
+
+def test_a_path_is_shown_where_the_current_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert shown(tmp_path / "run") == str(tmp_path / "run")

@@ -36,8 +36,8 @@ def test_the_quickstart_is_submitted_followed_and_fetched(tmp_path: Path) -> Non
         assert submitting.returncode == 0, out + followed
         assert "the stages are on n2, n3" in followed and "after mini-batch 400" in followed
         answer = json.loads(out)
-        assert answer["summary"]["weights_sha256"][:8] in (ROOT / "README.md").read_text(encoding="utf-8")
         fetching = hosts.start(2, "jobs", "fetch", answer["job"]["id"], *where, "--output", "fetched", "--json")
         out, err = fetching.communicate(timeout=120)
         assert fetching.returncode == 0, out + err
-    assert json.loads((tmp_path / "fetched" / "summary.json").read_text()) == answer["summary"]
+    summary = json.loads((tmp_path / "fetched" / "summary.json").read_text())
+    assert summary["weights_sha256"][:8] in (ROOT / "README.md").read_text(encoding="utf-8")

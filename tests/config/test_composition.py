@@ -45,7 +45,7 @@ def test_sections_are_merged_key_by_key(write: Any, tmp_path: Path) -> None:
     assert isinstance(spec.optimizer, Sgd)
     assert (spec.optimizer.lr, spec.optimizer.momentum) == (0.5, 0.9)
     assert spec.data.train == tmp_path / "shared/pictures/train"  # as in the folder of the base
-    assert loaded.bases == (tmp_path / "shared/below.yaml",)
+    assert loaded.base == tmp_path / "shared/below.yaml"
     assert "base" not in dump_spec(spec)
 
 
@@ -56,15 +56,14 @@ def test_lists_and_sections_of_another_kind_are_replaced(write: Any) -> None:
     assert [entry.block for entry in spec.model.components] == ["linear"]
 
 
-def test_bases_of_bases_and_overrides_on_top(write: Any, tmp_path: Path) -> None:
-    write("middle.yaml", "base: shared/below.yaml\nseed: 1\noptimizer: {lr: 0.2}\ndata: {test: mine/test}\n")
+def test_overrides_come_on_top(write: Any, tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
-    loaded = load_spec(write("inner/above.yaml", "base: ../middle.yaml\nseed: 2\n"), ["optimizer.lr=0.7"])
+    above = "base: ../shared/below.yaml\nseed: 2\ndata: {test: mine/test}\n"
+    loaded = load_spec(write("inner/above.yaml", above), ["optimizer.lr=0.7"])
     assert (loaded.spec.seed, loaded.spec.optimizer.lr, loaded.spec.name) == (2, 0.7, "below")
     assert loaded.spec.data.train.resolve() == tmp_path / "shared/pictures/train"
-    assert loaded.spec.data.test.resolve() == tmp_path / "mine/test"
-    assert loaded.bases == (tmp_path / "middle.yaml", tmp_path / "shared/below.yaml")
-    as_dict = load_spec({"base": str(tmp_path / "middle.yaml"), "seed": 2}, ["optimizer.lr=0.7"])
+    assert loaded.spec.data.test.resolve() == tmp_path / "inner/mine/test"
+    as_dict = load_spec({"base": str(tmp_path / "shared/below.yaml"), "seed": 2}, ["optimizer.lr=0.7"])
     assert as_dict.spec.optimizer == loaded.spec.optimizer
 
 
@@ -106,8 +105,8 @@ def test_what_cannot_hold_beside_the_spec_is_set_aside(write: Any) -> None:
 
 
 def test_a_validation_set_sets_the_fraction_of_the_base_aside(write: Any) -> None:
-    write("middle.yaml", "base: shared/below.yaml\ndata: {validation_fraction: 0.2}\n")
-    loaded = load_spec(write("above.yaml", "base: middle.yaml\ndata: {validation: b}\n"))
+    write("shared/below.yaml", BELOW.replace("batch_size: 16", "batch_size: 16, validation_fraction: 0.2"))
+    loaded = load_spec(write("above.yaml", "base: shared/below.yaml\ndata: {validation: b}\n"))
     assert loaded.spec.data.own_validation and loaded.spec.data.validation_fraction == 0
     assert [note.split()[:4] for note in loaded.notes] == [["data.validation_fraction", "of", "the", "base"]]
 
@@ -126,11 +125,13 @@ def test_a_problem_is_in_the_file_that_has_it(write: Any, tmp_path: Path) -> Non
         ("base: nowhere.yaml", ("above.yaml", 1, "base")),
         ("base: [a, b]", ("above.yaml", 1, "base")),
         ("seed: 1\nbase: above.yaml", ("above.yaml", 2, "base")),
+        ("base: middle.yaml", ("above.yaml", 1, "base")),
         ("base: study.yaml", ("study.yaml", 1, "study")),
     ],
 )
 def test_a_base_that_is_none(write: Any, text: str, place: tuple[str, int, str]) -> None:
     write("study.yaml", "study: s\nbase: shared/below.yaml\n")
+    write("middle.yaml", "base: shared/below.yaml\n")
     with pytest.raises(SpecError) as caught:
         load_spec(write("above.yaml", text))
     (problem,) = caught.value.problems

@@ -209,7 +209,7 @@ def test_a_dashboard_that_goes_is_an_error_of_its_own(serve: Callable[..., str])
     with pytest.raises(ConnectionLost, match="no longer answers"):
         dashboard.job("x")
     with pytest.raises(ConnectionLost):
-        dashboard.tail("x", print, lambda: None)
+        dashboard.tail("x", print)
 
 
 def test_a_download_may_take_a_day(serve: Callable[..., str]) -> None:
@@ -220,7 +220,7 @@ def test_a_download_may_take_a_day(serve: Callable[..., str]) -> None:
 def test_a_log_that_breaks_is_a_lost_connection(serve: Callable[..., str]) -> None:
     log = Log(print)
     with pytest.raises(ConnectionLost, match="no longer answers"):
-        Dashboard.open(serve()).tail("x", log.take, lambda: None)
+        Dashboard.open(serve()).tail("x", log.take)
 
 
 @pytest.mark.few
@@ -270,7 +270,7 @@ def test_each_lost_connection_has_five_minutes(monkeypatch: pytest.MonkeyPatch) 
         url = "http://head"
         left = 5
 
-        def tail(self, job_id: str, take: Callable[[str], None], tick: Callable[[], None]) -> None:
+        def tail(self, job_id: str, take: Callable[[str], None]) -> None:
             if self.left:
                 self.left -= 1
                 take("line\n")
@@ -282,7 +282,7 @@ def test_each_lost_connection_has_five_minutes(monkeypatch: pytest.MonkeyPatch) 
 
     notes: list[str] = []
     with pytest.raises(ConnectionLost):
-        follow(Breaking(), "j", Log(lambda line: None), tick=lambda: None, note=notes.append)  # type: ignore[arg-type]
+        follow(Breaking(), "j", Log(lambda line: None), note=notes.append)  # type: ignore[arg-type]
     assert len(notes) == 5
     assert 5 * 180 + 300 < clock_s < 5 * 180 + 320
 
@@ -291,7 +291,7 @@ def test_a_new_cluster_at_the_address_is_told_at_once(serve: Callable[..., str])
     """The head was started again: its dashboard answers, and knows nothing of the job."""
     notes: list[str] = []
     with pytest.raises(RequestError, match=r"has no job `j`.*`alray submit --resume /shared/j`"):
-        follow(Dashboard.open(serve()), "j", Log(print), folder="/shared/j", tick=lambda: None, note=notes.append)
+        follow(Dashboard.open(serve()), "j", Log(print), folder="/shared/j", note=notes.append)
     assert len(notes) == 1
 
 
@@ -300,7 +300,7 @@ def test_a_new_cluster_with_another_token_names_the_folder(serve: Callable[..., 
     dashboard = Dashboard.open(serve())
     dashboard._headers = {"Authorization": "Bearer of-the-old-cluster"}
     with pytest.raises(RequestError, match=r"refuses this token.*`alray submit --resume /shared/j`"):
-        follow(dashboard, "j", Log(print), folder="/shared/j", tick=lambda: None, note=lambda line: None)
+        follow(dashboard, "j", Log(print), folder="/shared/j", note=lambda line: None)
 
 
 def test_a_log_that_is_sent_again_is_given_once() -> None:

@@ -183,7 +183,7 @@ def test_too_large_a_package_is_refused_and_the_large_files_are_named(project: P
 pytestmark = pytest.mark.usefixtures("project")
 
 
-def test_the_bases_of_a_spec_travel_with_it(
+def test_the_base_of_a_spec_travels_with_it(
     project: Path, unpacked: Callable[[Package], tuple[Path, set[str]]]
 ) -> None:
     (project / "above.yaml").write_text("base: specs/mine.yaml\nmodel: {components: [{block: linear, width: 3}]}\n")

@@ -96,14 +96,14 @@ def test_a_run_and_its_resume_use_one_folder(specs: Path, executed: list[list[st
     assert first.result == str(specs / "jobs" / first.id), "the run has the name of its job"
     run_there(cluster.sent[first.id][0])
     assert Path.cwd() == specs / "jobs" / PACKAGES / first.id
-    assert executed == [["run", "mine.yaml", "run.epochs=2", "--output", first.result, "--events"]]
+    assert executed == [["run", "mine.yaml", "run.epochs=2", "--output", first.result]]
     assert sys.argv == ["alray", "run", "mine.yaml", "run.epochs=2", "--output", first.result], "as a user types it"
     for given in (first.id, first.result):
         executed.clear()
         again = send_resume(cluster, given, ["pipeline.stages=1"], allow_code=False)
         assert (again.result, cluster.job(again.id).require_result()) == (first.result, first.result)
         run_there(cluster.sent[again.id][0])
-        assert executed == [["resume", first.result, "pipeline.stages=1", "--events"]]
+        assert executed == [["resume", first.result, "pipeline.stages=1"]]
     assert send_resume(cluster, again.id, [], allow_code=False).result == first.result
 
 
@@ -131,7 +131,7 @@ def test_a_study_goes_on_as_a_study(specs: Path, executed: list[list[str]]) -> N
     elsewhere = send_resume(cluster, "/of/another/cluster", [], allow_code=False)
     assert cluster.job(elsewhere.id).metadata["alray"] == "resume"
     run_there(cluster.sent[again.id][0])
-    assert executed == [["study", "--resume", first.result, "--events"]]
+    assert executed == [["study", "--resume", first.result]]
 
 
 def test_a_folder_on_object_storage(specs: Path, executed: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_folder_on_object_storage(specs: Path, executed: list[list[str]], monk
     run_there(cluster.sent[first.id][0])
     assert Path.cwd() == specs / "home" / "alray-jobs" / PACKAGES / first.id
     run_there(cluster.sent[send_resume(cluster, first.result, [], allow_code=False).id][0])
-    assert [words[-2] for words in executed] == [first.result] * 2
+    assert [words[-1] for words in executed] == [first.result] * 2
     monkeypatch.chdir(specs)
     with pytest.raises(RequestError, match="--output: a study needs a folder on a disk"):
         submitted(cluster, "study.yaml", "s3://bucket/jobs")
@@ -192,7 +192,7 @@ def test_a_full_disk_is_told(specs: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
     monkeypatch.setattr(shutil, "copytree", full)
     assert on_cluster.main(["run", "/jobs/packages/a", "/jobs/a", "mine.yaml"]) == 2
-    assert "the package cannot be copied here: [Errno 28] No space left on device" in capsys.readouterr().out
+    assert "the package cannot be copied here: [Errno 28] No space left on device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ which way a stream gets."""
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -30,29 +31,32 @@ class Pace:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._last_s: dict[object, float] = {}
+        self._last_s = -math.inf
 
-    def take_turn(self, what: object = None) -> bool:
+    def take_turn(self) -> bool:
         """Whether it was not shown in the last `every_s` seconds. It then counts as shown."""
-        last_s = self._last_s.get(what)
-        if last_s is not None and time.monotonic() - last_s < self._every_s:
+        if time.monotonic() - self._last_s < self._every_s:
             return False
-        self.shown(what)
+        self.shown()
         return True
 
-    def shown(self, what: object = None) -> None:
+    def shown(self) -> None:
         """It is shown now."""
-        self._last_s[what] = time.monotonic()
+        self._last_s = time.monotonic()
 
 
-class RunObserver(Observer, ABC):
-    """What all displays of a run share that run in the same process as the run.
+class Display(Observer, ABC):
+    """Shows the progress of a run to a person. Used as a context manager, it leaves the terminal as it found it."""
 
-    Used as a context manager, it leaves the terminal as it found it.
-    """
-
-    def __init__(self, interrupts: Interrupts) -> None:
+    def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
+        """
+        Args:
+            began_s: when the command began, by `time.monotonic()`; None: now.
+        """
         self._interrupts = interrupts
+        self._began_s = time.monotonic() if began_s is None else began_s
+        self._progress: Progress | None = None
+        self._heard_any = False
 
     def __enter__(self) -> Self:
         return self
@@ -65,17 +69,27 @@ class RunObserver(Observer, ABC):
     def planned(self, plan: Plan) -> None:
         """Show the plan. From now on a driver reads the requests to stop."""
         self._interrupts.count_from_now()
-        self._planned(plan)
+        self._progress = Progress(plan)
+        self.note(plan_line(plan))
+        if plan.too_large is not None:
+            self.note(plan.too_large)
 
     def record(self, record: Record) -> None:
-        """Show what a record changes."""
+        """Update the progress with a record, and show the record at once if it is an important event."""
         self._interrupts.hold()
-        self._recorded(record)
+        if self._progress is None:
+            return  # a run whose planning fails has a record of that alone
+        if isinstance(record, EventRecord) and self._shows(record.event):
+            self.note(record.message)
+        self._heard_any = True
+        self._progress.take(record)
+        self._changed(self._progress, record)
 
     def statuses(self, statuses: Sequence[StageStatus]) -> None:
         """The driver calls this several times a second."""
         self._interrupts.hold()
-        self._polled()
+        if self._progress is not None:
+            self._refresh(self._progress)
 
     @abstractmethod
     def doing(self, what: str) -> None:
@@ -90,49 +104,6 @@ class RunObserver(Observer, ABC):
 
     def close(self) -> None:  # lines need no end
         """Leave the terminal as it was before."""
-
-    @abstractmethod
-    def _planned(self, plan: Plan) -> None: ...
-
-    @abstractmethod
-    def _recorded(self, record: Record) -> None: ...
-
-    def _polled(self) -> None:  # lines are not drawn again
-        """Called several times a second."""
-
-
-class Display(RunObserver):
-    """Shows the progress of a run to a person."""
-
-    def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
-        """
-        Args:
-            began_s: when the command began, by `time.monotonic()`; None: now.
-        """
-        super().__init__(interrupts)
-        self._began_s = time.monotonic() if began_s is None else began_s
-        self._progress: Progress | None = None
-        self._heard_any = False
-
-    def _planned(self, plan: Plan) -> None:
-        self._progress = Progress(plan)
-        self.note(plan_line(plan))
-        if plan.too_large is not None:
-            self.note(plan.too_large)
-
-    def _recorded(self, record: Record) -> None:
-        """Update the progress with a record, and show the record at once if it is an important event."""
-        if self._progress is None:
-            return  # a run whose planning fails has a record of that alone
-        if isinstance(record, EventRecord) and self._shows(record.event):
-            self.note(record.message)
-        self._heard_any = True
-        self._progress.take(record)
-        self._changed(self._progress, record)
-
-    def _polled(self) -> None:
-        if self._progress is not None:
-            self._refresh(self._progress)
 
     def _changed(self, progress: Progress, record: Record) -> None:
         """Called after a record has changed the progress."""

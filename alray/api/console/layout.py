@@ -2,33 +2,36 @@
 
 - A heading, in bold on a terminal, says what follows.
 - Names with values are aligned. What does not fit of a value continues below its beginning.
-- Tables have two spaces between columns, figures to the right, texts to the left. A heading may take several lines. A
-  table that is still too wide is cut between columns, and each part begins with the first column.
+- Tables are drawn by rich: two spaces between columns, figures to the right, texts to the left.
 - Sentences, such as notes and errors, follow after the tables.
 - The last lines say where the results are, or which command continues.
 
-Lines break at spaces only. Paths, hashes, keys and commands stay whole: a line that is too long is better than a path
-that cannot be copied.
+Lines of sentences and of values break at spaces only. Paths, hashes, keys and commands stay whole: a line that is too
+long is better than a path that cannot be copied.
 
-In a pipe or a file each sentence and each value is one line, so that `grep` finds it, and tables are laid out for 80
-columns. A variable COLUMNS in the environment gives another width of tables, and of a terminal. Sentences in a pipe do
-not follow it: programs that use readline, such as the shell of Python, set it for all that they start. Colour is for
-terminals; NO_COLOR leaves it out, and FORCE_COLOR has it in a pipe too.
+In a pipe or a file each sentence, each value and each row of a table is one line, so that `grep` finds it. A variable
+COLUMNS in the environment gives another width of a terminal, and of charts. Colour is for terminals; NO_COLOR leaves it
+out, and FORCE_COLOR has it in a pipe too.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from alray.core.finite import finite
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED
+
+if TYPE_CHECKING:
+    import rich.table
+    from rich.text import Text
 
 RED = "31;1"
 GREEN = "32"
@@ -38,13 +41,11 @@ BOLD = "1"
 """Styles, as terminals know them (ECMA-48, SGR)."""
 
 _WIDTH = 80
+_WHOLE = 10_000
+"""Columns in which every row is one line."""
 _NARROWEST = 20
-_NARROW_TEXT = 11
-"""Texts in a table are not wrapped to fewer columns, unless a terminal has no room."""
 _LONG_NAME = 30
 """The value of a name that is longer begins on the next line."""
-_SHORT_NAME = 24
-"""Names of rows up to this length are repeated where a table is cut; longer ones are numbered."""
 _NO_BREAK = "\x1f"
 """Stands for a space at which no line may break."""
 _SPACES = {_NO_BREAK: _NO_BREAK, "\n": " ", "\t": "    "}
@@ -63,8 +64,8 @@ class Page:
     """The properties of an output stream.
 
     Attributes:
-        width: columns of its tables.
-        wraps: whether sentences wrap there too.
+        width: columns of its charts.
+        wraps: whether sentences and tables wrap there.
     """
 
     width: int
@@ -120,45 +121,13 @@ class Page:
 
     def table(self, table: Table) -> str:
         """A table whose first column names the rows."""
-        return self.tables([("", table)])
+        from rich.console import Console  # the help has no table, and needs no rich
 
-    def tables(self, titled: Sequence[tuple[str, Table]]) -> str:
-        """Tables of the same things, each below its title, if it has one. The first column names the things.
-
-        If a table does not fit with their names, the names are numbered above, and the tables hold the numbers.
-        """
-        tables = [_cleaned(table) for _, table in titled]
-        names = list(dict.fromkeys(row[0] for table in tables for row in table.rows))
-        parts = []
-        fit = all(_widths(table, self.width) is not None for table in tables)
-        name_rows = all(len({row[0] for row in table.rows}) == len(table.rows) for table in tables)
-        numbered = not fit and name_rows and max(map(columns, names), default=0) > min(_SHORT_NAME, self.width // 3)
-        if numbered:
-            numbers = {name: str(number) for number, name in enumerate(names, start=1)}
-            parts.append(self.fields((number, name) for name, number in numbers.items()))
-            tables = [Table(table.head, tuple((numbers[row[0]], *row[1:]) for row in table.rows)) for table in tables]
-        for (title, _), table in zip(titled, tables, strict=True):
-            blocks = _blocks(table, self.width)
-            drawn = "\n\n".join("\n".join(self._drawn(block, numbered=numbered)) for block in blocks)
-            parts.append(f"{self.heading(title)}\n{drawn}" if title else drawn)
-        return "\n\n".join(parts)
-
-    def _drawn(self, table: Table, *, numbered: bool) -> Iterator[str]:
-        found = _widths(table, self.width)
-        widths, gap = found if found is not None else (_least(table), 1)
-        figures = [_is_figures(cells) for _, cells in _by_column(table)]
-        figures[0] &= not numbered
-        for number, row in enumerate((table.head, *table.rows)):
-            cells = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
-            height = max(map(len, cells))
-            for line in range(height):
-                texts = []
-                for cell, width, right in zip(cells, widths, figures, strict=True):
-                    cell_line = line - (height - len(cell)) if number == 0 else line  # headings stand on their column
-                    text = cell[cell_line] if 0 <= cell_line < len(cell) else ""
-                    texts.append(_padded(text, width, right=right))
-                shown = (" " * gap).join(texts).rstrip()
-                yield self.styled(shown, BOLD) if number == 0 else shown
+        text = io.StringIO()
+        colours: Literal["standard"] | None = "standard" if self.colour else None
+        width = self.width if self.wraps else _WHOLE
+        Console(file=text, width=width, color_system=colours, highlight=False).print(rich_table(table), crop=False)
+        return "\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n"))
 
     def _lines(self, text: str, first: str, hang: str) -> list[str]:
         """The text, after `first`, in lines; all but the first begin with `hang`."""
@@ -249,63 +218,25 @@ def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
-def _cleaned(table: Table) -> Table:
-    rows = tuple(tuple(_UNIT.sub(_NO_BREAK, cleaned(cell)) for cell in row) for row in table.rows)
-    return Table(tuple(map(cleaned, table.head)), rows)
+def rich_table(table: Table) -> rich.table.Table:
+    """The table as rich draws it. Words stay whole, also where the table is then too wide."""
+    from rich.table import Table as Drawn
+
+    drawn = Drawn(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for texts in zip(table.head, *table.rows, strict=True):
+        side: Literal["right", "left"] = "right" if _is_figures(texts[1:]) else "left"
+        words = (word for text in texts for word in _UNIT.sub(_NO_BREAK, cleaned(text)).split(" "))
+        drawn.add_column(_cell(texts[0]), justify=side, min_width=max(map(columns, words)))
+    for row in table.rows:
+        drawn.add_row(*map(_cell, row))
+    return drawn
+
+
+def _cell(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(cleaned(text).replace(_NO_BREAK, " "))
 
 
 def _is_figures(column: Sequence[str]) -> bool:
     return all(cell[:1].isdigit() or cell in (NOT_MEASURED, "") for cell in column) and any(column)
-
-
-def _by_column(table: Table) -> Iterator[tuple[str, list[str]]]:
-    for heading, *column in zip(table.head, *table.rows, strict=True):
-        yield heading, list(column)
-
-
-def _longest_word(text: str) -> int:
-    """The columns of the longest word; spaces at the beginning belong to the first one."""
-    return max((columns(word) for word in re.findall(r"^ *[^ ]+|[^ ]+", text)), default=0)
-
-
-def _unwrapped(table: Table) -> list[int]:
-    """The widths with cells in one line, and headings in several."""
-    return [max(_longest_word(heading), *map(columns, cells), 0) for heading, cells in _by_column(table)]
-
-
-def _least(table: Table) -> list[int]:
-    """The widths with long cells in several lines too."""
-    return [
-        max(_longest_word(heading), *(min(columns(cell), max(_longest_word(cell), _NARROW_TEXT)) for cell in cells), 0)
-        for heading, cells in _by_column(table)
-    ]
-
-
-def _widths(table: Table, width: int) -> tuple[list[int], int] | None:
-    """The widths of the columns and the gap between them with which a table fits; None if it does not."""
-    whole = [max(columns(heading), *map(columns, cells), 0) for heading, cells in _by_column(table)]
-    unwrapped, least = _unwrapped(table), _least(table)
-    for widths, gap in ((whole, 2), (unwrapped, 2), (unwrapped, 1), (least, 2), (least, 1)):
-        left = width - sum(widths) - gap * (len(widths) - 1)
-        if left >= 0:
-            wanted = whole if widths is unwrapped else unwrapped
-            grown = []
-            for own, most in zip(widths, wanted, strict=True):
-                more = min(left, most - own) if most > own else 0
-                grown.append(own + more)
-                left -= more
-            return grown, gap
-    return None
-
-
-def _blocks(table: Table, width: int) -> list[Table]:
-    """The table cut between columns into tables that fit. Each begins with the first column.
-
-    A column that is too wide by itself gets a separate table.
-    """
-    cuts: list[list[int]] = []
-    for column in range(1, len(table.head)):
-        if not cuts or _widths(table.only((0, *cuts[-1], column)), width) is None:
-            cuts.append([])
-        cuts[-1].append(column)
-    return [table.only((0, *cut)) for cut in cuts] or [table]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from alray.api.console.display import Display, accuracies_text
 from alray.api.console.interrupts import Interrupts
-from alray.api.console.layout import Page
+from alray.api.console.layout import Page, rich_table
 from alray.core.signal_mask import blocked
 from alray.report.progress import Progress, progress_text
 from alray.report.table import Table
@@ -87,7 +87,7 @@ def frame(progress: Progress, width: int) -> RenderableType:
         parts.append(bar)
     parts.append(Text(page.sentence(progress_text(progress))))
     if progress.losses:
-        parts.append(Text(page.table(_table(progress))))
+        parts.append(rich_table(_table(progress)))
     if progress.evaluation is not None:
         parts.append(Text(page.sentence(accuracies_text(progress.evaluation)), style="bold"))
     return Group(*parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -30,24 +30,22 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class Composed(Parsed):
-    """The keys of a spec and of its bases together.
+    """The keys of a spec and of its base together.
 
     Attributes:
-        bases: the files below, the nearest first.
-        notes: what of them was set aside.
+        base: the file below.
+        notes: what of it was set aside.
     """
 
     notes: tuple[str, ...] = ()
-    bases: tuple[FilePath, ...] = ()
+    base: FilePath | None = None
 
     def copy(self) -> Composed:
         """The same, to be changed by overrides."""
         return replace(self, value=deepcopy(self.value), locations=self.locations.over({}))
 
 
-def compose(
-    parsed: Parsed, folder: FilePath | None, read: Callable[[FilePath], Parsed], above: Sequence[FilePath] = ()
-) -> Composed:
+def compose(parsed: Parsed, folder: FilePath | None, read: Callable[[FilePath], Parsed]) -> Composed:
     """Put a spec on top of its base. Sections are merged key by key, and lists are replaced.
 
     A section of another kind (`method`, `data`, `optimizer`, ...) replaces that of the base. What of the base cannot
@@ -56,42 +54,48 @@ def compose(
     Args:
         folder: of the spec.
         read: reads a file.
-        above: the specs that have this one as their base.
 
     Raises:
-        SpecError: if there is no such file, or if it is a study or leads back to itself.
+        SpecError: if there is no such file, or if it is a study or has a base itself.
     """
     own = spelled_out(parsed.value)
     if BASE not in own:
         return Composed(own, parsed.locations, parsed.problems)
-    file = _file_of(own.pop(BASE), folder, parsed.locations, above)
-    below = compose(read(file), file.parent, read, (*above, file))
+    file = _file_of(own.pop(BASE), folder, parsed.locations)
+    below = read(file)
+    common = spelled_out(below.value)
+    if BASE in common:
+        hint = "name that one, and write here what differs from it"
+        raise _refused(parsed.locations, f"{file.name} has a base itself", hint)
     if folder is not None:
-        _relocate(below.value, Spec, file.parent, folder)
-    value = _merged(below.value, own, Spec)
+        _relocate(common, Spec, file.parent, folder)
+    value = _merged(common, own, Spec)
     inherited = {path: location for path, location in below.locations if _is_in(value, path)}
     locations = parsed.locations.over(inherited)
     notes = set_aside(value, frozenset(_paths(own)), locations, of="the base")
     problems = {**{path: found for path, found in below.problems.items() if _is_in(value, path)}, **parsed.problems}
-    return Composed(value, locations, problems, (*below.notes, *notes), (file, *below.bases))
+    return Composed(value, locations, problems, tuple(notes), file)
 
 
-def _file_of(given: Any, folder: FilePath | None, locations: SourceLocations, above: Sequence[FilePath]) -> FilePath:
-    def refuse(message: str, hint: str) -> SpecError:
-        return SpecError.of((problem(locations, (BASE,), message, hint),))
-
+def _file_of(given: Any, folder: FilePath | None, locations: SourceLocations) -> FilePath:
     if not isinstance(given, str):
-        raise refuse(f"expected the path of a spec, got {describe(given)}", "write, for example, base: other.yaml")
+        raise _refused(
+            locations, f"expected the path of a spec, got {describe(given)}", "write, for example, base: other.yaml"
+        )
     try:
         file = path_from(given, folder).resolve()
     except PydanticCustomError as error:
         why = error.context or {}
-        raise refuse(why["message"], why["hint"]) from error
+        raise _refused(locations, why["message"], why["hint"]) from error
     if not file.is_file():
-        raise refuse(f"there is no file {file}", "correct the path, which begins in the folder of this spec")
-    if file in above:
-        raise refuse(f"{file.name} has this spec as its base", "remove one of the two")
+        raise _refused(
+            locations, f"there is no file {file}", "correct the path, which begins in the folder of this spec"
+        )
     return file
+
+
+def _refused(locations: SourceLocations, message: str, hint: str) -> SpecError:
+    return SpecError.of((problem(locations, (BASE,), message, hint),))
 
 
 def _merged(below: Any, above: Any, annotation: Any) -> Any:

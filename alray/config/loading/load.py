@@ -38,8 +38,8 @@ class LoadedSpec:
     given: dict[str, Any]
     locations: SourceLocations
     notes: list[str]
-    bases: tuple[Path, ...] = ()
-    """The files that it names as `base`, the nearest first."""
+    base: Path | None = None
+    """The file that it names as `base`."""
 
     @property
     def folder(self) -> Path:
@@ -85,14 +85,12 @@ def load_composed(
         problems += [problem(locations, *finding) for check in checks for finding in check(spec)]
     if spec is None or problems:
         raise SpecError.of(tuple(in_order(problems)))
-    return LoadedSpec(spec, file, document, locations, [*composed.notes, *applied.notes], composed.bases)
+    return LoadedSpec(spec, file, document, locations, [*composed.notes, *applied.notes], composed.base)
 
 
 def read_spec(source: SpecSource) -> Composed:
-    """The keys of a spec on top of those of its bases, not checked yet. Raises SpecError if it is a study."""
-    file = file_of(source)
-    above = (file.resolve(),) if isinstance(file, Path) else ()
-    return compose(_read_no_study(source), directory_of(file), _read_no_study, above)
+    """The keys of a spec on top of those of its base, not checked yet. Raises SpecError if it is a study."""
+    return compose(_read_no_study(source), directory_of(file_of(source)), _read_no_study)
 
 
 def _read_no_study(source: SpecSource) -> Parsed:

@@ -372,7 +372,6 @@ class PlanRecord(_Record):
 _Whole = StageRecord | EvaluationRecord | CheckpointRecord | EventRecord | PlanRecord
 Record = StepRecord | _Whole
 _LINE: TypeAdapter[_Whole | StepsRecord] = TypeAdapter(Annotated[_Whole | StepsRecord, Field(discriminator="kind")])
-_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 
 class Best(_Documented):
@@ -735,11 +734,6 @@ def _damage(error: ValidationError, path: Location, line: int) -> CheckpointErro
             hint="use the version of alray that wrote it, as environment.json says",
         )
     return CheckpointError(f"not a record: {first_fault(error)}", file=str(path), line=line, hint=RESTORE)
-
-
-def record_of(value: Any) -> Record:
-    """The record that was written as this JSON value. Raises pydantic's ValidationError if it is none."""
-    return _RECORD.validate_python(value)
 
 
 def effective(records: Iterator[Record]) -> list[Record]:

@@ -148,7 +148,7 @@ def user_cache() -> Path:
 
 
 def user_state() -> Path:
-    """$XDG_STATE_HOME/alray, or ~/.local/state/alray: what alray remembers for the user. Raises RuntimeError as
+    """$XDG_STATE_HOME/alray, or ~/.local/state/alray: what alray keeps for the user. Raises RuntimeError as
     `user_cache`."""
     return _of_user("XDG_STATE_HOME", ".local/state")
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from alray import __version__
-from alray.config.known_code import CodeRecord
+from alray.config.known_code import hashes_of
 from alray.config.loading.inputs import packages_of
 from alray.config.loading.own_files import own_files
 from alray.config.sections.grammar import marked
@@ -103,7 +103,7 @@ def _key(spec: Spec, code: UserCode, surroundings: Surroundings) -> str:
 def _own_code(spec: Spec, code: UserCode) -> dict[str, str]:
     """The hash of each file of the user's code that a spec needs."""
     references = [reference for _, reference, _ in marked(spec, OwnClass)]
-    return CodeRecord.of(code.root, own_files(references, code.root)).files
+    return hashes_of(code.root, own_files(references, code.root))
 
 
 def _short_hash(described: Any) -> str:
