@@ -6,7 +6,6 @@ import pytest
 
 from alray.core.errors import PlanError
 from alray.planning.schedules.edge_slots import most_in_use, slots_in_use
-from alray.planning.schedules.table import SCHEDULES
 
 from ...programs import parse_program
 
