@@ -34,7 +34,6 @@ SMALL = {"num_classes": 10, "width_mult": 0.5, "inverted_residual_setting": [[1,
 LIBRARY = {"from": "torchvision:mobilenet_v2", "with": SMALL, "components": 4}
 OF_PICTURES = {
     "backpropagation": {},
-    "backpropagation, deep supervision": {"deep_supervision": 0.3},
     "associated_learning": {"label_dim": 64},
     "decoupled_greedy": {},
     "supervised_contrastive": {},
@@ -46,7 +45,6 @@ OF_PICTURES = {
 }
 OF_TOKENS = {
     "backpropagation": {},
-    "backpropagation, deep supervision": {"deep_supervision": 0.3},
     "associated_learning": {"label_dim": 32},
     "decoupled_greedy": {},
     "solo": {"copy_every": 10, "heads": 4},

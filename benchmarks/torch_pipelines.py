@@ -21,7 +21,7 @@ from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
 from alray.runtime.channel.edge import Receiver, Sender
 from alray.runtime.channel.message import Message, MessageKind
-from alray.runtime.stage.work.backpropagation import draw_purpose, losses_of, through, total_of
+from alray.runtime.stage.work.backpropagation import draw_purpose, losses_of, through
 
 CLASSES = {
     "naive": "ScheduleGPipe",
@@ -103,7 +103,7 @@ class _Part(nn.Module):
         incoming = self.along[self.micro_batch] | {"s": s}
         outgoing, scores = through(self.held, incoming, *draw_purpose(self.step, self.micro_batch, self._micro_batches))
         if scores:
-            return total_of(self.held, losses_of(self.held, scores, incoming["labels"]))
+            return losses_of(self.held, scores, incoming["labels"])[self.held[-1].index]
         s = outgoing["s"]
         return s.clone() if s._is_view() else s
 

@@ -17,7 +17,7 @@ from alray.models.task import LearningTask
 
 
 class BackpropagationComponent(Component):
-    """Encoder f; the last component, or with deep supervision every one, also has a classifier `head` and a loss."""
+    """Encoder f; the last component also has a classifier `head` and the loss."""
 
     def __init__(
         self,
@@ -28,16 +28,10 @@ class BackpropagationComponent(Component):
         optimizer: Recipe,
         learning: LearningTask,
         label_smoothing: float = 0.0,
-        loss_weight: float = 1.0,
     ) -> None:
-        """
-        Args:
-            loss_weight: of this component's loss in that of the network.
-        """
         super().__init__(index, f)
         self.head = head
         self._learning = learning
-        self.loss_weight = loss_weight
         self._label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f,) if head is None else (f, head))
         self.clip_norm = optimizer.section.clip_norm

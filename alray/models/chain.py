@@ -234,7 +234,7 @@ class _ImportedParts(Chain):
             model.number,
             model.cut,
             sample,
-            several=spec.method.has_one_loss,  # a local loss reads features, not tensors that were packed
+            several=not spec.method.local_losses,  # a local loss reads features, not tensors that were packed
             pooled=spec.method.takes_model_head,
         )
         if not known and not trained:

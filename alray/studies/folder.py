@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from alray.config.known_code import CODE, CodeRecord, changed_files, named, sha256
+from alray.config.known_code import CODE, CodeRecord, changed_files, hashes_of, named, sha256
 from alray.config.loading.load import dump_spec
 from alray.config.loading.own_files import own_files
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give

@@ -299,7 +299,6 @@ def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any],
     [
         ((), "batch normalisation"),
         (("data.last_batch=keep", "pipeline.micro_batch_norm=accept"), "mini-batches of one size"),
-        (("method.deep_supervision=0.5", "pipeline.micro_batch_norm=accept"), "the loss of the last component alone"),
     ],
 )
 def test_a_comparison_refuses_what_a_run_does(

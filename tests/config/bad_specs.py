@@ -224,13 +224,6 @@ BAD_SPECS = (
         pipeline="{stages: 2, schedule: naive, activation_checkpointing: true}",
     ),
     bad(
-        "7 method.deep_supervision",
-        first="{block: linear, width: 4}",
-        second="{block: linear, width: 4}",
-        pipeline="{stages: 2, schedule: gpipe}",
-        method="{kind: backpropagation, deep_supervision: 0.5}",
-    ),
-    bad(
         "10 run.compile",
         first="{block: linear, width: 4}",
         second="{block: linear, width: 4}",

@@ -303,7 +303,6 @@ def test_a_mini_batch_without_update_leaves_the_look_ahead_as_it_is() -> None:
         (("pipeline.schedule=1f1b", "optimizer.look_ahead=0.5"), "optimizer.look_ahead"),
         (("replicas.count=2", "replicas.synchronise={average_every: 2 steps}"), "replicas.synchronise"),
         (("pipeline.micro_batches=1",), "pipeline.micro_batches"),
-        (("method.deep_supervision=0.3",), "method.deep_supervision"),
     ],
 )
 def test_what_does_not_go_together_is_refused(late: Workshop, overrides: tuple[str, ...], key: str) -> None:

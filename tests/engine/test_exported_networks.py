@@ -70,7 +70,6 @@ METHODS = {
     "al": "{kind: associated_learning, label_dim: 6}",
     "ff": "{kind: forward_forward}",
     "bp": "{kind: backpropagation}",
-    "bp, every depth": "{kind: backpropagation, deep_supervision: 0.5}",
     "scpl": "{kind: supervised_contrastive, projection_dim: 6, head: {pool: 1}}",
     "mono": "{kind: mono_forward}",
     "predsim": "{kind: local_error_signals, head: {pool: 1}}",
@@ -84,7 +83,7 @@ METHODS = {
 }
 """Each method that trains an imported model, then the same ones with other keys."""
 OF_BLOCKS = {"noprop": "{kind: noprop, hidden: 6}", "auglocal": "{kind: auglocal, depth: 1}"}
-CLASS_ALONE = {"bp", "bp, every depth", "dgl", "scpl", "predsim"}
+CLASS_ALONE = {"bp", "dgl", "scpl", "predsim"}
 """Whose deepest route the class with its weights alone is: a linear layer on one value of each map."""
 FROZEN = (f"{OWN[:-1]}, freeze: [conv, bn, layer1.bn1]}}",)
 MORE = {"frozen": FROZEN, "bf16": (OWN, "run.precision=bf16"), "multi_label": (OWN, "task={kind: multi_label}")}

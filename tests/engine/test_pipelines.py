@@ -151,24 +151,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, server: str) -> Finished:
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer"),
-    [
-        pytest.param(name, optimizer, marks=[] if place % 2 == turn else pytest.mark.full)
-        for place, name in enumerate(SCHEDULES)
-        for turn, optimizer in enumerate(OPTIMIZERS)
-    ],
-)
-def test_in_one_process(pipeline, one_device, optimizer, name) -> None:
-    overrides, tolerance = OPTIMIZERS[optimizer]
-    reference = one_device[optimizer]
-    run = pipeline.run(*overrides, *schedule(name, 2))
-    assert distance(run, reference) <= tolerance
-    assert (distance(run, reference) == 0.0) == (name == "naive"), "with micro-batches sums are rounded otherwise"
-    assert run.summary.schedule == name
-    assert run.summary.stages == 2
-
-
-@pytest.mark.parametrize(
     ("name", "stages", "optimizer"),
     [
         pytest.param(name, stages, optimizer, marks=[] if (name, stages, optimizer) in SOME else pytest.mark.full)

@@ -82,9 +82,6 @@ def test_two_stages_and_a_resume_on_one_give_the_same_bits(tasks, whole, process
     ("task", "by_scikit_learn"),
     [
         ("{kind: regression, metric: r2}", "r2_score"),
-        ("{kind: regression, metric: mean_squared_error, loss: absolute_error}", "mean_squared_error"),
-        ("{kind: regression, metric: mean_absolute_error}", "mean_absolute_error"),
-        ("{kind: multi_label}", "average_precision_score"),
     ],
 )
 def test_metrics_are_those_of_scikit_learn(tasks, method, task, by_scikit_learn) -> None:

@@ -48,57 +48,6 @@ def ragged(*lengths: int, positions: int, width: int = 6) -> tuple[torch.Tensor,
 
 
 @pytest.mark.parametrize("block", SEQUENCES)
-def test_a_row_does_not_depend_on_the_others_nor_on_the_padding(block):
-    module = sequences(block)
-    lengths = (3, 7, 1, 5)
-    s, mask = ragged(*lengths, positions=7)
-    together = module(s, mask)
-    for row, length in enumerate(lengths):
-        alone = module(s[row : row + 1, :length])
-        assert torch.allclose(together[row, :length], alone[0], atol=1e-5)
-        assert (together[row, length:] == 0).all()
-    longer, longer_mask = ragged(*lengths, positions=9)
-    padded_on = module(longer, longer_mask)
-    assert torch.allclose(padded_on[:, :7], together, atol=1e-5) and (padded_on[:, 7:] == 0).all()
-
-
-@pytest.mark.parametrize("block", SEQUENCES)
-def test_padding_gets_no_gradient(block):
-    module = sequences(block).train()
-    s, mask = ragged(3, 7, positions=7)
-    s.requires_grad_()
-    module(s, mask).square().sum().backward()
-    assert (s.grad[~mask] == 0).all() and (s.grad[mask] != 0).any()
-    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
-
-
-@pytest.mark.parametrize("block", SEQUENCES)
-def test_a_full_mask_is_no_mask(block):
-    module = sequences(block)
-    s, mask = ragged(5, 5, positions=5)
-    assert torch.allclose(module(s, mask), module(s), atol=1e-6)
-
-
-@pytest.mark.parametrize("block", SEQUENCES)
-def test_nothing_is_written_on_the_input(block):
-    module = sequences(block).train()
-    s, mask = ragged(2, 5, positions=5)
-    before, version = s.clone(), s._version
-    module(s, mask)
-    assert torch.equal(s, before) and s._version == version
-
-
-@pytest.mark.parametrize("block", SEQUENCES)
-def test_the_meta_device_gives_the_same_shapes(block):
-    module = sequences(block)
-    s, mask = ragged(2, 5, positions=5)
-    with torch.device("meta"):
-        shadow = build(block, Shape((9, 6)), **SEQUENCES[block])
-    given = shadow(s.to("meta"), mask.to("meta"))
-    assert given.is_meta and given.shape == module(s, mask).shape
-
-
-@pytest.mark.parametrize("block", SEQUENCES)
 def test_only_sequences_or_values_are_taken(block):
     with pytest.raises(SpecError) as caught:
         build(block, TEXT, **SEQUENCES[block])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.nn import functional
 
@@ -10,13 +9,10 @@ from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.parts.methods.supervised_contrastive.method import (
     ContrastiveComponent,
-    debiased_supervised_contrastive,
     projection,
-    supervised_contrastive,
 )
 
 from ..mini_batches import forward_step
-from .test_isolation import batch, equal, gradients
 
 SCPL = "method={kind: supervised_contrastive, projection_dim: 7, temperature: 0.2}"
 
@@ -37,60 +33,6 @@ def test_every_component_has_a_projection_but_the_last_a_classifier(make_network
     assert [tuple(value.shape) for value in last.head.parameters()] == [(4, 96), (4,)]
     assert list(first.optimizers()) == list(last.optimizers()) == ["encoder"]
     assert (first.ends_route, last.ends_route) == (False, True)
-
-
-@pytest.mark.parametrize("debiased", [None, 0.25])
-def test_f_and_p_get_the_gradient_of_the_contrastive_loss(make_network, debiased):
-    component = make_network(SCPL, *([f"method.debiased={debiased}"] if debiased else [])).component(0, "cpu")
-    given = batch()
-    component.encoder_step(given, 1)
-    encoded, labels = component._encoded, given["labels"]
-    component.label_step(given)
-    codes = functional.normalize(component.p(encoded["s"]), dim=1)
-    torch.testing.assert_close(codes.norm(dim=1), torch.ones(8))
-    if debiased is None:
-        expected = supervised_contrastive(codes, labels, temperature=0.2)
-    else:
-        expected = debiased_supervised_contrastive(codes, labels, temperature=0.2, class_prior=debiased)
-    parts = [*component.f.parameters(), *component.p.parameters()]
-    by_hand = list(torch.autograd.grad(expected, parts, retain_graph=True))
-    losses = component.backward_step()
-    assert list(losses) == ["contrastive"] and not losses["contrastive"].requires_grad
-    assert torch.equal(losses["contrastive"], expected.detach())
-    assert equal([*gradients(component.f), *gradients(component.p)], by_hand)
-
-
-def test_the_last_one_learns_by_cross_entropy(make_network):
-    component = make_network(SCPL, "method.label_smoothing=0.1").component(1, "cpu")
-    given = {"s": torch.randn(8, 4, 8, 8), "labels": batch()["labels"]}
-    component.encoder_step(given, 1)
-    encoded, labels = component._encoded, given["labels"]
-    component.label_step(given)
-    expected = functional.cross_entropy(component.head(encoded["s"]), labels, label_smoothing=0.1)
-    parts = [*component.f.parameters(), *component.head.parameters()]
-    by_hand = list(torch.autograd.grad(expected, parts, retain_graph=True))
-    losses = component.backward_step()
-    assert list(losses) == ["cross_entropy"]
-    assert torch.equal(losses["cross_entropy"], expected.detach())
-    assert equal([*gradients(component.f), *gradients(component.head)], by_hand)
-
-
-def test_an_update_moves_every_part_and_leaves_the_rate_of_label_chains_alone(make_network):
-    for index, part in ((0, "p"), (1, "head")):
-        ends = []
-        for label_lr in (0.01, 5.0):
-            component = make_network(SCPL).component(index, "cpu")
-            before = {name: value.clone() for name, value in component.named_parameters()}
-            s = batch()["s"] if index == 0 else torch.randn(8, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-            forward_step(component, {"s": s, "labels": batch()["labels"]}, 1)
-            component.backward_step()
-            component.update_step(0.01, label_lr)
-            ends.append(list(component.weights().values()))
-            moved = {
-                name.partition(".")[0] for name, value in component.named_parameters() if (value != before[name]).any()
-            }
-            assert moved == {"f", part}
-        assert equal(*ends)
 
 
 def test_a_projection_of_sequences_does_not_see_their_padding():

@@ -12,7 +12,6 @@ from torch import nn
 
 from alray.config.sections.method import METHODS
 from alray.core.errors import SpecError
-from alray.models.component import LocalComponent
 from alray.models.network import Network
 from alray.models.readout import Features
 from alray.models.shape import Shape
@@ -46,52 +45,10 @@ class Gradients(BackpropagationMethod):
 """
 
 
-def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    return {name: (tuple(tensor.shape[1:]), tensor.dtype) for name, tensor in tensors.items()}
-
-
-def told(edge: dict[str, Shape]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    return {name: (tuple(shape), shape.dtype) for name, shape in edge.items()}
-
-
 def test_a_label_chain_narrower_than_the_classes_is_told(make_network: Callable[..., Any]) -> None:
     assert "fewer than the 4 classes" in make_network("method.label_dim=3", THREE).notes[0]
     for others in (("method.label_dim=4",), ("task={kind: regression}", "method.label_dim=3")):
         assert not make_network(*others, THREE).notes
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("kind", LOCAL)
-def test_what_travels_is_what_the_method_says(make_network: Callable[..., Any], kind: str, precision: str) -> None:
-    network = make_network(f"method={kind}", THREE, f"run.precision={precision}")
-    incoming = {"s": torch.randn(6, 2, 8, 8, dtype=network.dtype), "labels": torch.arange(6) % 4}
-    components = [network.component(index, "cpu") for index in range(3)]
-    for index, component in enumerate(components):
-        assert told(network.labels(index)) == shapes({name: incoming[name] for name in network.labels(index)})
-        assert shapes(network.training_input(index, 6, "cpu")) == shapes(incoming)
-        incoming = forward_step(component, incoming, 1)
-        assert next(iter(incoming)) == "s" and shapes(incoming) == told(network.edge(index))
-    outgoing = {"s": torch.randn(6, 2, 8, 8, dtype=network.dtype)}
-    for index, component in enumerate(components):
-        outgoing = component.eval().infer(outgoing, 0)
-        if not network.ends_route(index):
-            continue
-        route = component.code(outgoing)
-        for below in range(index, -1, -1):
-            assert route.shape[1:] == network.route_shape(below + 1)
-            route = components[below].decode(route)
-        assert route.shape == (6, 4) and network.route_shape(0) == (4,)
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("kind", OF_CLASSES)
-def test_routes_end_where_the_method_says(make_network: Callable[..., Any], kind: str) -> None:
-    network = make_network(f"method={kind}", THREE)
-    turns = [network.component(index, "cpu").turn is not None for index in range(3)]
-    assert turns == [network.ends_route(index) for index in range(3)] and turns[-1]
-    assert network.depths == tuple(index + 1 for index, turn in enumerate(turns) if turn)
-    assert [network.num_routes(above) for above in range(4)] == [sum(turns[above:]) for above in range(4)]
 
 
 def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
@@ -106,13 +63,6 @@ def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
     assert bp.edge(0) == {"s": maps} | LABELS and bp.labels(0) == {} and bp.labels(2) == LABELS
     assert [al.route_shape(above) for above in range(3)] == [(4,), (5,), (5,)]
     assert [bp.route_shape(above) for above in range(3)] == [(4,)] * 3
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("kind", LOCAL)
-def test_components_with_local_losses_are_of_one_kind(make_network: Callable[..., Any], kind: str) -> None:
-    network = make_network(f"method={kind}", THREE)
-    assert all(isinstance(network.component(index, "meta"), LocalComponent) for index in range(3))
 
 
 def test_a_route_where_the_method_says_there_is_none_is_refused(make_network: Callable[..., Any]) -> None:
@@ -195,45 +145,6 @@ def test_forward_forward_refuses_texts(make_network: Callable[..., Any]) -> None
         network.component(0, "cpu")
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("kind", OF_CLASSES)
-def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., Any], kind: str) -> None:
-    network, section = make_network(f"method={kind}", THREE), METHODS.sections[kind]
-    assert section.trains and section.source and section.abbreviation
-    assert (network.depths == (1, 2, 3)) == section.every_depth
-    assert (network.method.compares_samples() is not None) == section.compares_samples()
-    if section.local_losses:
-        assert section.travels.split(", ") == ["s", *network.method.labels_out(0)]
-
-
-@pytest.mark.parametrize("first_share", [2, 5])
-def test_gathered_codes_leave_a_loss_of_the_share_alone(make_network: Callable[..., Any], first_share: int) -> None:
-    """Two replicas' gradients, weighted by their shares, are those of one process, also of the classifier's loss."""
-    section = "{kind: decoupled_information, projection_dim: null, classifier_weight: 0.5, gather: true}"
-    keys = (f"method={section}", "model.components=[{block: mlp, widths: [8], activation: tanh}]")
-    network = make_network(*keys, "run.precision=float64", sample=(20,))
-    samples, labels = torch.randn(8, 20, dtype=torch.float64), torch.arange(8) % 4
-
-    def begun(rows: slice) -> tuple[LocalComponent, dict[str, torch.Tensor]]:
-        component, incoming = network.component(0, "cpu"), {"s": samples[rows], "labels": labels[rows]}
-        component.encoder_step(incoming, 1)
-        return component, incoming
-
-    def gradient(component: LocalComponent, incoming: dict[str, torch.Tensor]) -> torch.Tensor:
-        component.label_step(incoming)
-        component.backward_step()
-        return torch.cat([parameter.grad.flatten() for parameter in component.parameters()])
-
-    expected = gradient(*begun(slice(0, 8)))
-    replicas = [begun(slice(0, first_share)), begun(slice(first_share, 8))]
-    rows = torch.cat([component.to_gather(incoming) for component, incoming in replicas])
-    found = torch.zeros_like(expected)
-    for (component, incoming), first in zip(replicas, (0, first_share), strict=True):
-        component.take_gathered(rows, first)
-        found += gradient(component, incoming) * len(incoming["s"]) / 8
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-
-
 def test_channels_that_come_last_are_channels() -> None:
     """As in maps of Swin: `[N, height, width, channels]`."""
     first, last = Shape((6, 4, 5)), Shape((4, 5, 6))
@@ -267,3 +178,10 @@ def test_a_readout_that_trains_no_other_part_does_not_scale_their_gradients(
     others = [each for each in component.parameters() if each not in readout]
     for those in (others, readout) if readout else (others,):
         assert float(nn.utils.get_total_norm([each.grad for each in those])) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_a_head_of_one_s_own(make_network: Callable[..., Network]) -> None:
+    network = make_network("method={kind: decoupled_greedy, head: {pool: 2, hidden: 9}}")
+    for index, channels in enumerate((4, 6)):
+        widths = [parameter.shape for parameter in network.component(index, "cpu").head.parameters()]
+        assert widths == [(9, channels * 4), (9,), (4, 9), (4,)]

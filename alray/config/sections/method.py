@@ -55,11 +55,6 @@ class MethodSection(PartSection):
         """How many entries of `model.components` are one component."""
         return 1
 
-    @property
-    def has_one_loss(self) -> bool:
-        """Whether only the last component has a loss, so that others may pass on several tensors."""
-        return False
-
     @classmethod
     def known_tasks(cls) -> tuple[str, ...]:
         """The kinds of alray's tasks that the method can learn."""

@@ -77,7 +77,7 @@ def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> P
     if method.encoders_take_samples:
         described.append(method.kind)
     if spec.model.source is not None:  # where a model is cut depends on these
-        described += [method.has_one_loss, method.takes_model_head, spec.pipeline.stages, spec.run.compile]
+        described += [not method.local_losses, method.takes_model_head, spec.pipeline.stages, spec.run.compile]
     return folder / f"encoders-{_short_hash(described)}.json"
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.head import HeadOrAuto, LabelSmoothing
 from alray.config.sections.kind import Finding
@@ -37,25 +35,11 @@ class Backpropagation(MethodSection):
     """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target spread evenly over all classes."""
-    deep_supervision: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the losses of a classifier after every component but the last, which are added to the last one's loss.
-    Gradients go through all components, and every depth is a route. 0: the last component alone has a classifier. It
-    needs `pipeline.schedule: single`."""
     tied: bool = False
     """Whether the last layer is the matrix of the tokens' vectors, as in GPT-2. Only for `task: next_token`, where one
     component holds the whole network."""
 
-    @property
-    def has_one_loss(self) -> bool:
-        return not self.deep_supervision
-
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
-        if self.deep_supervision and spec.is_pipeline:  # a pipeline has one loss, at its end
-            yield (
-                (*at, "deep_supervision"),
-                f"the schedule `{spec.schedule_name}` takes the loss of the last component alone",
-                "choose pipeline.schedule=single, or set it to 0",
-            )
         if self.tied and spec.task.kind != "next_token":
             yield (*at, "tied"), f"the task {spec.task.kind} has no tokens", "leave it out"
         elif self.tied and self.head != "auto":

@@ -85,7 +85,7 @@ class ChainWork(Work):
 
     @torch.no_grad()
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
-        """One route is the whole network; with deep supervision every depth is one."""
+        """One route is the whole network."""
         chain = self.chains[own]
         incoming = received(chain, incoming, training=False)
         outgoing, scores = through(chain, incoming, step, "evaluation", batch, inference=True)
@@ -231,7 +231,7 @@ class BackpropagationWork(ChainWork):
             outgoing, scores = through(chain, incoming | given, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
-                graph.loss = total_of(chain, losses)
+                graph.loss = losses[chain[-1].index]
                 self._losses[batch.number] = {index: loss.detach() for index, loss in losses.items()}
                 return None
         graph.edges = {
@@ -620,12 +620,3 @@ def losses_of(
         labels: class numbers `[N]`.
     """
     return {each.index: each.loss(scores[each.index], labels) for each in components if each.index in scores}
-
-
-def total_of(components: Sequence[BackpropagationComponent], losses: Losses) -> torch.Tensor:
-    """The loss of the network: that of the last component, and those of the others by their weights."""
-    total = losses[components[-1].index]
-    for component in components[:-1]:
-        if component.index in losses:
-            total = total + component.loss_weight * losses[component.index]
-    return total

@@ -24,7 +24,7 @@ from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import SeveralReplicas
-from alray.runtime.stage.work.backpropagation import ChainWork, Losses, losses_of, through, total_of
+from alray.runtime.stage.work.backpropagation import ChainWork, Losses, losses_of, through
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch
 
 _OF_GLOO = "gloo"
@@ -104,7 +104,7 @@ class DataParallel(ChainWork):
         losses, self._pending = self._pending, None
         chain = self.chains[0]
         with backward_of(chain), _lost_replicas():
-            total_of(chain, losses).backward()
+            losses[chain[-1].index].backward()
         self._by_ddp.sent()
         return {index: {chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
 
