@@ -60,11 +60,10 @@ class RowForm(Form):
     delimiter: str
     decimal: str
     wide: bool
-    alike: tuple[str, ...] = ()
 
     @property
     def reader(self) -> RowReader:
-        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide, self.alike)
+        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide)
 
 
 class SampleForm(Form):
@@ -285,9 +284,7 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
     row_form = None
     if rows is not None:
         form = rows.form
-        row_form = RowForm(
-            columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide, alike=rows.alike
-        )
+        row_form = RowForm(columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide)
     return SampleForm(
         shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,
