@@ -19,7 +19,7 @@ from alray.core.storage.location import Location
 from alray.data.csv_file import CsvForm
 from alray.data.dataset import Dataset
 from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, TokenInputs
-from alray.data.picture import BY_DEFAULT, Picture, Reading
+from alray.data.picture import Picture
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation
 from alray.data.split import as_float, as_whole
@@ -46,11 +46,10 @@ class PictureForm(Form):
     read_as: tuple[_Pixels, _Pixels, _Pixels]
     size: tuple[_Pixels, _Pixels]
     as_float: bool
-    reading: Reading = BY_DEFAULT
 
     @property
     def picture(self) -> Picture:
-        return Picture(self.read_as, self.size, self.as_float, self.reading)
+        return Picture(self.read_as, self.size, self.as_float)
 
 
 class RowForm(Form):

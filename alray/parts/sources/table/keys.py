@@ -15,7 +15,6 @@ from alray.config.sections.columns import (
     Delimiter,
     Header,
     column_faults,
-    require_other_sign,
 )
 from alray.config.sections.data import NUMERIC, OwnValidationSection
 from alray.config.sections.expected import Expected
@@ -77,7 +76,11 @@ class TableFiles(OwnValidationSection):
 
     @model_validator(mode="after")
     def _has_two_signs(self) -> Self:
-        require_other_sign(self.delimiter, self.decimal)
+        if self.delimiter == self.decimal:
+            raise refusal(
+                f"`{self.decimal}` cannot both divide columns and be the decimal sign",
+                'set delimiter too, such as delimiter: ";"',
+            )
         return self
 
     @property
