@@ -75,22 +75,18 @@ def test_the_last_one_learns_by_cross_entropy(make_network):
     assert equal([*gradients(component.f), *gradients(component.head)], by_hand)
 
 
-def test_an_update_moves_every_part_and_leaves_the_rate_of_label_chains_alone(make_network):
+def test_an_update_moves_every_part(make_network):
     for index, part in ((0, "p"), (1, "head")):
-        ends = []
-        for label_lr in (0.01, 5.0):
-            component = make_network(SCPL).component(index, "cpu")
-            before = {name: value.clone() for name, value in component.named_parameters()}
-            s = batch()["s"] if index == 0 else torch.randn(8, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-            forward_step(component, {"s": s, "labels": batch()["labels"]}, 1)
-            component.backward_step()
-            component.update_step(0.01, label_lr)
-            ends.append(list(component.weights().values()))
-            moved = {
-                name.partition(".")[0] for name, value in component.named_parameters() if (value != before[name]).any()
-            }
-            assert moved == {"f", part}
-        assert equal(*ends)
+        component = make_network(SCPL).component(index, "cpu")
+        before = {name: value.clone() for name, value in component.named_parameters()}
+        s = batch()["s"] if index == 0 else torch.randn(8, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+        forward_step(component, {"s": s, "labels": batch()["labels"]}, 1)
+        component.backward_step()
+        component.update_step(0.01)
+        moved = {
+            name.partition(".")[0] for name, value in component.named_parameters() if (value != before[name]).any()
+        }
+        assert moved == {"f", part}
 
 
 def test_a_projection_of_sequences_does_not_see_their_padding():

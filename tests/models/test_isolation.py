@@ -105,7 +105,7 @@ def test_what_is_passed_on_was_computed_before_the_update(make_network, method):
     passed_on = forward_step(component, batch(0), 1)
     kept = {name: value.clone() for name, value in passed_on.items()}
     component.backward_step()
-    component.update_step(0.1, 0.1)
+    component.update_step(0.1)
     assert all(torch.equal(passed_on[name], kept[name]) for name in kept)
     again = forward_step(component, batch(0), 1)
     assert not any(torch.equal(again[name], kept[name]) for name in kept.keys() - {"labels"})
@@ -119,12 +119,12 @@ def test_a_stage_updates_after_it_passed_on_whatever_the_cut(make_network):
     for step in range(1, 4):
         forward(together, batch(step), step)
         backward(together)
-        together.update(0.05, 0.05, step=step)
+        together.update(0.05, step=step)
         passed_on = batch(step)
         for stage in apart:
             passed_on, arrived = forward(stage, passed_on, step), passed_on
             backward(stage)
-            stage.update(0.05, 0.05, step=step)
+            stage.update(0.05, step=step)
             del arrived
     for mine, other in zip(together.components, (apart[0].components[0], apart[1].components[0]), strict=True):
         assert equal(list(mine.weights().values()), list(other.weights().values()))

@@ -209,7 +209,7 @@ def test_ten_mini_batches_of_the_equations(make_network, case: str) -> None:
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
         backward(stage)
-        stage.update(*((0.1, 0.1) if case in BY_SGD else (0.01, 0.01)), step=step)
+        stage.update(0.1 if case in BY_SGD else 0.01, step=step)
         h = samples
         for parts, optimizer in zip(plain, optimizers, strict=True):
             h = parts["f"](h)
@@ -234,7 +234,7 @@ def test_ten_mini_batches_of_deep_supervision(make_network) -> None:
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
         told = backward(stage)
-        stage.update(0.01, 0.01, step=step)
+        stage.update(0.01, step=step)
         h, losses = samples, []
         for parts in plain:
             h = parts["f"](h)
@@ -298,7 +298,7 @@ def test_ten_mini_batches_of_forward_forward(make_network, prediction: str, symb
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
         backward(stage)
-        stage.update(0.01, 0.01, step=step)
+        stage.update(0.01, step=step)
         numbers = torch.Generator().manual_seed(derive_seed(5, "wrong labels", step))
         wrong = (y + torch.randint(1, CLASSES, (12,), generator=numbers)) % CLASSES
         assert not (wrong == y).any()
@@ -403,7 +403,7 @@ def test_ten_mini_batches_of_noprop(make_network) -> None:
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
         backward(stage)
-        stage.update(0.01, 0.01, step=step)
+        stage.update(0.01, step=step)
         u = one_hot(y)
         for index, (parts, optimizer) in enumerate(zip(plain, optimizers, strict=True)):
             t = index + 1
@@ -451,7 +451,7 @@ def test_ten_mini_batches_of_auglocal(make_network) -> None:
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
         backward(stage)
-        stage.update(0.01, 0.01, step=step)
+        stage.update(0.01, step=step)
         h = samples
         for index, (parts, optimizer) in enumerate(zip(plain, optimizers, strict=True)):
             h = parts["f"](h)
