@@ -58,8 +58,6 @@ def _algorithms() -> list[str]:
         "|---|---|---|",
         "| `none` | the gradients | nothing |",
         "| `fp16`, `bf16` | the gradients rounded to 16 bits, and added up in them | nothing |",
-        "| `qsgd` | `bits` (8, 4 or 2) of each gradient, rounded at random, and a scale for each `bucket` of them; "
-        "gathered as with `top_k` | the number of the reduction, which random numbers are drawn from |",
         "| `powersgd` | two all-reduces: the thin matrix P with what is not compressed, then Q | Q, and the error |",
         "| `top_k` | each rank's largest as indices (4 bytes) and values. They differ from rank to rank, so nothing is "
         "added up on the way: they are gathered over the routes of the all-reduce, and added up on every rank | the "

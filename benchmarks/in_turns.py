@@ -68,9 +68,7 @@ class Place:
 
         def train(incoming: Tensors, step: int) -> None:
             given = incoming if self.stage == 0 else {}
-            for _ in stage.mini_batch(
-                MiniBatch(step, LR, LR, self.plan.costs.batch_size, given), self.ports, self.clock
-            ):
+            for _ in stage.mini_batch(MiniBatch(step, LR, self.plan.costs.batch_size, given), self.ports, self.clock):
                 pass
             self.clock.step_done()
 

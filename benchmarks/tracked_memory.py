@@ -42,7 +42,7 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
     with tracker:
         clock = Clock(started_wall_s=time.time(), start_step=0)
         for step in range(1, _STEPS + 1):
-            batch = MiniBatch(step, 1e-3, 1e-3, plan.costs.batch_size, incoming if stage == 0 else {})
+            batch = MiniBatch(step, 1e-3, plan.costs.batch_size, incoming if stage == 0 else {})
             for _ in stepped.mini_batch(batch, ports, clock):
                 pass
     given = [end for end in (*ports.up_from, *ports.down_from) if isinstance(end, _Giving)]

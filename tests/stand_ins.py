@@ -275,7 +275,7 @@ def beans(folder: Path, *, num_train_per_class: int, num_other_per_class: int = 
 def own_files(folder: Path) -> dict[str, Overrides]:
     """The files of the specs in examples/files, which are no stand-ins."""
     runpy.run_path(str(Path(__file__).parents[1] / "examples/files/write_files.py"))["main"](folder)
-    endings = {"diabetes": ".csv", "digit_rows": ".csv", "texts": ".csv", "scans": "", "stickers": ""}
+    endings = {"diabetes": ".csv", "digit_rows": ".csv", "texts": ".csv", "scans": ""}
     found: dict[str, Overrides] = {
         name: tuple(f"data.{split}={folder / name / split}{ending}" for split in ("train", "test"))
         for name, ending in endings.items()

@@ -135,7 +135,7 @@ def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, d
         for name, parameter in component.named_parameters():
             assert parameter.grad is not None, name
             assert torch.isfinite(parameter.grad).all(), name
-    stage.update(1e-4, 1e-4, step=1)
+    stage.update(1e-4, step=1)
     return outgoing, losses
 
 

@@ -86,12 +86,11 @@ ENDS = {
     "runtime/probe/contention.py: Companions.wait_until_ready": "companions that are ready, or have ended",
     "runtime/probe/link.py: _exactly": "_SILENT_S of the socket",
     "runtime/probe/link.py: _take": "the same",
-    # Storage, trackers, jobs
+    # Storage, jobs
     "cli/submit.py: end": "a job that has ended, or a second Ctrl-C",
     "core/storage/appended.py: _CopyToObject.run": "the end of the run",
     "core/storage/objects.py: ObjectPath._retry": "_PATIENCE_S",
     "core/storage/objects.py: ObjectPath.remove": "no object, or the same ones as in the round before",
-    "report/trackers/follow.py: _TrackerThread._work": "the status of the run, or _ENDING_S of the command",
     "submit/fetch.py: _answer": "the job, or the timeout",
     "submit/follow.py: _follow": "the job; a lost connection after _PATIENCE_S",
     "submit/follow.py: wait_until_ended": "the timeout",

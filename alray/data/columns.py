@@ -61,67 +61,29 @@ def require_distinct(names: Sequence[str], used: Iterable[int], path: Path) -> N
             )
 
 
-def counts_columns(names: Sequence[str]) -> bool:
-    """Whether a first line is 0, 1, 2, ...: pandas writes it where columns have no names."""
-    return [*names] == [str(at) for at in range(len(names))]
-
-
 def column_number(column: Column, names: Sequence[str], path: Path, key: str) -> int:
-    """The number of a column that a spec names.
+    """The number of a column.
 
     Args:
         names: the first line, as `plain` makes them.
-        key: that names the column.
+        key: that names the column, or the file that must have it.
 
     Raises:
         DataError: if there is no such column.
     """
-    found = _place(column, names)
+    found = place(column, names)
     if found is None:
-        meant = next((name for name in names if isinstance(column, int) and name.lstrip("0") == str(column)), None)
-        quoted = meant and f"a name that is a number is in quotes: '{meant}', in a shell as `\"{key}='{meant}'\"`"
-        raise _lacking(column, names, path, key, quoted)
+        what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
+        there = f"the first line is {', '.join(f'`{name}`' for name in names[:MOST_SHOWN])}"
+        raise DataError(f"there is no column {what}", file=str(path), line=1, key=key, hint=there)
     return found
 
 
-def place_elsewhere(column: Column, training: Sequence[str], names: Sequence[str]) -> int | None:
-    """The number that a column of the training file has in another file; None if that does not have it. A name may have
-    other capitals there, if it is the only one that then fits and the training file does not have it too.
-
-    Args:
-        training: the names of the columns of the training file.
-        names: the first line of the other file.
-    """
-    found = _place(column, names)
-    if found is None and isinstance(column, str):
-        alike = [at for at, name in enumerate(names) if name.lower() == column.lower()]
-        if len(alike) == 1 and names[alike[0]] not in training:
-            return alike[0]
-    return found
-
-
-def number_elsewhere(column: Column, training: Sequence[str], names: Sequence[str], path: Path, key: str) -> int:
-    """As `place_elsewhere`. Raises DataError if the other file does not have the column.
-
-    Args:
-        key: that names the other file.
-    """
-    found = place_elsewhere(column, training, names)
-    if found is None:
-        raise _lacking(column, names, path, key)
-    return found
-
-
-def _place(column: Column, names: Sequence[str]) -> int | None:
+def place(column: Column, names: Sequence[str]) -> int | None:
+    """As `column_number`; None if there is no such column."""
     if isinstance(column, int):
         return column if column < len(names) else None
     return list(names).index(plain(column)) if plain(column) in names else None
-
-
-def _lacking(column: Column, names: Sequence[str], path: Path, key: str, hint: str | None = None) -> DataError:
-    what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
-    there = f"the first line is {', '.join(f'`{name}`' for name in names[:MOST_SHOWN])}"
-    return DataError(f"there is no column {what}", file=str(path), line=1, key=key, hint=hint or there)
 
 
 def require_apart(labels: Sequence[int], samples: Sequence[int], names: Sequence[str], path: Path, key: str) -> None:

@@ -19,7 +19,7 @@ from alray.core.storage.location import Location
 from alray.data.csv_file import CsvForm
 from alray.data.dataset import Dataset
 from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, TokenInputs
-from alray.data.picture import BY_DEFAULT, Picture, Reading
+from alray.data.picture import Picture
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation
 from alray.data.split import as_float, as_whole
@@ -46,11 +46,10 @@ class PictureForm(Form):
     read_as: tuple[_Pixels, _Pixels, _Pixels]
     size: tuple[_Pixels, _Pixels]
     as_float: bool
-    reading: Reading = BY_DEFAULT
 
     @property
     def picture(self) -> Picture:
-        return Picture(self.read_as, self.size, self.as_float, self.reading)
+        return Picture(self.read_as, self.size, self.as_float)
 
 
 class RowForm(Form):
@@ -60,11 +59,10 @@ class RowForm(Form):
     delimiter: str
     decimal: str
     wide: bool
-    alike: tuple[str, ...] = ()
 
     @property
     def reader(self) -> RowReader:
-        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide, self.alike)
+        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide)
 
 
 class SampleForm(Form):
@@ -285,9 +283,7 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
     row_form = None
     if rows is not None:
         form = rows.form
-        row_form = RowForm(
-            columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide, alike=rows.alike
-        )
+        row_form = RowForm(columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide)
     return SampleForm(
         shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,

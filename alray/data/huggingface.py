@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alray.core.errors import DataError, DataMissing
 from alray.data.columns import plain
-from alray.data.picture import BY_DEFAULT, Picture, PictureFiles, Reading, read_image
+from alray.data.picture import Picture, PictureFiles, read_image
 from alray.data.source import Normalisation, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
 
@@ -184,14 +184,13 @@ class HubPictures(PictureFiles):
     labels: tuple[int, ...]
     size: tuple[int, int]
     name: str
-    reading: Reading = BY_DEFAULT
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         path, content = self.encoded(index)
-        return read_image(path, (3, *self.size), content, self.reading), self.labels[index]
+        return read_image(path, (3, *self.size), content), self.labels[index]
 
     def encoded(self, index: int) -> tuple[Path, bytes | None]:
         cell = self.table[index][self.column]
@@ -208,7 +207,7 @@ class HubImages(Source):
 
     normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
-    def __init__(self, sets: HubSets, image_column: str, size: tuple[int, int], reading: Reading = BY_DEFAULT) -> None:
+    def __init__(self, sets: HubSets, image_column: str, size: tuple[int, int]) -> None:
         """
         Args:
             size: height and width to which every picture is resized (not cropped), in pixels.
@@ -217,8 +216,7 @@ class HubImages(Source):
         self.classes = sets.classes
         self._column = plain(image_column)
         self._size = size
-        self._reading = reading
-        self.picture = Picture((3, *size), size, reading=reading)
+        self.picture = Picture((3, *size), size)
 
     def open(self, split: SplitName) -> HubPictures | None:
         image = require_hub("datasets").Image
@@ -231,7 +229,7 @@ class HubImages(Source):
             raise self._sets.wrong(f"the column `{self._column}` is {kind}", key="data.image_column", hint=hint)
         undecoded = table.cast_column(self._column, image(decode=False))
         labels = tuple(self._sets.labels(split))
-        return HubPictures(undecoded, self._column, labels, self._size, self._sets.name, self._reading)
+        return HubPictures(undecoded, self._column, labels, self._size, self._sets.name)
 
 
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:

@@ -49,9 +49,9 @@ def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataEr
     return damaged_record(message, path, line, hint=hint)
 
 
-def numeric_cell(text: str, column: str | int, path: Path, line: int, decimal: str = ".") -> float:
+def numeric_cell(text: str, column: str | int, path: Path, line: int) -> float:
     """The number in a cell. Raises DataError, with the line, if there is none."""
-    value = number(text, decimal)
+    value = number(text)
     if value is None:
         raise not_a_number(text, column, path, line)
     return value

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy
 import torch
@@ -18,7 +18,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
-from alray.config.sections.data import PictureSection
 from alray.core.errors import DataError, Problem
 from alray.models.task import Label
 
@@ -52,7 +51,7 @@ _MODES = {1: "L", 3: "RGB"}
 
 
 _DEEP = 65_535
-"""White in a picture of whole numbers with more than 8 bits, unless `Reading` says otherwise."""
+"""White in a picture of whole numbers with more than 8 bits; in floating point it is 1. Black is 0."""
 _DARK = 1 / 16
 """A set of deep pictures that uses no more of its range than this is refused: few of 256 levels would be left."""
 _LOOKED_AT = 64
@@ -60,29 +59,10 @@ _LOOKED_AT = 64
 _ORIENTATION = 0x0112  # of EXIF
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How the values of a picture file become 0..255, where the file alone does not say it. It belongs to a data set,
-    so that a picture to predict is read as those of the training.
-
-    Attributes:
-        pixel_range: the values of black and white in pictures of more than 8 bits; what lies beyond is clipped. None: 0
-            and 65,535 for whole numbers, 0 and 1 for floating point, and a picture with values beyond is refused.
-        background: on which transparent pictures are laid.
-    """
-
-    pixel_range: tuple[float, float] | None = None
-    background: Literal["white", "black"] = "white"
-
-
-BY_DEFAULT = Reading()
-
-
 def read_image(
     path: Path,
     shape: tuple[int, ...],
     content: bytes | None = None,
-    reading: Reading = BY_DEFAULT,
     *,
     hint: str = _OF_SET,
 ) -> Tensor:
@@ -94,8 +74,8 @@ def read_image(
         hint: what to do about a file that is no picture.
 
     Raises:
-        DataError: if the file is missing or damaged, if its values do not lie in the range of `reading`, or if `shape`
-            is not the shape of a picture.
+        DataError: if the file is missing or damaged, if its values lie beyond black or white, or if `shape` is not
+            the shape of a picture.
     """
     if len(shape) != 3 or shape[0] not in _MODES:
         raise DataError(
@@ -104,8 +84,8 @@ def read_image(
             hint="use a source whose samples have 1 or 3 channels, a height and a width",
         )
     with _opened(path, content, hint) as image:
-        upright = ImageOps.exif_transpose(_eight_bit(image, path, content, reading))
-        flat = _on_background(upright, reading).convert(_MODES[shape[0]])
+        upright = ImageOps.exif_transpose(_eight_bit(image, path, content))
+        flat = _on_white(upright).convert(_MODES[shape[0]])
     pixels = torch.from_numpy(numpy.array(flat, dtype=numpy.uint8))
     channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
     return resize(channels_first.clone(memory_format=torch.contiguous_format), (shape[1], shape[2]))
@@ -118,7 +98,6 @@ class PictureFiles(ABC):
         labels: class numbers, or [N, labels] floating point.
     """
 
-    reading: Reading
     labels: tuple[int, ...] | Tensor
 
     @abstractmethod
@@ -145,13 +124,12 @@ class PictureSet(PictureFiles):
     paths: tuple[Path, ...]
     labels: tuple[int, ...] | Tensor
     size: tuple[int, int]
-    reading: Reading = BY_DEFAULT
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Label]:
-        return read_image(self.paths[index], (3, *self.size), reading=self.reading), self.labels[index]
+        return read_image(self.paths[index], (3, *self.size)), self.labels[index]
 
     def encoded(self, index: int) -> tuple[Path, None]:
         return self.paths[index], None
@@ -163,13 +141,12 @@ class PictureSet(PictureFiles):
 
 def told_of(pictures: PictureFiles) -> tuple[str, ...]:
     """What the user should know of how these pictures are read, in sentences: the range of deep ones, that
-    transparent ones get a background, and that of several pages or frames the first one is read. A few of the pictures,
-    evenly spaced, are decoded for it.
+    transparent ones are laid on white, and that of several pages or frames the first one is read. A few of the
+    pictures, evenly spaced, are decoded for it.
 
     Raises:
         DataError: if the content of all deep or of all transparent ones among these would be lost.
     """
-    reading = pictures.reading
     deep: Path | None = None
     several: tuple[Path, int] | None = None
     transparent: Path | None = None
@@ -182,40 +159,33 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
             if _is_deep(image):
                 deep = deep or path
                 colours, _ = _colours(_values(image, path, content))
-                _levels(colours, path, reading)  # raises for what is beyond the range
-                black, white = _range_of(colours, reading)
-                used = max(used, float(colours.max() - black) / (white - black))
+                _levels(colours, path)  # raises for what is beyond the range
+                used = max(used, float(colours.max()) / _white_of(colours))
             if (whole := _opacity(image)) is not None:
                 transparent = transparent or path
-                laid: Any = _on_background(whole, reading).getextrema()  # two values for each of three channels
+                laid: Any = _on_white(whole).getextrema()  # two values for each of three channels
                 visible = visible or any(least != most for least, most in laid)
     notes = []
     if several is not None:
         notes.append(f"{several[0]} has {several[1]} pages or frames: of such files the first one alone is read")
     if deep is not None:
-        if reading.pixel_range is None and 0 < used <= _DARK:
-            raise DataError(
-                f"the pictures have more than 8 bits, and use only {used:.2%} of the range from {black:,g} to "
-                f"{white:,g}: almost all of them would become black",
-                file=str(deep),
-                key="data.pixel_range",
-                hint="give the values of black and white, such as [0, 4095] for 12 bits",
-            )
         ends = "0 and 65,535 (0 and 1 in floating point)"
-        if reading.pixel_range is not None:
-            ends = " and ".join(f"{value:,g}" for value in reading.pixel_range)
-        notes.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
+        if 0 < used <= _DARK:
+            raise DataError(
+                f"the pictures have more than 8 bits, of which {ends} are black and white, and use only {used:.2%} of "
+                "that range: almost all of them would become black",
+                file=str(deep),
+                hint="scale their values to the whole range",
+            )
+        notes.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white")
     if transparent is not None:
         if not visible:
-            other = "black" if reading.background == "white" else "white"
             raise DataError(
-                f"nothing is to be seen of this picture on a {reading.background} background: it is transparent in "
-                "places, and has one colour",
+                "nothing is to be seen of this picture on white: it is transparent in places, and has one colour",
                 file=str(transparent),
-                key="data.background",
-                hint=f"set data.background={other}",
+                hint="lay the pictures on another colour",
             )
-        notes.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
+        notes.append(f"{transparent} is transparent in places: it is laid on white")
     return tuple(notes)
 
 
@@ -305,12 +275,12 @@ def _raw_modes(image: Image.Image) -> list[str]:
     ]
 
 
-def _eight_bit(image: Image.Image, path: Path, content: bytes | None, reading: Reading) -> Image.Image:
+def _eight_bit(image: Image.Image, path: Path, content: bytes | None) -> Image.Image:
     """Scale a picture of more than 8 bits to 8 bits. Pillow's conversion would clip it to white or black."""
     if not _is_deep(image):
         return image
     colours, opacity = _colours(_values(image, path, content))
-    levels = _levels(colours, path, reading)
+    levels = _levels(colours, path)
     if opacity is not None:
         levels = numpy.concatenate([levels, (opacity >> 8).astype(numpy.uint8)], axis=2)
     scaled = Image.fromarray(levels)
@@ -343,34 +313,24 @@ def _colours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
     return values[..., :-1], values[..., -1:]
 
 
-def _range_of(values: NDArray[Any], reading: Reading) -> tuple[float, float]:
-    """The values of black and white."""
-    if reading.pixel_range is not None:
-        return reading.pixel_range
-    return (0, 1) if values.dtype == numpy.float64 else (0, _DEEP)
+def _white_of(values: NDArray[Any]) -> int:
+    return 1 if values.dtype == numpy.float64 else _DEEP
 
 
-def _levels(values: NDArray[Any], path: Path, reading: Reading) -> NDArray[numpy.uint8]:
-    """The values as levels 0..255.
-
-    Of whole numbers in a range of 256 and more each level has equally many: 16 bits keep their upper 8.
-    """
-    black, white = _range_of(values, reading)
+def _levels(values: NDArray[Any], path: Path) -> NDArray[numpy.uint8]:
+    """The values as levels 0..255: the upper 8 bits of whole numbers."""
+    white = _white_of(values)
     least, most = float(values.min()), float(values.max())
     if not (numpy.isfinite(least) and numpy.isfinite(most)):
         raise DataError("the picture has a value that is not finite", file=str(path), hint="replace the picture")
-    level = (white - black) / 255
-    if reading.pixel_range is None and (least < black - level or most > white + level):
+    level = white / 255
+    if least < -level or most > white + level:
         raise DataError(
-            f"the picture has values from {least:,g} to {most:,g}, and black and white are {black:,g} and {white:,g}",
+            f"the picture has values from {least:,g} to {most:,g}, and black and white are 0 and {white:,g}",
             file=str(path),
-            key="data.pixel_range",
-            hint="give the values of black and white in all pictures",
+            hint="scale the values of all pictures to this range",
         )
-    if values.dtype == numpy.float64 or level < 1:
-        levels = numpy.rint((values - black) / level)
-    else:
-        levels = numpy.floor((values - black) * 256 / (white - black + 1))
+    levels = numpy.rint(values / level) if white == 1 else values >> 8
     return levels.clip(0, 255).astype(numpy.uint8)
 
 
@@ -383,11 +343,11 @@ def _opacity(image: Image.Image) -> Image.Image | None:
     return None if extremes[3] == (255, 255) else whole
 
 
-def _on_background(image: Image.Image, reading: Reading) -> Image.Image:
+def _on_white(image: Image.Image) -> Image.Image:
     whole = _opacity(image)
     if whole is None:
         return image
-    return Image.alpha_composite(Image.new("RGBA", whole.size, reading.background), whole).convert("RGB")
+    return Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
 
 
 @dataclass(frozen=True)
@@ -405,20 +365,14 @@ class Picture:
     read_as: tuple[int, ...]
     size: tuple[int, ...]
     as_float: bool = False
-    reading: Reading = BY_DEFAULT
 
     def read(self, path: Path) -> Tensor:
         """Return the sample [channels, *size] before normalisation.
 
         Raises DataError if the file is missing or damaged, or if `read_as` is not the shape of a picture.
         """
-        pixels = read_image(path, self.read_as, reading=self.reading, hint=_OF_INPUT)
+        pixels = read_image(path, self.read_as, hint=_OF_INPUT)
         if self.as_float:
             pixels = pixels.to(torch.float32).div_(255.0)
         height, width = self.size
         return resize(pixels, (height, width))
-
-
-def reading_of(section: PictureSection) -> Reading:
-    """How the pictures of a source are read."""
-    return Reading(section.pixel_range, section.background)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,6 @@ from alray.data.columns import (
     column_number,
     damaged_record,
     named_columns,
-    number_elsewhere,
     plain,
     require_apart,
     require_distinct,
@@ -37,8 +36,6 @@ _LARGEST_BYTES = 16 * 2**30
 """The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
 _INPUT = "INPUT"
 """The argument of `alray predict`, as messages name it."""
-_SAME_STEP = 1e-6  # steps of 0.1 between float64 numbers differ by less
-_MANY = 5  # a row of as many numbers is hardly ever in order by chance
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
@@ -52,7 +49,7 @@ class TableLayout:
             classes.
         labelled: whether there are labels; else there may be no column of them.
         form: of a CSV file.
-        training: the names of the columns of the training file, whose columns these are; None: the spec names them.
+        by_spec: whether the spec names the columns; else they are those of the training file.
     """
 
     header: bool | Literal["auto"] = "auto"
@@ -61,7 +58,7 @@ class TableLayout:
     targets: tuple[Column, ...] | None = None
     labelled: bool = True
     form: CsvForm = COMMAS
-    training: tuple[str, ...] | None = None
+    by_spec: bool = True
 
     def chosen(self, names: Sequence[str], path: Path, key: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The numbers of the columns of labels, one for classes and none if they are not `labelled`, and those of the
@@ -73,9 +70,7 @@ class TableLayout:
         """
 
         def at(column: Column, named_by: str) -> int:
-            if self.training is not None:
-                return number_elsewhere(column, self.training, names, path, key)
-            return column_number(column, names, path, f"data.{named_by}")
+            return column_number(column, names, path, f"data.{named_by}" if self.by_spec else key)
 
         if not self.labelled:
             label: tuple[int, ...] = ()
@@ -125,7 +120,7 @@ class TableLayout:
         )
         header = self.header if named or self.header != "auto" else False
         targets = None if self.targets is None else labels
-        return TableLayout(header, labels[0], columns, targets, form=self.form, training=tuple(train.columns))
+        return TableLayout(header, labels[0], columns, targets, form=self.form, by_spec=False)
 
 
 @dataclass
@@ -167,24 +162,16 @@ class RowReader:
         columns: their names in order; without names their numbers in the training file, counted from 0.
         form: of CSV files.
         wide: whether rows stay float64 until they are standardised (`type_of`).
-        alike: names of other columns of the training file that differ from one of these in capitals alone: a file that
-            has such a column need not have the one that is meant.
     """
 
     columns: tuple[Column, ...]
     form: CsvForm
     wide: bool
-    alike: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, train: Rows, form: CsvForm, *, wide: bool) -> RowReader:
         """For the columns of a training file."""
-        if not train.header:
-            return cls(train.chosen, form, wide)
-        columns = tuple(train.columns[at] for at in train.chosen)
-        lower = {name.lower() for name in columns}
-        others = (name for at, name in enumerate(train.columns) if at not in train.chosen)
-        return cls(columns, form, wide, tuple(name for name in others if name.lower() in lower))
+        return cls(tuple(train.columns[at] if train.header else at for at in train.chosen), form, wide)
 
     def read(self, path: Path) -> Iterator[tuple[str, Tensor]]:
         """The rows of a table, with or without labels. A name has the number of the line.
@@ -204,8 +191,7 @@ class RowReader:
             first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
             if len(first) == len(columns):
                 columns = tuple(range(len(columns)))
-        training = tuple(name for name in (*columns, *self.alike) if isinstance(name, str))
-        return TableLayout(named, None, columns, (), labelled=False, form=self.form, training=training)
+        return TableLayout(named, None, columns, (), labelled=False, form=self.form, by_spec=False)
 
 
 def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:
@@ -222,22 +208,16 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
     names, records = csv_table(path, key, _LAYOUT, layout.form)
     decimal = layout.form.decimal
     targets, chosen = layout.chosen(names, path, key)
-    header, notes = layout.header, tuple[str, ...]()
+    header: bool | Literal["auto"] = layout.header
+    notes: tuple[str, ...] = ()
     if header == "auto":
         columns = (layout.label_column, *(layout.columns or ()), *(layout.targets or ()))
         by_name = any(isinstance(column, str) for column in columns)
         by_label = layout.label_column is None and not layout.targets
-        cells = [(at, names[at]) for at in (chosen if layout.targets is None else (*chosen, *targets))]
-        of_class = targets if layout.targets is None else ()
-        header = by_name or by_label or any(number(cell, decimal) is None for _, cell in cells)
-        header = header or any(names[at].lower() == _LABEL for at in of_class)
-        if not header and all(name == str(at) for at, name in enumerate(names) if at not in of_class):
-            header = len(names) > 2
-            taken = "the numbers of the columns, and not for a row" if header else "a row"
-            notes = (_first_line(path, names, taken),)
+        numeric = chosen if layout.targets is None else (*chosen, *targets)
+        header = by_name or by_label or any(number(names[at], decimal) is None for at in numeric)
     if header:
-        targets, chosen, more = layout.named(names, path, targets, chosen)
-        notes += more
+        targets, chosen, notes = layout.named(names, path, targets, chosen)
         next(records)
     numeric = chosen if layout.targets is None else (*chosen, *targets)
     label = targets[0] if targets else 0
@@ -259,43 +239,7 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
             labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
     matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
-    if layout.header == "auto" and not header and not notes and _begins_with_a_title(labels):
-        if _can_be_titles([names[at] for at in numeric], matrix):
-            found = _read_csv(path, key, replace(layout, header=True))
-            return replace(found, notes=(*found.notes, _first_line(path, names, "the names of the columns")))
-        notes = (_first_line(path, names, "a row"),)
-    return Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, tuple(notes))
-
-
-def _first_line(path: Path, names: Sequence[str], taken: str) -> str:
-    return f"{path.name}: the first line, {','.join(names)}, is taken for {taken}; data.header says otherwise"
-
-
-def _can_be_titles(cells: Sequence[str], values: NDArray[numpy.float64]) -> bool:
-    """Whether the numbers of the first line can name columns, as years, wavelengths and the numbers of pixels do:
-    several whole ones that ascend; three or more whole ones that descend, or any in equal steps. Rows have those too,
-    so fewer than `_MANY` numbers are names only where none lies among the values of its column.
-
-    Args:
-        cells: the first line as it is written.
-        values: all lines, [lines, columns]; there are several.
-    """
-    first, others = values[0], values[1:]
-    steps = numpy.diff(first)
-    whole = all(cell.strip().isdecimal() for cell in cells)
-    ordered = whole and len(steps) > 0 and steps.min() > 0
-    if not ordered and len(steps) > 1 and steps[0] != 0:
-        ordered = (whole and steps.max() < 0) or numpy.allclose(steps, steps[0], rtol=_SAME_STEP, atol=0)
-    if not ordered:
-        return False
-    return len(first) >= _MANY or not bool(((others.min(0) <= first) & (first <= others.max(0))).any())
-
-
-def _begins_with_a_title(labels: Sequence[str]) -> bool:
-    """Whether the first of these labels names their column: it is no number and no other one is like it, while others
-    are alike."""
-    others = labels[1:]
-    return bool(labels) and number(labels[0]) is None and labels[0] not in others and len(set(others)) < len(others)
+    return Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, notes)
 
 
 def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float64]:

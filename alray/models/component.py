@@ -98,8 +98,7 @@ class Component(nn.Module, ABC):
     def train_with(self, optimizer: Recipe, **parts: Sequence[nn.Module]) -> None:
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
 
-        Names are kept in checkpoints. The group `label` trains at the rate `optimizer.label_lr`, every other one at
-        `optimizer.lr`, times the factor of its part in `optimizer.rate_factors`.
+        Names are kept in checkpoints.
 
         Args:
             optimizer: what makes them.
@@ -131,8 +130,8 @@ class Component(nn.Module, ABC):
         """The component's optimizers by name."""
         return self._optimizers
 
-    def step_optimizers(self, lr: float, label_lr: float) -> None:
-        """One step of every optimizer, at these rates, and of the average of the weights where that updates.
+    def step_optimizers(self, lr: float) -> None:
+        """One step of every optimizer, at this rate, and of the average of the weights where that updates.
 
         Raises StageError if a parameter has a gradient and no optimizer.
         """
@@ -144,12 +143,12 @@ class Component(nn.Module, ABC):
                 "optimizer",
                 hint="let it require a gradient when the block is made, and freeze it in `forward` for as long",
             )
-        optimizers = self.optimizers().items()
-        if any(optimizer.may_draw for _, optimizer in optimizers):
+        optimizers = self.optimizers().values()
+        if any(optimizer.may_draw for optimizer in optimizers):
             # The same on all replicas, so that their weights stay equal.
             device = next(self.parameters()).device
             seed_all(device, self.f.seed, "draw", self.index, self.step_under_way, _UPDATE)
-        updated = [optimizer.step(label_lr if name == "label" else lr) for name, optimizer in optimizers]
+        updated = [optimizer.step(lr) for optimizer in optimizers]
         if self.weight_average is not None and any(updated):
             self.weight_average.update()
 
@@ -326,7 +325,7 @@ class Exercise(ABC):
 
     def update(self) -> None:
         """U, at rate 0."""
-        self.component.step_optimizers(0.0, 0.0)
+        self.component.step_optimizers(0.0)
 
     @torch.no_grad()
     def infer(self) -> None:
@@ -459,10 +458,10 @@ class LocalComponent(Component):
             separate_gradients(each for optimizer in self._optimizers.values() for each in optimizer.parameters)
         return {name: loss.detach() for name, loss in losses.items()}
 
-    def update_step(self, lr: float, label_lr: float) -> None:
-        """U: one step of every optimizer, at these rates."""
+    def update_step(self, lr: float) -> None:
+        """U: one step of every optimizer, at this rate."""
         with self._pass(_UPDATE):
-            self.step_optimizers(lr, label_lr)
+            self.step_optimizers(lr)
 
     def _pass(self, name: str) -> AbstractContextManager[None]:
         """Around a pass of the method. A user's code may draw from any generator, and raise any error."""

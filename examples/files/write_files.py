@@ -24,7 +24,7 @@ PACKAGES = ("asyncio", "email", "json", "logging", "unittest", "xml")
 
 def main(folder: Path = FOLDER) -> None:
     """Write all sets into a folder."""
-    for write in (diabetes, digits_as_rows, scans, stickers, texts, code):
+    for write in (diabetes, digits_as_rows, scans, texts, code):
         write(folder)
         print(f"{folder}: {write.__doc__}")
 
@@ -47,27 +47,15 @@ def digits_as_rows(folder: Path) -> None:
 
 
 def scans(folder: Path) -> None:
-    """Pictures of 12 bits, as many scanners give them, and a table that says how much ink each one has."""
+    """Pictures of 16 bits, as many scanners give them, and a table that says how much ink each one has."""
     for split, part in divided(load_digits().images):
         where = folder / "scans" / split
         where.mkdir(parents=True, exist_ok=True)
         rows = [["file_name", "ink", "scanner"]]
         for number, values in enumerate(part):
-            Image.fromarray((values * 255).astype(numpy.uint16)).save(where / f"{number:04d}.png")
-            rows.append([f"{number:04d}.png", f"{values.mean() / 16:.4f}".replace(".", ","), "A4"])
-        write_rows(where / "scans.csv", rows, delimiter=";")
-
-
-def stickers(folder: Path) -> None:
-    """Transparent pictures with white strokes, in a folder for each digit."""
-    found = load_digits()
-    for split, part in divided(list(zip(found.images, found.target, strict=True))):
-        for number, (values, digit) in enumerate(part):
-            picture = numpy.full((8, 8, 4), 255, numpy.uint8)
-            picture[..., 3] = numpy.minimum(values * 16, 255)
-            file = folder / "stickers" / split / str(digit) / f"{number:04d}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(picture).save(file)
+            Image.fromarray((values * 4095).astype(numpy.uint16)).save(where / f"{number:04d}.png")
+            rows.append([f"{number:04d}.png", f"{values.mean() / 16:.4f}", "A4"])
+        write_rows(where / "metadata.csv", rows)
 
 
 def texts(folder: Path) -> None:

@@ -29,7 +29,7 @@ def test_everything_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert all(cell["seconds"] > 0 for cell in result["cells"])
     assert [entry["same_gradient"] for entry in result["ddp"]] == [{"backend": True, "ring": True}]
     first, *others = [entry["compression"] for entry in result["accuracy"]]
-    assert first == "none" and set(others) == {"fp16", "bf16", "qsgd", "powersgd", "top_k"}
+    assert first == "none" and set(others) == {"fp16", "bf16", "powersgd", "top_k"}
     assert all(entry["same_bits"] and entry["accuracy"] > 0.15 for entry in result["accuracy"])
     whole = result["accuracy"][0]["bytes_per_step"]
     assert whole == 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)

@@ -15,7 +15,7 @@ import pytest
         ("alray re", ["resume", "reproduce", "report"]),
         ("alray run --inl", ["--inline"]),
         ("alray jobs st", ["status", "stop"]),
-        ("alray run x.yaml optimizer.l", ["optimizer.lr=", "optimizer.label_lr=", "optimizer.look_ahead="]),
+        ("alray run x.yaml optimizer.l", ["optimizer.lr=", "optimizer.look_ahead="]),
         ("alray run x.yaml run.ch", ["run.checkpoint.every=", "run.checkpoint.keep="]),
         ("alray study x.yaml max_c", ["max_concurrent="]),
         ("alray run x.yaml run.epochs=", []),

@@ -31,7 +31,7 @@ SPECS = {
     "small": "name: small",
     "every kind of value": """name: on
 seed: 9
-lr_schedule: {kind: linear, decay_steps: 10, warmup_epochs: 0.5}
+lr_schedule: {kind: linear, decay_share: 0.5, warmup_epochs: 0.5}
 resources: {device: cpu, per_stage: [{CPU: 1}, {CPU: 2, disk: 0.5}], labels: {zone: '1:30'}}""",
 }
 

@@ -51,7 +51,7 @@ def found(spec: Spec) -> list[str]:
 
 
 def test_a_bare_name_is_that_compression_with_its_defaults() -> None:
-    for kind in ("none", "fp16", "bf16", "qsgd", "powersgd", "top_k"):
+    for kind in ("none", "fp16", "bf16", "powersgd", "top_k"):
         assert replicas(compression=kind) == replicas(compression={"kind": kind})
         assert replicas(compression=kind).compression.kind == kind
 

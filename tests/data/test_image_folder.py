@@ -124,22 +124,20 @@ def test_given_means_and_deviations(image_folder: Path) -> None:
         opened(image_folder, normalise={"mean": [0.5], "deviation": [0.5]})
 
 
-def tabulate(image_folder: Path, names: str, rows: dict[str, list[str]], file: str = "metadata.csv") -> Path:
+def tabulate(image_folder: Path, names: str, rows: dict[str, list[str]]) -> Path:
     """Write a table of targets into each folder. rows: by split, without the paths of pictures."""
     for split, cells in rows.items():
         folder = image_folder / split
         pictures = sorted(path.relative_to(folder) for path in folder.glob("*/*.*"))[: len(cells)]
         lines = [f"file_name,{names}", *(f"{path},{row}" for path, row in zip(pictures, cells, strict=True))]
-        (folder / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (folder / "metadata.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return image_folder
 
 
 def test_a_table_of_targets(image_folder: Path) -> None:
     cells = {"train": ["10,-1,x", "30,3,x", "20,1,x"], "test": ["40,5,x"]}
-    folder = tabulate(image_folder, "age,tilt,remark", cells, "ages.csv")
-    data = opened(
-        folder, task=Regression(kind="regression"), targets="ages.csv", label_columns=["age", "tilt"], batch_size=2
-    )
+    folder = tabulate(image_folder, "age,tilt,remark", cells)
+    data = opened(folder, task=Regression(kind="regression"), label_columns=["age", "tilt"], batch_size=2)
     assert (data.classes, len(data.train), data.sample_shape) == (("age", "tilt"), 3, (3, 6, 6))
     _, labels = data.train.take([0, 1, 2])
     torch.testing.assert_close(labels.mean(0), torch.zeros(2))

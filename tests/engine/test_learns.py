@@ -75,7 +75,7 @@ def test_the_rest_of_a_window_is_told(workshop: Workshop) -> None:
     [
         (("optimizer.lr=1e-60",), False),
         (("optimizer={kind: sgd, lr: 1e-60}", "method=backpropagation", ONE), False),
-        (("optimizer.lr=1e-60", "optimizer.label_lr=1e-3", "pipeline.partition=[2,2]"), True),
+        (("optimizer.lr=1e-60", "optimizer.rate_factors={g: 1.0e+57, h: 1.0e+57}", "pipeline.partition=[2,2]"), True),
         ((), True),
     ],
     ids=["adam", "sgd", "labels alone", "as usual"],

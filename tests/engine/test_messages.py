@@ -135,7 +135,7 @@ def test_an_exported_network_compresses_as_its_evaluation_did(messages: Workshop
 @pytest.mark.parametrize(
     ("key", "overrides"),
     [
-        ("pipeline.messages.compression", ["pipeline.messages.compression=qsgd"]),
+        ("pipeline.messages.compression", ["pipeline.messages.compression=powersgd"]),
         ("replicas.compression", ["replicas={count: 2, compression: int8}"]),
         ("pipeline.messages.gradients", ["pipeline.messages={compression: int8, gradients: bf16}"]),
         (

@@ -122,7 +122,7 @@ def test_a_block_without_parameters_trains_by_both_methods(make_network, block, 
     for step in range(1, 9):
         forward(stage, batch, step)
         found.append(sum(float(loss) for losses in backward(stage).values() for loss in losses.values()))
-        stage.update(0.02, 0.02, step=step)
+        stage.update(0.02, step=step)
     assert found[-1] < found[0]
     stage.evaluation_mode(True)
     _, routes = stage.infer_up({"s": batch["s"]}, 8, 0)

@@ -97,7 +97,7 @@ def test_a_neighbour_that_writes_on_its_input_leaves_the_loss_before_it_right(ma
             s, labels = torch.randn(8, 2, 8, 8, generator=numbers), torch.randint(0, 4, (8,), generator=numbers)
             forward(stage, {"s": s, "labels": labels}, step)
             losses.append(backward(stage))
-            stage.update(0.05, 0.05, step=step)
+            stage.update(0.05, step=step)
         ends.append((losses, [component.weights() for component in stage.components]))
     assert ends[0][0] == ends[1][0]
     for mine, other in zip(ends[0][1], ends[1][1], strict=True):
@@ -117,7 +117,7 @@ def test_backpropagation_too_is_right_behind_a_block_that_writes_on_its_input(ma
         s, labels = torch.randn(8, 2, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4
         forward(stage, {"s": s, "labels": labels}, 1)
         backward(stage)
-        stage.update(0.05, 0.05, step=1)
+        stage.update(0.05, step=1)
         weights.append([component.weights() for component in stage.components])
     for mine, other in zip(*weights, strict=True):
         assert all(torch.equal(mine[name], other[name]) for name in mine)

@@ -112,7 +112,7 @@ def require_wide(network: Network, sample: Shape) -> None:
         for step in (1, 2):
             forward(stage, batch.with_labels(torch.device("cpu"), network.dtype), step)
             losses = backward(stage)
-            stage.update(0.01, 0.01, step=step)
+            stage.update(0.01, step=step)
         stage.evaluation_mode(True)
         _, routes = stage.infer_up(batch.inputs(torch.device("cpu"), network.dtype), 2, 0)
         found = [learning.measured(scores, labels) for scores in routes]

@@ -57,7 +57,7 @@ def test_a_component_that_does_not_draw_leaves_the_global_stream_alone(make_netw
     before = torch.random.get_rng_state()
     forward_step(component, {"s": torch.zeros(4, 2, 8, 8), "labels": torch.zeros(4, dtype=torch.int64)}, 1)
     component.backward_step()
-    component.update_step(0.1, 0.1)
+    component.update_step(0.1)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

@@ -173,7 +173,7 @@ def test_a_readout_that_trains_no_other_part_does_not_scale_their_gradients(
     component = make_network(f"method={method}", "optimizer={kind: sgd, lr: 1, clip_norm: 0.5}").component(1, "cpu")
     for parameter in component.parameters():
         parameter.grad = torch.ones_like(parameter)
-    component.step_optimizers(1.0, 1.0)
+    component.step_optimizers(1.0)
     readout = set() if apart is None else set(getattr(component, apart).parameters())
     others = [each for each in component.parameters() if each not in readout]
     for those in (others, readout) if readout else (others,):

@@ -75,7 +75,7 @@ def trained(make_network):
         for step in range(1, steps + 1):
             forward(stage, text(*LENGTHS, positions=12), step)
             backward(stage)
-            stage.update(0.02, 0.02, step=step)
+            stage.update(0.02, step=step)
         stage.evaluation_mode(True)
         return stage
 

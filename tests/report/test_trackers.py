@@ -1,9 +1,8 @@
-"""A user's trackers, which may fail or hang. Those of packages are in `tests/test_plugins.py`."""
+"""A user's trackers, which may fail. Those of packages are in `tests/test_plugins.py`."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,7 @@ from alray.cli.main import execute
 from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
 from alray.core.run_folder.records import Record
-from alray.report.trackers import follow, make
+from alray.report.trackers import make
 from alray.report.trackers.follow import watched
 from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
 
@@ -151,21 +150,6 @@ def test_one_that_fails_is_told_once_and_then_left_alone(watch: Any, when: str) 
     assert f": tracker `python:mine.Mine` raised ConnectionError in {when}: the server is gone; " in note
     assert note.endswith("it gets nothing more of this run; records.jsonl has everything")
     assert called[-1] == when
-
-
-def test_one_that_hangs_does_not_hold_up_the_run(watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_ENDING_S", 0.1)
-    answered = threading.Event()
-
-    def hang(what: str) -> None:
-        if what == "write":
-            answered.wait(20.0)
-
-    tracker = Mine(hang)
-    (note,) = watch(tracker)
-    assert note == "tracker `python:mine.Mine` did not take everything within 0 s: records.jsonl has everything"
-    assert tracker.points == []
-    answered.set()
 
 
 def test_a_trial_has_the_name_of_its_study_and_ids_of_other_trackers_stay(watch: Any, tmp_path: Path) -> None:

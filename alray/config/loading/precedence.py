@@ -107,8 +107,6 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
         partition = _value(document, "pipeline", "partition")
         if isinstance(partition, list) and len(partition) != 1:
             yield ("pipeline", "partition"), f"{kind} runs on one stage"
-    if not section.has_label_chain and _value(document, "optimizer", "label_lr") is not None:
-        yield ("optimizer", "label_lr"), f"{kind} has no label chain"
     if section.local_losses and _value(document, "replicas", "engine") == "ray_train":
         yield ("replicas", "engine"), f"`ray_train` does not train by {kind}"
 

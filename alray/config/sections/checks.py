@@ -185,12 +185,6 @@ def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
             return
 
 
-def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
-    """A rate for label encoders needs a method that has them."""
-    if not spec.method.has_label_chain and spec.optimizer.label_lr is not None:
-        yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
-
-
 def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
     """A mixed sample belongs to two classes. Only a cross-entropy or a code of all classes can learn that."""
     if spec.data.mix is None:
@@ -480,7 +474,6 @@ CHECKS: tuple[Check, ...] = (
     micro_batches_divide_the_batch,
     pipelines_drop_the_last_batch,
     micro_batches_leave_norms_alone,
-    label_rate_has_a_label_chain,
     mixed_labels_are_shares_of_classes,
     losses_weigh_classes,
     method_knows_task,

@@ -59,14 +59,6 @@ Delimiter = Annotated[str, BeforeValidator(_delimiter)]
 """The character between two columns of a CSV file."""
 
 
-def require_other_sign(delimiter: str, decimal: str) -> None:
-    if delimiter == decimal:
-        raise refusal(
-            f"`{decimal}` cannot both divide columns and be the decimal sign",
-            'set delimiter too, such as delimiter: ";"',
-        )
-
-
 def column_faults(
     at: Path,
     *,

@@ -247,24 +247,6 @@ class OwnValidationSection(DataSection):
         return values.get(cls.validation_key) is not None
 
 
-class PictureSection(DataSection):
-    """The keys of a source of picture files of any kind."""
-
-    pixel_range: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    """The values of black and white in pictures of more than 8 bits, such as [0, 4095] for 12 bits, here and in
-    predictions; values beyond are clipped. null: [0, 65535] for whole numbers and [0, 1] for floating point, and values
-    beyond are refused. Pictures of 8 bits have 0 to 255."""
-    background: Literal["white", "black"] = "white"
-    """On which transparent pictures are laid. Default: white."""
-
-    @field_validator("pixel_range")
-    @classmethod
-    def _rises(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and not value[0] < value[1]:
-            raise refusal("black is not below white", "give the lower value first, such as [0, 4095]")
-        return value
-
-
 def resized(expected: Expected, size: tuple[int, int] | None) -> Expected:
     """Those that differ in size are of three colours.
 

@@ -32,8 +32,6 @@ class MethodSection(PartSection):
     """Whether a label may be a share for each class instead of one class, as that of a mixed sample is."""
     weighs_classes: ClassVar[bool] = False
     """Whether every loss that reads labels is that of the task, which weights of classes can weigh."""
-    has_label_chain: ClassVar[bool] = False
-    """Whether components have label encoders, which can train at a separate rate (`optimizer.label_lr`)."""
 
     takes_model_head: ClassVar[bool] = False
     """Whether the classifier of an imported model may be the head."""
@@ -104,7 +102,6 @@ class OwnMethod(OwnCode, MethodSection, extra="allow"):
     tasks = None  # its class says which
     weighs_classes = True  # its class says whether
     encoders_take_samples = True  # a spec cannot tell
-    has_label_chain = True  # a spec cannot tell: an optimizer named `label` takes the rate, if there is one
 
     kind: Annotated[Name, OfPackage("alray.methods")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from

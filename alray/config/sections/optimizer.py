@@ -23,8 +23,6 @@ class OptimizerSection(PartSection):
     """Name of the optimizer."""
     lr: PositiveFloat
     """Learning rate."""
-    label_lr: PositiveFloat | None = None
-    """Learning rate of the label encoders g and decoders h. null: the value of `lr`."""
     weight_decay: NonNegativeFloat = 0.0
     """Weight decay. Default: 0."""
     clip_norm: PositiveFloat | None = None
@@ -53,8 +51,8 @@ class OptimizerSection(PartSection):
     weights. Training goes on with the weights themselves. The first update begins it. null: no average."""
     rate_factors: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Factors by which the rates of parts are multiplied, by the name of the part, such as {head: 10}. Parts are `f`
-    (the encoder), `b`, `g` and `h` in Associated Learning, `p` (the projection) and `head` in the other methods.
-    Default: none."""
+    (the encoder); `b`, `g` (the label encoder) and `h` (the label decoder) in Associated Learning; `p` (the projection)
+    and `head` in the other methods. Default: none."""
 
     def decays(self, dimensions: int) -> bool:
         """Whether weight decay applies to a parameter of so many dimensions."""

@@ -42,9 +42,8 @@ class TrackedRun:
 class Tracker(ABC):
     """Shows one run.
 
-    It is made before anything runs, with the further keys of its entry in `run.trackers`. Its methods are called in a
-    separate thread, one after another, so that they may wait for a server. After an error no more of them is called,
-    and the run continues.
+    It is made before anything runs, with the further keys of its entry in `run.trackers`. Its methods are called where
+    the driver hears the records, one after another. After an error no more of them is called, and the run continues.
     """
 
     faults: tuple[type[Exception], ...] = (FAULTS_OF_USER_CODE,)

@@ -42,7 +42,7 @@ def time_action_overhead() -> float:
                 sample = {"s": torch.zeros(1), "labels": torch.zeros(1)}
                 _done(fills.send(Message(MessageKind.TRAIN, step, sample, virtual=1, micro_batch=number)))
             began = time.perf_counter()
-            _done(stage.mini_batch(MiniBatch(step, 0.0, 0.0, _MICRO_BATCHES), ports, clock))
+            _done(stage.mini_batch(MiniBatch(step, 0.0, _MICRO_BATCHES), ports, clock))
             times.append(time.perf_counter() - began)
             clock.step_done()
             for number in range(_MICRO_BATCHES):
@@ -81,7 +81,7 @@ class _Nothing(Work):
         batch.to_below = {"s": batch.incoming["s"]}
         return {}
 
-    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None: ...
+    def update(self, lr: float, own: int = 0, *, step: int) -> None: ...
 
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
         return incoming, []

@@ -93,7 +93,7 @@ def _rates(workload: Workload) -> Iterator[bool]:
     together, total = workload.spec.optimizer.accumulate, workload.total_steps
     rates = Rates(workload.spec, workload.code)
     for step in range(together, total + 1, together):
-        yield max(rates.at(step, data=workload.facts, total_steps=total)) > 0.0
+        yield rates.at(step, data=workload.facts, total_steps=total) > 0.0
 
 
 def _all(updates: int) -> str:

@@ -69,24 +69,19 @@ class Rates:
         self._spec = spec
         self._rate = rate_of(spec.lr_schedule, load)
 
-    def at(self, step: int, *, data: DataFacts, total_steps: int) -> tuple[float, float]:
-        """Those of mini-batch `step`, counted from 1: of the encoders, and of the label chain."""
+    def at(self, step: int, *, data: DataFacts, total_steps: int) -> float:
+        """That of mini-batch `step`, counted from 1."""
         spec = self._spec
-
-        def rate(base: float) -> float:
-            return learning_rate(
-                base,
-                spec.lr_schedule,
-                step - 1,
-                rate=self._rate,
-                mini_batches=partial(data.mini_batches, batch_size=spec.data.batch_size),
-                total_steps=total_steps,
-                batch_size=spec.data.batch_size,
-                accumulate=spec.optimizer.accumulate,
-            )
-
-        lr, label_lr = spec.optimizer.lr, spec.optimizer.label_lr
-        return rate(lr), rate(lr if label_lr is None else label_lr)
+        return learning_rate(
+            spec.optimizer.lr,
+            spec.lr_schedule,
+            step - 1,
+            rate=self._rate,
+            mini_batches=partial(data.mini_batches, batch_size=spec.data.batch_size),
+            total_steps=total_steps,
+            batch_size=spec.data.batch_size,
+            accumulate=spec.optimizer.accumulate,
+        )
 
 
 def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:

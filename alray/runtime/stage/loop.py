@@ -165,9 +165,9 @@ class StageLoop:
             tensors: the input of the first component on stage 0, nothing on the others.
         """
         assignment, profiler = self._assignment, self._profiler
-        lr, label_lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps)
+        lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps)
         samples = assignment.samples(step)
-        batch = MiniBatch(step, lr, label_lr, samples, tensors)
+        batch = MiniBatch(step, lr, samples, tensors)
         traced = profiler.mini_batch(step, self._stage.components, self.clock) if profiler else nullcontext()
         with traced:
             losses = yield from self._stage.mini_batch(batch, self._ports, self.clock)

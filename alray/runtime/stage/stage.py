@@ -30,8 +30,7 @@ class MiniBatch:
     step: int
     """Its number in the run, counted from 1."""
     lr: float
-    label_lr: float
-    """Learning rates of this mini-batch: of the encoders, and of the label chain."""
+    """Learning rate of this mini-batch."""
     samples: int
     """Samples over all replicas."""
     incoming: Tensors = field(default_factory=dict)
@@ -145,7 +144,7 @@ class Stage:
                         if work.clips_together and not self._shares_norms:
                             assert ports.barrier is None, "a stage alone has the whole network"
                             work.take_norms(work.own_norms())
-                        work.update(batch.lr, batch.label_lr, own, step=step)
+                        work.update(batch.lr, own, step=step)
                     if listed.ends:
                         self._began_s = clock.by_samples_s
                 case "S" if action.down:

@@ -18,8 +18,6 @@ from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import Compression, make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 
-from ...pairwise import first_alone
-
 SHAPES = (torch.Size([24, 10]), torch.Size([24]), torch.Size([8, 3, 3, 3]), torch.Size([2, 2]))
 LAYOUT = GradientLayout(SHAPES)
 WEIGHTS = {1: (1.0,), 2: (0.75, 0.25), 3: (0.5, 0.3, 0.2), 5: (0.1, 0.3, 0.2, 0.15, 0.25)}
@@ -91,9 +89,7 @@ def test_bytes_sent_are_fewer(on_ranks, kind):
     size = LAYOUT.num_elements  # 24*10 + 24 + 216 + 4
     # PowerSGD compresses the two large ones: P of 24 and 8 rows, Q of 10 and 27 columns.
     sent = {"none": 4 * size, "fp16": 2 * size, "bf16": 2 * size, "powersgd": 4 * (28 + 2 * (24 + 8) + 2 * (10 + 27))}
-    if kind == "qsgd":  # one byte each and one scale, filled up to a multiple of 8
-        assert on_ranks(2, work) == [8 * -(-(size + 4) // 8)] * 2
-    elif kind == "top_k":  # 25 of 484: 4 bytes of index each, aligned to 8 together, and 4 of value
+    if kind == "top_k":  # 25 of 484: 4 bytes of index each, aligned to 8 together, and 4 of value
         assert on_ranks(2, work) == [104 + 100] * 2
     else:
         assert on_ranks(2, work) == [sent[kind]] * 2
@@ -137,77 +133,6 @@ def test_what_was_applied_and_what_is_kept_are_the_gradients(on_ranks, kind):
     found = results[0][0] + torch.stack([error for _, error in results]).sum(0)
     assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
     assert torch.stack([error for _, error in results]).abs().max() > 0.1
-
-
-@pytest.mark.parametrize(
-    ("bits", "levels"), [(2, 1), *(pytest.param(*each, marks=pytest.mark.full) for each in ((4, 7), (8, 127)))]
-)
-@pytest.mark.parametrize("dtype", first_alone([torch.float32, torch.float64]))
-def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits, levels, dtype):
-    """Buckets of 7 and 4 of 11 elements; ranks and reductions round by different numbers."""
-    layout, repeats = GradientLayout((torch.Size([11]),), dtype), 400
-
-    def values(rank: int) -> torch.Tensor:
-        return torch.linspace(-1.5, 2.0, 11, dtype=dtype).roll(rank) * (rank + 1)
-
-    def work(rank: int, group: Any) -> torch.Tensor:
-        compression = make_compression(COMPRESSIONS.section("qsgd", bits=bits, bucket=7), layout, seed=5)
-        reduction = over_ring(group)
-        sums = []
-        for _ in range(repeats):
-            sums.append(values(rank))
-            compression.reduce(sums[-1], 0.5, reduction)
-        return torch.stack(sums)
-
-    found, again = on_ranks(2, work)
-    assert torch.equal(found, again)
-    exact = values(0) + values(1)
-    steps = torch.cat(
-        [
-            sum(values(rank)[each].abs().max() for rank in range(2)).expand(len(values(0)[each])) / levels
-            for each in (slice(0, 7), slice(7, 11))
-        ]
-    )
-    assert ((found - exact).abs() <= steps * 1.001).all()
-    assert ((found.mean(0) - exact).abs() <= 5 * steps / 2 / repeats**0.5).all()
-    assert len(found.unique(dim=0)) > 1, "each reduction draws different numbers"
-
-    def alone(rank: int, group: Any) -> torch.Tensor:
-        flat = values(0)
-        make_compression(COMPRESSIONS.section("qsgd", bits=bits, bucket=7), layout).reduce(flat, 1.0, over_ring(group))
-        return flat
-
-    (one,) = on_ranks(1, alone)
-    for each in (slice(0, 7), slice(7, 11)):
-        scaled = one[each] / values(0)[each].abs().max() * levels
-        torch.testing.assert_close(scaled, scaled.round(), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize(("bits", "share"), [(8, 1 / 4), (4, 1 / 8), (2, 1 / 16)])
-def test_qsgd_sends_its_bits(on_ranks, bits, share):
-    layout = GradientLayout((torch.Size([100_000]),))
-
-    def work(rank: int, group: Any) -> int:
-        reduction = over_ring(group)
-        make_compression(COMPRESSIONS.section("qsgd", bits=bits), layout).reduce(layout.zeros(), 0.5, reduction)
-        return reduction.bytes_sent
-
-    for sent in on_ranks(2, work):
-        assert 400_000 * share <= sent <= 400_000 * share + 4 * 200  # and a scale for every 512
-
-
-def test_qsgd_keeps_zeros_and_shows_what_is_not_finite(on_ranks):
-    layout = GradientLayout((torch.Size([3, 4]),))
-
-    def work(rank: int, group: Any) -> torch.Tensor:
-        flat = torch.zeros(12)
-        flat[4:] = torch.tensor([float("nan"), 1, 2, 3, float("inf"), 1, 2, 3]) if rank == 0 else 1.0
-        make_compression(COMPRESSIONS.section("qsgd", bucket=4), layout).reduce(flat, 0.5, over_ring(group))
-        return flat
-
-    for flat in on_ranks(2, work):
-        assert flat[:4].tolist() == [0.0] * 4
-        assert not flat[4].isfinite() and not flat[8].isfinite()
 
 
 def test_powersgd_keeps_what_has_its_rank_and_does_not_touch_what_it_does_not_compress(on_ranks):

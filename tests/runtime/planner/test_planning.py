@@ -337,7 +337,6 @@ POWER = "replicas={count: 2, compression: {kind: powersgd, start_iteration: %s}}
         ("lr_schedule.warmup_epochs", "lr_schedule={kind: cosine, warmup_epochs: %s}", "2.25", "2"),
         ("lr_schedule.at", "lr_schedule={kind: multi_step, at: [1 epochs, %s]}", "14 steps", "13 steps"),
         ("lr_schedule.at", "lr_schedule={kind: multi_step, at: [%s]}", "112 samples", "104 samples"),
-        ("lr_schedule.decay_steps", "lr_schedule={kind: linear, warmup_epochs: 1, decay_steps: %s}", 8, 7),
         ("run.evaluate_every", "run={epochs: 2, evaluate_every: %s}", "3 epochs", "2 epochs"),
         ("run.checkpoint.every", "run={epochs: 2, checkpoint: {every: %s}}", "17 steps", "9 s"),
         ("run.stop_at", "run={epochs: 2, stop_at: {above: 0.9}, evaluate_every: %s}", "2 epochs", "13 steps"),

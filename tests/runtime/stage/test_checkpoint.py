@@ -60,7 +60,7 @@ def train(component: Component, *steps: int) -> None:
         s, labels = torch.randn(8, 2, 8, 8, generator=numbers), torch.randint(0, 4, (8,), generator=numbers)
         forward_step(component, {"s": s, "labels": labels}, step)
         component.backward_step()
-        component.update_step(0.01, 0.02)
+        component.update_step(0.01)
 
 
 def write(component: Component, folder: Path) -> dict[str, str]:

@@ -124,7 +124,7 @@ def test_what_a_gpu_has_still_to_compute_is_slowed_too(
     stage = Stage(work, parse_program("0F0 0B0 0U0")[0], micro_batches=1, slowdown=slowed)
     own_clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
     for step in (1, 2):
-        assert list(stage.mini_batch(MiniBatch(step, lr=0.1, label_lr=0.1, samples=1), Ports(), own_clock)) == []
+        assert list(stage.mini_batch(MiniBatch(step, lr=0.1, samples=1), Ports(), own_clock)) == []
         own_clock.step_done()
     assert noted[0] == pytest.approx(3.0, abs=0.01)
     assert noted[1] < 3.0, "where the slowdown does not depend on it, the host waits for no GPU"

@@ -52,7 +52,7 @@ def test_warm_up_rises_in_equal_steps_to_the_rate() -> None:
 @pytest.mark.parametrize("batches", [3, 7, 49, 1000])
 def test_the_edges_of_the_warm_up_are_exact(batches: int) -> None:
     values = {"warmup_epochs": 1, "steps_per_epoch": batches, "total_steps": 2 * batches}
-    linear = {"kind": "linear", "final_factor": 0.3, "decay_steps": None}
+    linear = {"kind": "linear", "final_factor": 0.3}
     for kind in ({"kind": "constant"}, {"kind": "cosine", "final_lr": 0.03}, linear):
         assert rate(batches - 1, **kind, **values) == rate(batches, **kind, **values) == 0.1
         scaled = {"scale_with_batch": "linear", "reference_batch_size": 256, "batch_size": 2048, "warmup_from": "base"}
@@ -63,7 +63,7 @@ def test_the_edges_of_the_warm_up_are_exact(batches: int) -> None:
 def test_a_decay_ends_exactly() -> None:
     for step in (100, 101):
         assert rate(step, kind="cosine", final_lr=0.03) == 0.03
-        assert rate(step, kind="linear", final_factor=0.3, decay_steps=None) == 0.1 * 0.3
+        assert rate(step, kind="linear", final_factor=0.3) == 0.1 * 0.3
 
 
 def test_the_rise_from_the_base_rate_goes_up_by_the_same_with_each_mini_batch() -> None:
@@ -93,7 +93,7 @@ def test_scaled_with_the_batch(rule: str, expected: float) -> None:
 
 def test_the_end_of_a_decay_follows_the_batch_where_it_is_relative() -> None:
     scaled = {"scale_with_batch": "linear", "reference_batch_size": 1, "batch_size": 4}
-    assert rate(100, kind="linear", final_factor=0.5, decay_steps=None, **scaled) == 0.2
+    assert rate(100, kind="linear", final_factor=0.5, **scaled) == 0.2
     assert rate(100, kind="cosine", final_lr=0.01, **scaled) == 0.01
 
 
@@ -111,7 +111,7 @@ def test_what_is_needed_to_scale(missing: str) -> None:
     [
         {"kind": "constant"},
         {"kind": "cosine", "final_lr": 0.01},
-        {"kind": "linear", "final_factor": 0.2, "decay_steps": None},
+        {"kind": "linear", "final_factor": 0.2},
         {"kind": "multi_step", "at": [parse_duration("1 epoch"), parse_duration("4 epochs")], "factor": 0.1},
     ],
 )
@@ -142,15 +142,15 @@ def test_cosine() -> None:
 
 
 def test_linear() -> None:
-    assert rate(0, kind="linear", final_factor=0.1, decay_steps=50) == 0.1
-    assert rate(25, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.055)
-    assert rate(50, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.01)
-    assert rate(99, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.01)
-    assert rate(50, kind="linear", final_factor=0.0, decay_steps=None) == pytest.approx(0.05)
+    assert rate(0, kind="linear", final_factor=0.1, decay_share=0.5) == 0.1
+    assert rate(25, kind="linear", final_factor=0.1, decay_share=0.5) == pytest.approx(0.055)
+    assert rate(50, kind="linear", final_factor=0.1, decay_share=0.5) == pytest.approx(0.01)
+    assert rate(99, kind="linear", final_factor=0.1, decay_share=0.5) == pytest.approx(0.01)
+    assert rate(50, kind="linear", final_factor=0.0) == pytest.approx(0.05)
 
 
 def test_a_linear_decay_over_a_share_of_the_run() -> None:
-    half = {"kind": "linear", "final_factor": 0.2, "decay_steps": None, "decay_share": 0.5}
+    half = {"kind": "linear", "final_factor": 0.2, "decay_share": 0.5}
     assert [rate(step, **half) for step in (0, 25, 50, 99)] == pytest.approx([0.1, 0.06, 0.02, 0.02])
     # After a warm-up of 10 of the 100 mini-batches, 45 of the 90 that are left.
     assert [rate(step, **half, warmup_epochs=1) for step in (10, 55)] == pytest.approx([0.1, 0.02])
@@ -179,7 +179,7 @@ def torchs(make: Any, steps: int) -> list[float]:
     [
         ({"kind": "cosine", "final_lr": 0.01}, partial(lr_scheduler.CosineAnnealingLR, T_max=100, eta_min=0.01)),
         (
-            {"kind": "linear", "final_factor": 0.2, "decay_steps": 40},
+            {"kind": "linear", "final_factor": 0.2, "decay_share": 0.4},
             partial(lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.2, total_iters=40),
         ),
         (

@@ -50,7 +50,7 @@ ACTIONS = parse_program("0F0 0L0 0B0 0U0")[0]
 
 
 def train(stage: Stage, clock: Clock, step: int, incoming: dict[str, torch.Tensor]) -> None:
-    batch = MiniBatch(step, lr=0.01, label_lr=0.01, samples=8, incoming=incoming)
+    batch = MiniBatch(step, lr=0.01, samples=8, incoming=incoming)
     for _ in stage.mini_batch(batch, Ports(), clock):
         pass
     clock.step_done()

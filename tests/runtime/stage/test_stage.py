@@ -68,7 +68,7 @@ def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
         s, labels = batch(step)
         assert forward(stage, {"s": s, "labels": labels}, step) == {}
         losses = backward(stage)
-        stage.update(rate, rate, step=step)
+        stage.update(rate, step=step)
         plain_optimizer.zero_grad()
         loss = functional.cross_entropy(model(s), labels, label_smoothing=0.1)
         loss.backward()
@@ -97,7 +97,7 @@ def test_a_loss_of_one_sample_is_said_to_be_one(backward):
         input_gradient=lambda part: losses,
     )
     stage = Stage(work, parse_program(f"0F0 0{backward}0 0U0")[0], micro_batches=1)
-    batch = MiniBatch(1, lr=0.01, label_lr=0.01, samples=2)
+    batch = MiniBatch(1, lr=0.01, samples=2)
     with pytest.raises(NonFiniteLoss, match="of one sample"):
         next(stage.mini_batch(batch, Ports(), Clock(started_wall_s=0.0, start_step=0)))
 
@@ -105,21 +105,9 @@ def test_a_loss_of_one_sample_is_said_to_be_one(backward):
 def test_micro_batches_of_other_sizes_are_refused(make_network):
     """Each of them counts as the same part of the gradient."""
     stage = Stage(work_of([make_network(BP).component(0, "cpu")]), micro_batches=4)
-    uneven = MiniBatch(1, lr=0.01, label_lr=0.01, samples=11, incoming={"s": torch.zeros(11, 2, 8, 8)})
+    uneven = MiniBatch(1, lr=0.01, samples=11, incoming={"s": torch.zeros(11, 2, 8, 8)})
     with pytest.raises(AssertionError, match="4 micro-batches do not divide 11 samples"):
         next(stage.mini_batch(uneven, Ports(), Clock(started_wall_s=0.0, start_step=0)))
-
-
-def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
-    network = make_network(BP)
-    stages = [work_of([network.component(index, "cpu") for index in range(2)]) for _ in range(2)]
-    for stage, label_lr in zip(stages, (0.0, 7.0), strict=True):
-        s, labels = batch(1)
-        forward(stage, {"s": s, "labels": labels}, 1)
-        backward(stage)
-        stage.update(0.01, label_lr, step=1)
-    for mine, other in zip(stages[0].components, stages[1].components, strict=True):
-        assert all(torch.equal(mine.weights()[name], value) for name, value in other.weights().items())
 
 
 def test_losses_are_named_by_component_and_loss(make_network):
@@ -160,7 +148,7 @@ def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_ne
             s, labels = batch(step)
             forward(stage, {"s": s, "labels": labels}, step)
             backward(stage)
-            stage.update(0.01, 0.01, step=step)
+            stage.update(0.01, step=step)
             if evaluates:
                 stage.evaluation_mode(True)
                 stage.infer_up({"s": s}, step, 0)

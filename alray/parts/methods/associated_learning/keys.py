@@ -37,7 +37,6 @@ class AssociatedLearning(MethodSection):
     trains = "associated loss, autoencoder loss"
     travels = "s, t"
     source = "Kao and Chen 2021; Wu et al., ICLR 2022"
-    has_label_chain = True
 
     kind: Literal["associated_learning"] = "associated_learning"
     """`associated_learning`."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from alray.config.sections.optimizer import AdamSection, Decay, DecayingSection
 from alray.config.sections.section import NonNegativeFloat, PositiveFloat
@@ -14,7 +12,9 @@ class Muon(AdamSection, DecayingSection):
     """Muon: momentum whose matrices are orthogonalised (Jordan et al. 2024), as torch has it.
 
     It updates weights of two dimensions. AdamW updates all other parameters, among them biases, norms, convolutions,
-    embeddings and classifiers (the part `head`). The plan says how many parameters each of the two updates.
+    embeddings and classifiers (the part `head`). The rate of a matrix of r rows and c columns is multiplied by
+    0.2 sqrt(max(r, c)), with which rates that suit AdamW suit Muon (Liu et al. 2025, arXiv 2502.16982). The plan says
+    how many parameters each of the two updates.
     """
 
     implementation = "optimizer:chosen"
@@ -23,16 +23,11 @@ class Muon(AdamSection, DecayingSection):
     kind: Literal["muon"]
     """`muon`."""
     other_lr: PositiveFloat | None = None
-    """Learning rate of the parameters that AdamW updates. It follows `lr_schedule` and `label_lr` in the same
-    proportion as `lr` does. null: the value of `lr`."""
+    """Learning rate of the parameters that AdamW updates. It follows `lr_schedule` in the same proportion as
+    `lr` does. null: the value of `lr`."""
     weight_decay: NonNegativeFloat = 0.1
     """Weight decay, applied directly to the weights. Default: 0.1."""
     momentum: Decay = 0.95
     """Momentum. Default: 0.95."""
     nesterov: bool = True
     """Whether to use Nesterov momentum. Default: true."""
-    iterations: Annotated[int, Field(ge=1, le=99)] = 5
-    """Number of Newton-Schulz iterations that orthogonalise a matrix. Default: 5."""
-    step_size: Literal["adamw", "original"] = "adamw"
-    """Factor of the rate of a matrix of r rows and c columns. `adamw`: 0.2 sqrt(max(r, c)), with which rates that suit
-    AdamW suit Muon (Liu et al. 2025, arXiv 2502.16982). `original`: sqrt(max(1, r / c)). Default: adamw."""

@@ -16,12 +16,7 @@ def chosen(section: Muon, parameters: Sequence[nn.Parameter], roles: Mapping[nn.
     matrices = [each for each in parameters if each.ndim == 2 and roles.get(each, Role()).hidden]
     of_muon = set(matrices)
     others = [each for each in parameters if each not in of_muon]
-    settings = {
-        "momentum": section.momentum,
-        "nesterov": section.nesterov,
-        "ns_steps": section.iterations,
-        "adjust_lr_fn": "match_rms_adamw" if section.step_size == "adamw" else "original",
-    }
+    settings = {"momentum": section.momentum, "nesterov": section.nesterov, "adjust_lr_fn": "match_rms_adamw"}
     adamw = {"betas": tuple(section.betas), "eps": section.eps, **kernels(parameters)}
     rate_factor = 1.0 if section.other_lr is None else section.other_lr / section.lr
     return [Chosen(torch.optim.Muon, matrices, settings), Chosen(torch.optim.AdamW, others, adamw, rate_factor)]

@@ -7,5 +7,5 @@ from alray.runtime.stage.learning_rate import Moment, between
 
 
 def rate(section: Linear, at: Moment) -> float:
-    decay = section.decay_steps or section.decay_share * (at.length() - at.warm_up)
+    decay = section.decay_share * (at.length() - at.warm_up)
     return at.full * between(1.0, section.final_factor, at.share_since_warm_up(decay))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from alray.config.sections.data import HubSection, ImageSize, OwnValidationSection, PictureSection, resized
+from alray.config.sections.data import HubSection, ImageSize, OwnValidationSection, resized
 from alray.config.sections.expected import Expected
 
 
-class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):
+class HuggingFaceImages(HubSection, OwnValidationSection):
     """A set of images of the Hugging Face hub, or a folder of parquet or image files. It needs `alray[hub]`."""
 
     implementation = "source:opened"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from alray.config.sections.task import TaskSection
 from alray.data.huggingface import HubImages, HubSets
-from alray.data.picture import reading_of
 from alray.data.source import Source
 from alray.parts.sources.huggingface_images.keys import HuggingFaceImages
 
@@ -25,4 +24,4 @@ def opened(section: HuggingFaceImages, task: TaskSection) -> Source:
         columns={"image_column": (section.image_column,)},
     )
     assert section.size is not None
-    return HubImages(sets, section.image_column, section.size, reading_of(section))
+    return HubImages(sets, section.image_column, section.size)

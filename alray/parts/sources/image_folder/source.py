@@ -15,9 +15,9 @@ from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.class_folders import class_folders, class_of, is_hidden, left_out, require_files, require_known
 from alray.data.columns import column_number, named_columns, require_distinct, without_name
-from alray.data.csv_file import CsvForm, csv_table, of_width
+from alray.data.csv_file import csv_table, of_width
 from alray.data.numeric_labels import numeric_cell, require_labels
-from alray.data.picture import Picture, PictureSet, reading_of
+from alray.data.picture import Picture, PictureSet
 from alray.data.source import Normalisation, Source, SplitName
 from alray.data.standardisation import type_of
 from alray.parts.sources.image_folder.keys import ImageFolder
@@ -39,15 +39,14 @@ class Folders(Source):
             "validation": section.validation,
         }
         self._size = section.size
-        self._reading = reading_of(section)
-        self.picture = Picture((3, *self._size), self._size, reading=self._reading)
+        self.picture = Picture((3, *self._size), self._size)
 
     def open(self, split: SplitName) -> PictureSet | None:
         folder = self._folders[split]
         if folder is None:
             return None
         paths, labels = self._read(split, folder)
-        return PictureSet(paths, labels, self._size, self._reading)
+        return PictureSet(paths, labels, self._size)
 
     def files(self, split: SplitName) -> Sequence[Path]:
         found = self.open(split)
@@ -97,20 +96,20 @@ def _pictures(subfolder: Path, key: str) -> list[Path]:
     return require_files(found, subfolder, key, holding="pictures")
 
 
+_TABLE = "metadata.csv"
+"""The table of targets in each folder."""
 _FILE_NAME = "file_name"
 """The column of a table of targets that names the pictures."""
 _LAYOUT = "the first line names the columns, `file_name` and labels; a line is a path and numbers"
 
 
 class FoldersWithTables(Folders):
-    """Folders that each have a table of the labels or targets of their pictures: a CSV file whose column `file_name`
-    has paths within the folder."""
+    """Folders that each have a table of the labels or targets of their pictures: `metadata.csv`, whose column
+    `file_name` has paths within the folder."""
 
     def __init__(self, section: ImageFolder, task: TaskSection) -> None:
         super().__init__(section)
-        self._table = section.targets
         self._columns = section.label_columns
-        self._form = CsvForm(section.delimiter, section.decimal)
         self._task = task
         self._type = torch.float64
         self.classes = ()
@@ -119,10 +118,10 @@ class FoldersWithTables(Folders):
 
     def _read(self, split: SplitName, folder: Path) -> tuple[tuple[Path, ...], Tensor]:
         """The labels are [N, labels] float32; float64 where `type_of` the training set says so."""
-        file, key = folder / self._table, f"data.{split}"
-        header, records = csv_table(file, key, _LAYOUT, self._form)
+        file, key = folder / _TABLE, f"data.{split}"
+        header, records = csv_table(file, key, _LAYOUT)
         next(records)
-        at = column_number(_FILE_NAME, header, file, "data.targets")
+        at = column_number(_FILE_NAME, header, file, key)
         others = [number for number in named_columns(header) if number != at]
         notes = without_name(header, [at], file, "label_columns")
         if self._columns is not None:
@@ -133,9 +132,7 @@ class FoldersWithTables(Folders):
         lines: list[int] = []
         for line, record in of_width(records, len(header), file, _LAYOUT):
             paths.append(folder / record[at].strip())
-            rows.append(
-                [numeric_cell(record[number], header[number], file, line, self._form.decimal) for number in others]
-            )
+            rows.append([numeric_cell(record[number], header[number], file, line) for number in others])
             lines.append(line)
         if not rows or not others:
             fault = "there is no line with a picture" if not rows else "there is no column of labels"

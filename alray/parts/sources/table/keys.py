@@ -15,7 +15,6 @@ from alray.config.sections.columns import (
     Delimiter,
     Header,
     column_faults,
-    require_other_sign,
 )
 from alray.config.sections.data import NUMERIC, OwnValidationSection
 from alray.config.sections.expected import Expected
@@ -50,11 +49,8 @@ class TableFiles(OwnValidationSection):
     """File of the validation set, with the same classes and columns. null: `validation_fraction` of the training
     set."""
     header: Header = "auto"
-    """Whether the first line of a CSV file names the columns. Default: auto, if a column is given by its name or is
-    called `label`, if the first line has something else than a number in a column of numbers, if it counts at least
-    three columns: 0, 1, 2, ..., or if its numbers are whole and ascend, as years do, or are three or more that are
-    whole and descend, or have equal steps, as wavelengths do, and its class is neither a number nor on another line.
-    Fewer than five such numbers must lie outside the values of their columns."""
+    """Whether the first line of a CSV file names the columns. Default: auto, unless all columns are given by number
+    and the first line has a number in each column of numbers."""
     delimiter: Delimiter = ","
     """The character between two columns of a CSV file, such as ";", or "\\t" for a tab. Default: ","."""
     decimal: Literal[".", ","] = "."
@@ -80,7 +76,11 @@ class TableFiles(OwnValidationSection):
 
     @model_validator(mode="after")
     def _has_two_signs(self) -> Self:
-        require_other_sign(self.delimiter, self.decimal)
+        if self.delimiter == self.decimal:
+            raise refusal(
+                f"`{self.decimal}` cannot both divide columns and be the decimal sign",
+                'set delimiter too, such as delimiter: ";"',
+            )
         return self
 
     @property

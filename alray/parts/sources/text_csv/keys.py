@@ -36,7 +36,7 @@ class TextCsv(TextSection):
     does not depend on the seed. null: the documents of `test`."""
     header: Header = "auto"
     """Whether the first line names the columns. Default: auto, if a column is given by its name, if the first line has
-    the name `label`, if its class is neither a number nor on another line, or if it counts the columns: 0, 1, 2, ..."""
+    the name `label`, or if its class is neither a number nor on another line."""
     delimiter: Delimiter = ","
     """The character between two columns, such as ";", or "\\t" for a tab. Default: ","."""
     label_column: Column | None = None

@@ -13,11 +13,9 @@ from alray.data.class_labels import NUMBER, Labelled, class_numbers, known_class
 from alray.data.columns import (
     Column,
     column_number,
-    counts_columns,
     damaged_record,
     named_columns,
-    number_elsewhere,
-    place_elsewhere,
+    place,
     plain,
     require_apart,
     require_distinct,
@@ -119,9 +117,7 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
     elif by_position:
         label, texts = train.label, train.chosen
     else:
-        label, *others = (
-            number_elsewhere(train.columns[at], train.columns, names, path, key) for at in (train.label, *train.chosen)
-        )
+        label, *others = (column_number(train.columns[at], names, path, key) for at in (train.label, *train.chosen))
         texts = tuple(others)
     notes: tuple[str, ...] = ()
     if header:
@@ -129,11 +125,6 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
             notes = without_name(names, [label], path, "text_columns")
             texts = tuple(at for at in named_columns(names) if at in texts)
         require_distinct(names, (label, *texts), path)
-    if header and layout.header == "auto" and counts_columns(names):
-        notes += (
-            f"{path.name}: the first line, {','.join(names)}, is taken for the numbers of the columns; data.header "
-            "says otherwise",
-        )
     wide = len(train.columns if by_position and train is not None else names)
     table = _Table(path, names, label, [], [], [], texts, header, notes)
     for line, row in of_width(records, wide, path, _LAYOUT):
@@ -155,12 +146,8 @@ def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table |
         return True
     if train is not None:
         chosen = (train.columns[at] for at in (train.label, *train.chosen))
-        return bool(train.header) and all(
-            place_elsewhere(column, train.columns, names) is not None for column in chosen
-        )
-    if counts_columns(names):
-        return True
-    return True if layout.label_column is None and _LABEL in map(str.lower, names) else None
+        return bool(train.header) and all(place(column, names) is not None for column in chosen)
+    return True if layout.label_column is None and _LABEL in names else None
 
 
 def _column_numbers(
@@ -170,8 +157,7 @@ def _column_numbers(
     if layout.label_column is not None:
         label = column_number(layout.label_column, names, path, "data.label_column")
     else:
-        lower = [name.lower() for name in names]
-        label = lower.index(_LABEL) if header and _LABEL in lower else 0
+        label = names.index(_LABEL) if header and _LABEL in names else 0
     if layout.text_columns is None:
         return label, tuple(number for number in range(len(names)) if number != label)
     texts = tuple(column_number(column, names, path, "data.text_columns") for column in layout.text_columns)

@@ -9,26 +9,36 @@ from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
-from alray.config.sections.data import OwnValidationSection, resized
+from alray.config.sections.data import DataSection, resized
 from alray.config.sections.expected import Expected
 from alray.config.sections.kind import Finding
 from alray.config.sections.own_code import FreeValue
 from alray.config.sections.paths import Path
 from alray.config.sections.section import SpecPath, describe, nearest, refusal
-from alray.parts.sources.torchvision.known import KNOWN, known_of
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
 
 
+_MNIST = Expected((1, 28, 28), 10, 60_000, 10_000)
+SIZES = {
+    "CIFAR10": Expected((3, 32, 32), 10, 50_000, 10_000),
+    "CIFAR100": Expected((3, 32, 32), 100, 50_000, 10_000),
+    "MNIST": _MNIST,
+    "FashionMNIST": _MNIST,
+    "EMNIST": Expected((1, 28, 28), 47, 112_800, 18_800),
+}
+"""The published sizes of some sets, so that a plan needs no download."""
+
+
 def _is_there(value: Any) -> Any:
-    """A name that alray lists, or another one that torchvision has."""
-    if isinstance(value, str) and value not in KNOWN and value not in (others := _names_of_torchvision()):
-        meant = nearest(value, [*KNOWN, *others])
-        hint = f"did you mean `{meant}`?" if meant else "give the name of a class in torchvision.datasets"
-        raise refusal(f"expected one of {', '.join(KNOWN)}, got {describe(value)}", hint)
+    """The name of a class that torchvision has."""
+    if isinstance(value, str) and value not in SIZES and value not in (names := _names_of_torchvision()):
+        meant = nearest(value, names)
+        hint = f"did you mean `{meant}`?" if meant else "give the name of a class, such as CIFAR10"
+        raise refusal(f"expected a class of torchvision.datasets, got {describe(value)}", hint)
     return value
 
 
@@ -41,18 +51,15 @@ def _names_of_torchvision() -> set[str]:
     return set(re.findall(r'"([A-Z]\w+)"', listed[1])) if listed else set()
 
 
-class Torchvision(OwnValidationSection):
+class Torchvision(DataSection):
     """One of torchvision's data sets, read from disk or downloaded."""
 
     implementation = "source:opened"
 
     source: Literal["torchvision"]
     """`torchvision`."""
-    dataset: Annotated[
-        str, BeforeValidator(_is_there), WithJsonSchema({"anyOf": [{"enum": list(KNOWN)}, {"type": "string"}]})
-    ]
-    """Name of the data set, as of its class in `torchvision.datasets`: one of these, or another one whose constructor
-    takes `root` and `loader`, and `split`, `train` or neither for its parts."""
+    dataset: Annotated[str, BeforeValidator(_is_there)]
+    """Name of the data set, as of its class in `torchvision.datasets`, such as CIFAR10 or Food101."""
     root: SpecPath
     """Folder of the data set's files. A download writes them there."""
     download: bool = False
@@ -63,24 +70,12 @@ class Torchvision(OwnValidationSection):
 
     @property
     def of_kind(self) -> Expected:
-        sizes = known_of(self.dataset).sizes
+        sizes = SIZES.get(self.dataset, Expected())
         return resized(replace(sizes, classes=None, samples=None) if self.options else sizes, self.size)
-
-    @property
-    def own_validation(self) -> bool:
-        return known_of(self.dataset).sizes.validation > 0
-
-    @classmethod
-    def brings_own(cls, values: dict[str, Any]) -> bool:
-        return known_of(str(values.get("dataset"))).sizes.validation > 0
 
     @property
     def from_files(self) -> Self:
         return self.model_copy(update={"download": False})
-
-    @property
-    def without_test(self) -> str | None:
-        return None if self.of_kind.test else "take the metric of the validation set"
 
     @property
     def downloads_to(self) -> FilePath:
@@ -88,5 +83,5 @@ class Torchvision(OwnValidationSection):
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if self.of_kind.shape is None:
-            fault = f"the pictures of {self.dataset} differ in size, or alray does not know it"
+            fault = f"the pictures of {self.dataset} may differ in size"
             yield (*at, "image_size"), fault, "set data.image_size, such as 224, or [height, width]"

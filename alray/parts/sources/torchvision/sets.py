@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from torchvision import datasets
-from torchvision.datasets.utils import check_integrity
 
 from alray.core.errors import DataError, DataMissing
 from alray.data.source import SplitName
 from alray.parts.sources.torchvision.keys import Torchvision
-from alray.parts.sources.torchvision.known import KNOWN, Arguments, known_of
 
 _REFUSED = (ValueError, TypeError, AssertionError, LookupError)
 """What torchvision's classes raise for options that they do not know, and for files that are damaged."""
@@ -23,25 +21,29 @@ _GIVEN = {"root", "split", "train", "download", "loader", "transform", "transfor
 """The arguments of torchvision's classes that are no options of a spec."""
 
 
+ARRAYS = ("CIFAR10", "CIFAR100", "STL10", "SVHN")
+"""The classes that keep their pictures in memory, and take no `loader`."""
+_VALIDATED = ("ImageNet", "Imagenette")
+"""The classes without a test set: their validation set is the test set."""
+
+
 class Sets:
-    """The sets of one class of torchvision: one that alray lists, or another one that lets us read its files."""
+    """The sets of one class of torchvision that lets us read its files."""
 
     def __init__(self, section: Torchvision) -> None:
         """Raises DataError if there is no training set, an option is not known, or the class has another form."""
         self.dataset = section.dataset
         self._class: Any = getattr(datasets, self.dataset)
         self._root = section.root
-        known, self._takes = known_of(self.dataset), arguments(self._class)
+        self._takes = arguments(self._class)
         # Of classes that nobody has looked at, those that read more than the names of files might unpickle them.
-        if self.dataset not in KNOWN and not {"root", "loader"} <= self._takes.keys():
+        if self.dataset not in ARRAYS and not {"root", "loader"} <= self._takes.keys():
             raise DataError(
                 f"alray cannot read torchvision's {self.dataset}: its constructor takes no `root` and `loader`",
                 key="data.dataset",
                 hint="use folders of images, or a source of your own",
             )
-        self._splits = _usual_splits(self._takes) if known.splits is None else known.splits
-        options: Collection[str] = self._takes.keys() - _GIVEN if known.options is None else known.options
-        require_options(self.dataset, section.options, known=options)
+        require_options(self.dataset, section.options, known=self._takes.keys() - _GIVEN)
         self._options = section.options
         folder = getattr(self._class, "base_folder", None)
         self._looked_for = f"the folder {folder}" if isinstance(folder, str) else "what torchvision unpacks"
@@ -60,31 +62,31 @@ class Sets:
 
         Raises DataError if the files are missing or damaged.
         """
-        if split not in self._splits:
+        if split == "test" and not {"split", "train"} & self._takes.keys():
             return None
+        given = {**self._choosing(split), **self._options}
         try:
-            return self._find(split)
+            return self._find(given)
         except DataMissing:
             if not self._download:
                 raise
-        given = {**self._splits[split], **self._options}
         download(self._class, given, self.dataset, self._root, self._looked_for)
-        return self._find(split)
+        return self._find(given)
 
-    def _find(self, split: SplitName) -> Any:
-        given = {**self._splits[split], **self._options}
-        if "download" in self._takes:
-            given["download"] = False
+    def _choosing(self, split: SplitName) -> dict[str, Any]:
+        """The argument that chooses a set."""
+        if "split" in self._takes:
+            return {"split": "val" if split == "test" and self.dataset in _VALIDATED else split}
+        return {"train": split == "train"} if "train" in self._takes else {}
+
+    def _find(self, given: dict[str, Any]) -> Any:
+        reading: dict[str, Any] = {"download": False} if "download" in self._takes else {}
         if "loader" in self._takes:
-            given["loader"] = Path  # a picture is decoded where its mini-batch is read
+            reading["loader"] = Path  # a picture is decoded where its mini-batch is read
         if not self._root.is_dir():  # some classes would make it
             raise self._missing("there is no such folder")
-        if self.dataset == "USPS":  # the other classes check what they read
-            _, name, md5 = self._class.split_list[split]
-            if not check_integrity(str(self._root / name), md5):
-                raise self._missing(f"no complete {name}")
         try:
-            return self._class(root=str(self._root), **given)
+            return self._class(root=str(self._root), **given, **reading)
         except (RuntimeError, FileNotFoundError) as error:  # torchvision raises them for what is missing or damaged
             raise self._missing(" ".join(str(error).split())) from error
         except _REFUSED as error:
@@ -115,14 +117,6 @@ def arguments(kind: type) -> dict[str, inspect.Parameter]:
             break
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: each for name, each in found.items() if each.kind in named and name != "self"}
-
-
-def _usual_splits(takes: Mapping[str, object]) -> Arguments:
-    if "split" in takes:
-        return {name: {"split": name} for name in ("train", "test")}
-    if "train" in takes:
-        return {"train": {"train": True}, "test": {"train": False}}
-    return {"train": {}}
 
 
 def require_options(dataset: str, options: Mapping[str, Any], *, known: Collection[str]) -> None:

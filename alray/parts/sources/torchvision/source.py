@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from alray.data.picture import Picture, PictureSet, resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
 from alray.parts.sources.torchvision.idx import IDX, Idx
 from alray.parts.sources.torchvision.keys import Torchvision
-from alray.parts.sources.torchvision.known import known_of
-from alray.parts.sources.torchvision.sets import Sets
+from alray.parts.sources.torchvision.sets import ARRAYS, Sets
 
 
 def opened(section: Torchvision, task: TaskSection) -> Source:
@@ -27,11 +26,13 @@ def opened(section: Torchvision, task: TaskSection) -> Source:
     if section.dataset in IDX:
         return Idx(section)
     sets = Sets(section)
-    return Arrays(sets, section) if _is_in_memory(sets.train) else Pictures(sets, section)
+    return Arrays(sets, section) if section.dataset in ARRAYS else Pictures(sets, section)
 
 
-def _is_in_memory(found: Any) -> bool:
-    return isinstance(getattr(found, "data", None), numpy.ndarray | Tensor)
+_PUBLISHED = {
+    "CIFAR10": Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "CIFAR100": Normalisation((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
 
 
 class TorchvisionSource(Source):
@@ -60,8 +61,7 @@ class Arrays(TorchvisionSource):
     def __init__(self, sets: Sets, section: Torchvision) -> None:
         super().__init__(sets)
         shape = tuple(_pixels(sets.train).shape[1:])
-        published = known_of(sets.dataset).published or ((0.5,) * shape[0], (0.5,) * shape[0])
-        self.normalisation = Normalisation(*published)
+        self.normalisation = _PUBLISHED.get(sets.dataset, Normalisation((0.5,) * shape[0], (0.5,) * shape[0]))
         self._size = section.size or (shape[1], shape[2])
         self.picture = Picture(shape, self._size)
 
@@ -76,15 +76,12 @@ class Arrays(TorchvisionSource):
 def _pixels(found: Any) -> Tensor:
     """The pictures of a set in memory, [N, channels, height, width] uint8."""
     images = torch.as_tensor(found.data)
-    if images.dim() == 3:
-        return images.unsqueeze(1)
-    return images if images.shape[1] in (1, 3) else images.permute(0, 3, 1, 2)
+    return images if images.shape[1] == 3 else images.permute(0, 3, 1, 2)
 
 
 def _labels(found: Any) -> Tensor:
-    """[N] int64. QMNIST has the class first, and then where a digit comes from."""
-    labels = torch.as_tensor(found.targets if hasattr(found, "targets") else found.labels).to(torch.int64)
-    return labels if labels.dim() == 1 else labels[:, 0]
+    """[N] int64."""
+    return torch.as_tensor(found.targets if hasattr(found, "targets") else found.labels).to(torch.int64)
 
 
 class Pictures(TorchvisionSource):
@@ -94,9 +91,8 @@ class Pictures(TorchvisionSource):
 
     def __init__(self, sets: Sets, section: Torchvision) -> None:
         super().__init__(sets)
-        shape = section.of_kind.shape
-        assert shape is not None, "the spec's checks demand a size for pictures that differ in it"
-        self._size = (shape[1], shape[2])
+        assert section.size is not None, "the spec's checks demand it"
+        self._size = section.size
         self.picture = Picture((3, *self._size), self._size)
 
     def files(self, split: SplitName) -> Sequence[Path]:
@@ -111,31 +107,15 @@ class Pictures(TorchvisionSource):
         return max((label for _, label in self._entries(found)), default=-1) + 1
 
     def _entries(self, found: Any) -> Iterable[tuple[Path, int]]:
-        files = _FILES.get(self._sets.dataset, lambda found: (found[index] for index in range(len(found))))
-        for path, label in files(found):
+        for path, label in (found[index] for index in range(len(found))):
             if not isinstance(path, str | Path) or not isinstance(label, int | numpy.integer):
                 raise self._sets.unreadable("its entries are not a file of a picture and the number of a class")
             yield Path(path), int(label)
 
 
-_FILES: dict[str, Callable[[Any], Iterable[tuple[Any, Any]]]] = {
-    "Caltech101": lambda found: (
-        (f"{found.root}/101_ObjectCategories/{found.categories[label]}/image_{number:04d}.jpg", label)
-        for number, label in zip(found.index, found.y, strict=True)
-    ),
-    "Caltech256": lambda found: (
-        (f"{found.root}/256_ObjectCategories/{found.categories[label]}/{label + 1:03d}_{number:04d}.jpg", label)
-        for number, label in zip(found.index, found.y, strict=True)
-    ),
-    "GTSRB": lambda found: found._samples,
-    "OxfordIIITPet": lambda found: zip(found._images, found._labels, strict=True),
-}
-"""The files and labels of the sets whose classes have no argument `loader`."""
-
-
 def _class_names(found: Any) -> tuple[str, ...] | None:
     """The names that torchvision knows, each once; of several words for a class the first."""
-    attributes = ("classes", "categories", "all_categories", "class_to_idx")
+    attributes = ("classes", "class_to_idx")
     known = next((getattr(found, name) for name in attributes if hasattr(found, name)), None)
     if known is None:
         return None

@@ -76,12 +76,12 @@ class ChainWork(Work):
             for optimizer in component.optimizers().values():
                 optimizer.zero_grad()
 
-    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
+    def update(self, lr: float, own: int = 0, *, step: int) -> None:
         for component in self.chains[own]:
             if self._clip_norm is not None and component.updated:
                 clip(component.updated, self._clip_norm, self._norms)
             component.step_under_way = step
-            component.step_optimizers(lr, label_lr)
+            component.step_optimizers(lr)
 
     @torch.no_grad()
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
@@ -167,8 +167,8 @@ class BackpropagationWork(ChainWork):
         self._samples = 0  # of the mini-batch that a virtual stage completes
         self._starts_sums = False  # whether they begin as its components are complete
 
-    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
-        super().update(lr, label_lr, own, step=step)
+    def update(self, lr: float, own: int = 0, *, step: int) -> None:
+        super().update(lr, own, step=step)
         self.zero_gradients(own)
         self._left[own] = self._micro_batches
         if own == len(self.chains) - 1:  # no other one has losses

@@ -64,9 +64,9 @@ class LocalLosses(Work):
                 self.replication.start(component, batch.samples)
         return losses
 
-    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
+    def update(self, lr: float, own: int = 0, *, step: int) -> None:
         for component in self._local[own]:
-            component.update_step(lr, label_lr)
+            component.update_step(lr)
 
     @torch.no_grad()
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:

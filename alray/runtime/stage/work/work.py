@@ -168,7 +168,7 @@ class Work(ABC):
         raise AssertionError("only a chain of backpropagation clips all gradients together")
 
     @abstractmethod
-    def update(self, lr: float, label_lr: float, own: int = 0, *, step: int) -> None:
+    def update(self, lr: float, own: int = 0, *, step: int) -> None:
         """U: one step of the optimizers of every component of virtual stage `own`.
 
         Args:
