@@ -662,7 +662,7 @@ def test_what_travels_is_what_the_method_says_and_has_no_gradient(
         assert not any(value.requires_grad for value in incoming.values())
     kept = {name: value.clone() for name, value in incoming.items()}
     components[2].backward_step()
-    components[2].update_step(0.1, 0.1)
+    components[2].update_step(0.1)
     assert all(torch.equal(value, kept[name]) for name, value in incoming.items())
     for below in components[:2]:
         assert all(parameter.grad is None for parameter in below.parameters())
@@ -698,7 +698,7 @@ def test_what_is_frozen_stays_and_all_else_moves(make_network: Callable[..., Net
     numbers = torch.Generator().manual_seed(0)
     forward(work, {"s": torch.randn(8, 2, 8, 8, generator=numbers), "labels": torch.arange(8) % 4}, 1)
     backward(work)
-    work.update(0.1, 0.1, step=1)
+    work.update(0.1, step=1)
     for index, (component, initial) in enumerate(zip(work.components, before, strict=True)):
         moved: dict[str, list[bool]] = {}
         for (name, value), of_before in zip(component.named_parameters(), initial, strict=True):
