@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.api.console.layout import unbroken
+from alray.api.console.layout import Page, unbroken
 from alray.cli.options import Json
 from alray.cli.study import print_study
 from alray.cli.terminal import shown, terminal, writing
 from alray.core.errors import RequestError
 from alray.core.storage.location import location_of, require_no_links
+
+if TYPE_CHECKING:
+    from alray.report.compare import ComparedRuns
+    from alray.report.single_step import SingleStep
 
 _PAGE = "compare.html"
 
@@ -46,7 +50,6 @@ def report(
             return
         if columns:
             raise RequestError("only a study has columns to choose", key="--columns", hint="name a study folder")
-        from alray.cli.report_text import single_step_text
         from alray.report.attempts import earlier_plan
         from alray.report.folder import read_run
         from alray.report.make import make_report
@@ -82,7 +85,6 @@ def compare(
     Runs that differ only in their seed share a row, with mean and spread. The validation set chooses the accuracies.
     """
     with terminal(as_json=json) as streams:
-        from alray.cli.report_text import comparison_text
         from alray.core.run_folder.records import replace_file
         from alray.report.compare import compare_runs
         from alray.report.compare_page import ComparisonReport
@@ -104,3 +106,41 @@ def compare(
             return
         streams.put(comparison_text(comparison, streams.page) + "\n")
         streams.fields([("page", unbroken(shown(page)))])
+
+
+def single_step_text(step: SingleStep, page: Page) -> str:
+    """The predicted and the measured row of each stage and of the step, and what the columns mean."""
+    from alray.report.single_step import COLUMNS, HEAD, cells
+    from alray.report.table import Table
+
+    rows = [
+        line
+        for row in step.rows
+        for line in (
+            (row.label, *[""] * len(HEAD)),
+            (" predicted", *cells(row.predicted)),
+            (" measured", *cells(row.measured)),
+        )
+    ]
+    heading = page.heading(f"{step.plan.method}, {step.plan.schedule_name}: one mini-batch, predicted and measured")
+    meanings = [(heading, meaning.replace("`", "")) for heading, meaning in COLUMNS.items()]
+    return f"{heading}\n{page.table(Table(('ms', *HEAD), tuple(rows)))}\n\n{page.fields(meanings)}\n"
+
+
+def comparison_text(comparison: ComparedRuns, page: Page) -> str:
+    """Metrics, metrics per depth and costs, a row for each group of runs, then the notes on them."""
+    from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
+
+    tables = [
+        (title, table)
+        for title, table in (
+            (comparison.metric.title, score_table(comparison)),
+            (f"{comparison.metric.title} per depth, {comparison.split}", depth_table(comparison)),
+            ("bag of embeddings", bag_table(comparison)),
+            ("parameters, memory of the largest stage, time", cost_table(comparison)),
+        )
+        if table.rows and len(table.head) > 1
+    ]
+    notes = "\n".join(page.sentence(f"note: {note}") for note in comparison.notes)
+    parts = [f"{page.heading(title)}\n{page.table(table)}" for title, table in tables]
+    return "\n\n".join([*parts, notes] if notes else parts)
