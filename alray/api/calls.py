@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,6 +61,10 @@ _FORMS = {
 """By the name of the argument, what it takes: those that are most often something else, or would then do harm. Of the
 others Python tells what does not fit."""
 
+_OPTION = re.compile(r"`[^`]* [^`]*`|`?--[a-z][a-z-]*`?")
+"""A command in quotes, or an option."""
+_arguments: dict[str, bool] = {}
+"""The arguments of the functions that `checked` has, and whether each is True or False."""
 _found: list[list[Any]] = []
 """Of each call under way, the number type of torch that it has to give back."""
 _FOUND = threading.Lock()
@@ -69,6 +74,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which raises RequestError for an argument of another type than it takes, and tells errors as
     commands tell them, with `overrides` in place of the command line. Inside, torch has its own defaults."""
     signature = inspect.signature(function)
+    for each in signature.parameters.values():
+        _arguments[each.name] = _arguments.get(each.name, False) or isinstance(each.default, bool)
     further = [each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD]
 
     @wraps(function)
@@ -131,16 +138,39 @@ def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
 
 @contextmanager
 def api_errors() -> Iterator[None]:
-    """Inside, errors are told as commands tell them, with `overrides` in place of the command line."""
+    """Inside, errors are told as commands tell them, with `overrides` in place of the command line, and arguments in
+    place of options."""
     try:
         with system_faults():
             yield
     except AlrayError as error:
         error.restate(
-            replace(problem, file="overrides") if problem.file == COMMAND_LINE else problem
+            replace(
+                problem,
+                message=in_python(problem.message),
+                hint=None if problem.hint is None else in_python(problem.hint),
+                file="overrides" if problem.file == COMMAND_LINE else problem.file,
+                key=_argument(problem.key) or problem.key,
+            )
             for problem in error.problems
         )
         raise
+
+
+def in_python(text: str) -> str:
+    """A text that names options of a command, with the arguments of functions in their place. Commands in it stay."""
+
+    def argument(found: re.Match[str]) -> str:
+        name = _argument(found[0].strip("`"))
+        return found[0] if name is None else f"{name}=True" if _arguments[name] else f"`{name}`"
+
+    return _OPTION.sub(argument, text)
+
+
+def _argument(option: str | None) -> str | None:
+    """The argument of this option; None for another text, and for an option of commands alone."""
+    name = (option or "").removeprefix("--").replace("-", "_")
+    return name if (option or "").startswith("--") and name in _arguments else None
 
 
 @contextmanager

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from alray.api import run_steps
 from alray.api.callbacks import Calls
-from alray.api.calls import Overrides, checked, data_texts, override_texts, require_one_of, teller, watched, wrong_form
+from alray.api.calls import (
+    Overrides,
+    checked,
+    data_texts,
+    in_python,
+    override_texts,
+    require_one_of,
+    teller,
+    watched,
+    wrong_form,
+)
 from alray.api.console.layout import Page
 from alray.api.console.summary_text import summary_rows
 from alray.api.frames import frame_of
@@ -356,7 +366,7 @@ def _ended(finished: Finished, calls: Calls, progress: bool) -> Run:
     finished = replace(finished, error=finished.error or calls.error)
     if finished.error is not None or (finished.summary.status == "interrupted" and calls.by_user):
         raise _end_of(finished)
-    rows = summary_rows(finished.summary)
+    rows = [(name, in_python(value)) for name, value in summary_rows(finished.summary)]
     if "model" in run.objects.values:
         rows.append(("trained model", "`run.model()`; the one that was given keeps its weights from before"))
     teller(progress)(Page.of(sys.stderr).fields(rows))

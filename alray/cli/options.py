@@ -6,9 +6,12 @@ Those that Python's `alray.run` has too are in `alray.runtime.options.Requested`
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from alray.config.sections.section import Section
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", show_default=False)]
 
@@ -22,11 +25,39 @@ def gives_value(word: str) -> bool:
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
     """For the shell: the overrides that begin like this."""
-    from alray.config.loading.completion import keys_like
     from alray.config.sections.spec import Spec
     from alray.config.study.section import Study
 
     return keys_like(incomplete, Study if context.info_name == "study" else Spec)
+
+
+def keys_like(incomplete: str, root: type[Section]) -> list[str]:
+    """The overrides of a spec or a study that begin like this, up to their `=`. A section that is the only one is gone
+    into.
+
+    Where a section has several kinds, the keys of all of them are given.
+    """
+    around, dot, _ = incomplete.rpartition(".")
+    if "=" in incomplete:
+        return []
+    found = [key for key in _keys_in(around + dot, root) if key.startswith(incomplete)]
+    if len(found) == 1 and found[0].endswith("."):
+        return _keys_in(found[0], root)
+    return found
+
+
+def _keys_in(around: str, root: type[Section]) -> list[str]:
+    from alray.config.sections.grammar import spot_of_path
+
+    path = tuple(around.removesuffix(".").split(".")) if around else ()
+    here = spot_of_path({}, path, root)
+    sections = [here.section] if here.section is not None else list(here.members.values())
+    names = dict.fromkeys(name for section in sections for name in section.model_fields)
+    found = []
+    for name in names:
+        below = spot_of_path({}, (*path, name), root)
+        found.append(f"{around}{name}{'.' if below.section is not None or below.members else '='}")
+    return found
 
 
 Overrides = Annotated[

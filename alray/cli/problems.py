@@ -76,30 +76,17 @@ def _marked(problem: Problem, text: str, page: Page) -> list[str]:
 
 
 def _excerpt(text: str, start: int, end: int, room: int) -> tuple[str, int, int]:
-    """The text as it can be shown in `room` columns, and of its characters from start to end the column (from 0) and
-    the number of columns. Of a longer line only what is around the start is shown."""
+    """The text as it can be shown, and of its characters from start to end the column (from 0) and the number of
+    columns. Of a text of more than `room` characters only those around the start are shown."""
     text = text.rstrip()
-    skipped = max(0, start - 2 * room)
-    pieces = [cleaned(character) for character in text[skipped : start + 2 * room]]
-    start, end = start - skipped, end - skipped
-    first, last = 0, len(pieces)
-    is_whole = len(pieces) == len(text)
-    if not is_whole or columns("".join(pieces)) > room:
+    first, last = 0, len(text)
+    if last > room:
         room -= 2 * len(_CUT)
-        first = min(start, len(pieces))
-        before = 0
-        while first and before + columns(pieces[first - 1]) <= room // 2:
-            first -= 1
-            before += columns(pieces[first])
-        last, wide = first, 0
-        while last < len(pieces) and wide + columns(pieces[last]) <= room:
-            wide += columns(pieces[last])
-            last += 1
-    left = _CUT if first or skipped else ""
-    right = _CUT if skipped + last < len(text) else ""
-    at = len(left) + columns("".join(pieces[first:start]))
-    length = columns("".join(pieces[start : min(end, last)]))
-    return f"{left}{''.join(pieces[first:last])}{right}", at, max(length, 1)
+        first = max(0, min(start - room // 2, last - room))
+        last = first + room
+    left, right = _CUT if first else "", _CUT if last < len(text) else ""
+    before, marked = cleaned(text[first:start]), cleaned(text[start : min(end, last)])
+    return f"{left}{cleaned(text[first:last])}{right}", len(left) + columns(before), max(columns(marked), 1)
 
 
 def _line_of(problem: Problem) -> str | None:

@@ -33,7 +33,7 @@ CODE, RECORD = "code", "code.json"
 """In a run folder: the copy of the user's code, and where it came from."""
 _MOST_NAMED = 20
 """Files that one error names."""
-_READ = "read these files; if they may run, pass --allow-code (in Python, allow_code=True)"
+_READ = "read these files; if they may run, pass --allow-code"
 
 
 class CodeRecord(BaseModel):
@@ -123,7 +123,7 @@ def origin_of(run_dir: Location, copy: Path) -> Path:
             "code that has changed since it ran here",
             differing,
             str(folder),
-            hint=f"--allow-code (in Python, allow_code=True) runs the copy in {folder}; read what has changed in it. "
+            hint=f"--allow-code runs the copy in {folder}; read what has changed in it. "
             f"To run the files of {record.root}, copy them over it: then alray asks nothing",
         )
     return Path(record.root)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import alray
+from alray.api.calls import in_python
 from alray.core.errors import RequestError
 from alray.runtime.options import require_launched_once
 
@@ -83,6 +84,17 @@ class Deaf(alray.Callback):
 def test_a_misspelled_name_is_told(call: Callable[[], object], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         call()
+
+
+def test_an_option_of_a_command_is_told_as_an_argument(tiny: dict[str, Any]) -> None:
+    run = alray.run(tiny, output="run", inline=True, progress=False)
+    with pytest.raises(RequestError, match=r"^step: there is no checkpoint after 7"):
+        run.trained(step=7).evaluate()
+    with pytest.raises(RequestError, match=r"^step: best=True and `step` name two checkpoints"):
+        run.trained(best=True, step=7).evaluate()
+    assert (
+        in_python("pass --allow-code, or `alray run x --inline`") == "pass allow_code=True, or `alray run x --inline`"
+    )
 
 
 def test_a_model_is_told_how_it_trains() -> None:

@@ -227,7 +227,7 @@ def test_what_no_file_has_is_exported_in_formats_that_can_be_opened() -> None:
     run = alray.train(net(), (X, Y), output="run", **TINY)
     with pytest.raises(RequestError, match=r"`object:model`, .*nothing could open these.*state_dict") as caught:
         run.export("safetensors")
-    assert caught.value.problems[0].key == "--format" and not Path("run/export").exists()
+    assert caught.value.problems[0].key == "format" and not Path("run/export").exists()
     assert Path(run.export("state_dict").file).is_file()
 
 

@@ -123,7 +123,7 @@ def test_a_notebook_shows_the_problems_alone(tiny: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
         alray.run(tiny, inline=True, address="127.0.0.1:1", progress=False)
     (shown,) = caught.value._render_traceback_()
-    assert shown.startswith("RequestError: --address: ") and "--inline" in shown
+    assert shown.startswith("RequestError: address: ") and "inline=True" in shown
 
 
 def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> None:

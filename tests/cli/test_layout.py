@@ -418,7 +418,10 @@ def test_in_a_pipe_a_sentence_is_one_line(alray: Alray, monkeypatch: pytest.Monk
     page = Page.of(io.StringIO())
     assert page.sentence(long) == long.rstrip() and page.fields([("name", long)]) == f"name  {long}".rstrip()
     table = Table(("run", "a", "b"), (("x" * 40, "y" * 30, "z " * 30),))
-    assert len(page.table(table).splitlines()) == 2
+    for term, forced in (("xterm", ""), ("dumb", "1")):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setenv("FORCE_COLOR", forced)
+        assert len(page.table(table).splitlines()) == 2
 
 
 def test_lines_break_at_spaces_and_commands_stay_whole() -> None:

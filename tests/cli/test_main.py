@@ -14,8 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from alray import __version__
-from alray.cli.help import GROUPS
-from alray.cli.main import app
+from alray.cli.main import GROUPS, app
 from alray.cli.terminal import shown
 
 

@@ -126,7 +126,9 @@ class Page:
         text = io.StringIO()
         colours: Literal["standard"] | None = "standard" if self.colour else None
         width = self.width if self.wraps else _WHOLE
-        Console(file=text, width=width, color_system=colours, highlight=False).print(rich_table(table), crop=False)
+        # With both sizes given, rich asks no terminal and no TERM.
+        console = Console(file=text, width=width, height=1, color_system=colours, highlight=False)
+        console.print(rich_table(table), crop=False)
         return "\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n"))
 
     def _lines(self, text: str, first: str, hang: str) -> list[str]:

@@ -106,7 +106,7 @@ def _refuse_files(source: str, arguments: Mapping[str, Any]) -> None:
                 f"the argument `{name}` of `{source}` names a file or a download, which may run code",
                 key=f"model.with.{name}",
                 hint="give initial weights in model.weights: those of a file are read without running anything; or, if "
-                "you trust that file, pass --allow-code (in Python, allow_code=True)",
+                "you trust that file, pass --allow-code",
             )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from alray.cli.spec import SCHEMA_FILE, is_starter_study, starter, starter_named, starter_names
 from alray.config.loading.load import load_spec
-from alray.config.loading.starter import SCHEMA_FILE, is_starter_study, starter, starter_named, starter_names
 from alray.config.study.load import load_study
 from alray.core.errors import SpecError
 
