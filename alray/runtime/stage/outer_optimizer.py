@@ -17,8 +17,8 @@ class OuterSteps:
 
         d = mean over replicas of (x - w),   m = momentum m + d,   x = x - lr (d + momentum m)
 
-    and the replicas go on from x, or with a delay from keep w + (1 - keep) x (arXiv 2501.18512, section 2.3). So it
-    takes twice the memory of the parameters, and with a delay three times.
+    and the replicas go on from x, or with a delay from (w + x) / 2 (arXiv 2501.18512, section 2.3, with alpha 0.5). So
+    it takes twice the memory of the parameters, and with a delay three times.
     """
 
     def __init__(self, section: OuterOptimizer, parameters: Sequence[nn.Parameter]) -> None:
@@ -34,13 +34,13 @@ class OuterSteps:
         """How far this replica has moved from the start, x - w."""
         return [start - own.detach() for start, own in zip(self._starts, self._parameters, strict=True)]
 
-    def take_waiting(self, keep: float) -> None:
+    def take_waiting(self, *, late: bool) -> None:
         """Change the start by the mean difference, and let this replica go on from it.
 
         There is none where a run was resumed on another number of replicas after the meeting: nothing changes then.
 
         Args:
-            keep: the share of its own weights in what it goes on with.
+            late: whether it has trained on since the meeting, and keeps half of its own weights.
         """
         if self.waiting is None:
             return
@@ -50,7 +50,7 @@ class OuterSteps:
         self._sgd.zero_grad()
         with torch.no_grad():
             for start, own in zip(self._starts, self._parameters, strict=True):
-                own.copy_(keep * own + (1.0 - keep) * start if keep else start)
+                own.copy_(0.5 * own + 0.5 * start if late else start)
         self.waiting = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:

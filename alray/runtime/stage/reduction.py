@@ -151,7 +151,7 @@ class ReducedReplication(SeveralReplicas):
         arriving = [index for index in self._outer if self._apart.is_due(index, step - self._apart.delay)]
         yield from self._receive(arriving)
         for index in arriving:
-            self._outer[index].take_waiting(self._apart.keep if self._apart.delay else 0.0)
+            self._outer[index].take_waiting(late=self._apart.delay > 0)
 
     def mean_weights(self, step: int) -> Waiting[MeanWeights]:
         if self._apart is None:
