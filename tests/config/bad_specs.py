@@ -204,6 +204,7 @@ BAD_SPECS = (
     bad("8 optimizer.nesterov", optimizer="{kind: sgd, lr: 1, nesterov: true}"),
     bad("9 pipeline.costs", pipeline="{costs: [{forward_s: 1, backward_s: 1, update_s: 0}]}"),
     bad("11 resources.per_stage", resources="{per_stage: [{CPU: 1}]}"),
+    bad("11 resources.per_stage", resources="{per_stage: [{CPU: 1}, {CPU: 2}, {CPU: 1}]}"),
     bad("11 resources.device", resources="{device: cuda, per_stage: [{GPU: 1}, {CPU: 1}]}"),
     bad("11 resources.device", resources="{device: cuda, per_stage: {NPU: 1}}"),
     bad("11 resources.device", resources="{device: xpu, per_stage: {HPU: 1}}"),
