@@ -112,7 +112,6 @@ def compare_spec(
             virtual_stages=spec.pipeline.virtual_stages,
             replicas=planned.replicas,
             cores=planned.cores,
-            stage_speed=None if spec.resources.stage_speed == "auto" or spec.machines else spec.resources.stage_speed,
             links_of=lambda stages: stage_links(spec, stages, StageDevices()),
             place=planner.placed_here,
             besides=None if planned.schedule in SCHEDULES else planned.schedule,

@@ -90,8 +90,8 @@ def _words_of(function: Any) -> SimpleNamespace:
 PRIVATE: dict[str, Private] = {
     "ray_worker": Private(
         "ray._private.worker",
-        parts=("_global_node", "_worker_logs_enabled", "global_worker"),
-        why="which processes Ray started, whether its GCS answers, and that Ray prints nothing about them",
+        parts=("_global_node", "_worker_logs_enabled"),
+        why="which processes Ray started, and that Ray prints nothing about them",
     ),
     "ray_constants": Private(
         "ray._private.ray_constants",

@@ -24,8 +24,16 @@ from alray.models.chain import chain_of
 from alray.models.compiled import compile_part
 from alray.models.component import Component, LocalComponent
 from alray.models.contract import Contract
-from alray.models.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
-from alray.models.encoder_group import EncoderGroup, facts_of_group
+from alray.models.encoder import (
+    Encoder,
+    EncoderFacts,
+    EncoderGroup,
+    Tensors,
+    facts_of_group,
+    module_draws,
+    run_block,
+    stopped,
+)
 from alray.models.method import Method, NetworkFacts, make_method
 from alray.models.optimizers import recipe
 from alray.models.own_state import Owners, require_tensors, require_untouched_buffers

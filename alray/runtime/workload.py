@@ -257,18 +257,12 @@ class Workload:
         if rates.scale_with_batch == "none" and (idle := rates.model_dump(include=_OF_SCALING, exclude_defaults=True)):
             keys = listed([f"lr_schedule.{key}" for key in idle], "and")
             notes.append(f"lr_schedule.scale_with_batch is none: nothing is changed by {keys}")
-        synchronise = spec.replicas.synchronise
         if spec.replicas.count == 1:
             of_several = spec.replicas.model_dump(include=_OF_SEVERAL, exclude_defaults=True)
             if of_several:
                 keys = listed([f"replicas.{key}" for key in of_several], "and")
                 notes.append(f"one replica meets no other: nothing is changed by {keys}")
             return tuple(notes)
-        if synchronise != "every_step" and synchronise.keeps_in_vain:
-            notes.append(
-                "`replicas.synchronise.keep` changes nothing without a delay: replicas go on from the result of a "
-                "meeting alone"
-            )
         not_one = f"{spec.replicas.count} replicas do not train exactly what one process would train"
         by_layers = [self.network.has_batch_norm(index) for index in range(len(encoders))]
         if any(by_layers) and not spec.replicas.sync_batch_norm:

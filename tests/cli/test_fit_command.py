@@ -53,10 +53,9 @@ LINKS = "pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}, {bandwidth: 10 M
     ("given", "devices"),
     [
         ((), "2x1GB"),
-        (("resources.stage_speed=[1, 0.25]", "pipeline.stages=2"), "2x1GB"),
         pytest.param((LINKS,), "3x1GB", marks=pytest.mark.full),
     ],
-    ids=["plain", "speeds", "links"],
+    ids=["plain", "links"],
 )
 def test_it_is_what_the_plan_predicts(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], devices: str
@@ -391,8 +390,8 @@ def test_devices(text: str, sizes: list[int]) -> None:
             "--devices: 1 device cannot hold 2 replicas; name a device for each",
         ),
         (
-            ["--devices", "1GB", "resources.stage_speed=[1, 0.5]"],
-            "resources.stage_speed: this is a list for one number of stages, and several are searched; add one value",
+            ["--devices", "1GB", "resources.per_stage=[{CPU: 1}, {CPU: 2}]"],
+            "resources.per_stage: this is a list for one number of stages, and several are searched; add one value",
         ),
         (["--devices", "1GB", "pipeline.partition=[3]"], "pipeline.partition: the best cut is searched; leave it out"),
     ],

@@ -273,9 +273,8 @@ def test_a_comparison_and_what_fits_say_how_sure_they_are(alray: Callable[..., A
     "given",
     [
         ("pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}]",),
-        pytest.param(("pipeline.stages=2", "resources.stage_speed=[1, 0.25]"), marks=pytest.mark.full),
     ],
-    ids=["links", "speeds"],
+    ids=["links"],
 )
 def test_slow_links_and_stages_count_in_a_comparison(
     alray: Callable[..., Any], spec: Path, given: tuple[str, ...]
@@ -354,7 +353,7 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
 
 
 def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[..., Any], spec: Path) -> None:
-    lists = "resources: {stage_speed: [1.0, 0.5], per_stage: [{CPU: 1}, {CPU: 2}]}"
+    lists = "resources: {per_stage: [{CPU: 1}, {CPU: 2}]}"
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{lists}\n", encoding="utf-8")
     on = (COUNTED, "pipeline.micro_batch_norm=accept", "--on", "3xA100", "--json")
     compared = alray("plan", spec, *on, "--compare").json
@@ -362,8 +361,8 @@ def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[...
     assert max(each["stages"] for each in alray("fit", spec, *on).json["rows"]) == 3
     crossed = alray("crossover", spec, *on, "--micro-batches", "2").json
     assert max(each["stages"] for each in crossed["ways"]) == 3
-    refused = alray("fit", spec, *on, "resources.stage_speed=[1.0, 0.5]")
-    assert [each["key"] for each in refused.json["errors"]] == ["resources.stage_speed"]
+    refused = alray("fit", spec, *on, "resources.per_stage=[{CPU: 1}, {CPU: 2}]")
+    assert [each["key"] for each in refused.json["errors"]] == ["resources.per_stage"]
 
 
 def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:

@@ -18,7 +18,7 @@ import torch
 from alray.config.user_code import named
 from alray.core.errors import RequestError, UserCodeError
 from alray.core.system_errors import from_system
-from alray.runtime.local_ray.private import private_folder
+from alray.runtime.local_ray.start import private_folder
 
 from .test_interrupts import wait_for_a_step
 

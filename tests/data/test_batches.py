@@ -17,7 +17,7 @@ from alray.core.errors import DataError, ProcessLost
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset
 from alray.data.opening import open_data
-from alray.runtime.stage.feed import feed
+from alray.runtime.stage.assemble import feed
 from tests.data import sections as spec
 
 

@@ -24,8 +24,7 @@ from filelock import FileLock
 
 from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.actor import ActorLocation
-from alray.runtime.graph.answers import Answers
-from alray.runtime.graph.graph import Graph
+from alray.runtime.graph.graph import Answers, Graph
 from alray.runtime.graph.ray_graph import RayGraph
 from alray.runtime.options import Options
 from alray.runtime.planner.stage_devices import Layout

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from alray.orchestrate import Finished, plan_spec
-from alray.runtime.options import Options
+from alray.orchestrate import Finished
 
 from ..pairwise import all_pairs, first_alone
-from .conftest import TINY, Watching, Workshop
+from .conftest import TINY, Workshop
 from .process_graph import in_processes
 
 pytestmark = pytest.mark.long
@@ -265,14 +264,3 @@ def test_what_is_tested_is_there(workshop, reference_of, family, change) -> None
     run = of_family(workshop, family).run(*METHODS["associated_learning"], change)
     assert run.error is None
     assert run.summary.weights_sha256 != reference_of(family, "associated_learning").summary.weights_sha256
-
-
-@pytest.mark.full
-def test_a_slower_device_gets_fewer_components(workshop, reference, processes) -> None:
-    """In the plan alone and in the run."""
-    overrides = ["pipeline.stages=2", "resources.stage_speed=[1, 0.25]"]
-    _, plan = plan_spec(workshop.spec, overrides, probe=False, options=Options(), observer=Watching())
-    assert (plan.partition, plan.stage_speed) == ((3, 1), (1.0, 0.25))
-    run = workshop.run(*overrides, inline=False)
-    assert run.summary.partition == [3, 1]
-    same(run, reference)

@@ -51,7 +51,7 @@ PROBE = "runtime/probe/measure.py"
 PROBE_TIMES = "runtime/probe/timing.py"
 GENERATORS = "core/randomness/generators.py"
 EDGES = "runtime/rendezvous/edges.py"
-FEED = "runtime/stage/feed.py"
+FEED = "runtime/stage/assemble.py"
 GLOO = "runtime/channel/point_to_point.py"
 GROUPS = "runtime/rendezvous/groups.py"
 MEMORY = "runtime/channel/shared_memory.py"
@@ -437,7 +437,7 @@ MUTATIONS = (
     ),
     Mutation(
         "sums: rows of a stage are in host memory",
-        "runtime/channel/row_gather.py",
+        "runtime/stage/reduction.py",
         'own.shape[1]), device="cpu")',
         "own.shape[1]))",
         "gpu/test_waiting.py::test_rows_are_gathered_from_a_gpu",
@@ -940,7 +940,7 @@ MUTATIONS = (
     ),
     Mutation(
         "nccl: stages that all wait do not wait for ever",
-        "runtime/runner/policy.py",
+        "runtime/runner/driver.py",
         "    if under_way and all(",
         "    if False and all(",
         "runtime/runner/test_policy.py::test_stages_that_all_wait_for_each_other_do_not_wait_for_ever",

@@ -32,7 +32,6 @@ from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.channel.pinned import Pinned
 from alray.runtime.channel.point_to_point import PointToPointReceiver, PointToPointSender
-from alray.runtime.channel.row_gather import RowGather
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender
 from alray.runtime.device.devices import configured
 from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
@@ -41,8 +40,9 @@ from alray.runtime.graph.processes import StageProcess
 from alray.runtime.probe import timing
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.timing import LEAST_REPEATS, ROUNDS_AHEAD, WARM_UPS, ProbedAction, Timing, time_actions
-from alray.runtime.stage.feed import feed
+from alray.runtime.stage.assemble import feed
 from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
+from alray.runtime.stage.reduction import RowGather
 from alray.runtime.stage.stage import Stage
 
 from ..engine.conftest import Workshop

@@ -312,17 +312,6 @@ def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
         )
 
 
-def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
-    """If speeds are given, there is one for each stage: that of its device."""
-    speeds, stages = spec.resources.stage_speed, spec.pipeline.stages
-    if speeds != "auto" and len(speeds) != stages:
-        yield (
-            ("resources", "stage_speed"),
-            f"{counted(len(speeds), 'speed')} for {counted(stages, 'stage')}",
-            "give one per stage, or auto",
-        )
-
-
 def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
     """A stage on a GPU must request one, or Ray may reserve it for another stage."""
     if spec.resources.device in ("auto", "cpu"):
@@ -483,7 +472,6 @@ CHECKS: tuple[Check, ...] = (
     scaled_rates_have_a_reference,
     one_cost_per_component,
     one_bundle_per_stage,
-    one_speed_per_stage,
     stages_on_gpus_ask_for_one,
     models_cut_by_layers_are_not_compiled,
     only_whole_backwards_are_compiled,

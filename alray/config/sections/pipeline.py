@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -20,7 +21,6 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.choice import ByShape
-from alray.config.sections.link import LinkSection
 from alray.config.sections.messages import Messages
 from alray.config.sections.own_code import OfPackage
 from alray.config.sections.section import (
@@ -33,13 +33,59 @@ from alray.config.sections.section import (
     Section,
     describe,
     located,
+    quantity_of,
     refusal,
 )
 from alray.core.errors import AlrayError, PlanError
 from alray.core.packages import provided
+from alray.core.quantities import BITS_PER_S, SECONDS, pattern, value_of
 from alray.planning.schedules.listed import ENDING, LARGEST_BYTES, is_listed, schedule_of, text_of
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import GROUP, SCHEDULES, default_schedule, of_package
+
+
+def _bandwidth(text: str) -> str:
+    if not quantity_of(text, BITS_PER_S):
+        raise refusal(f"expected a bandwidth above zero, got `{text}`", "write, for example, 1 Gbit/s or 100 Mbit/s")
+    return text
+
+
+def _latency(text: str) -> str:
+    if quantity_of(text, SECONDS) is None:
+        raise refusal(f"expected a latency, got `{text}`", "write, for example, 20 ms")
+    return text
+
+
+Bandwidth = Annotated[
+    str,
+    AfterValidator(_bandwidth),
+    WithJsonSchema({"type": "string", "pattern": pattern(BITS_PER_S), "examples": ["1 Gbit/s", "100 Mbit/s"]}),
+]
+Latency = Annotated[
+    str,
+    AfterValidator(_latency),
+    WithJsonSchema({"type": "string", "pattern": pattern(SECONDS), "examples": ["20 ms"]}),
+]
+
+
+class LinkSection(Section):
+    """A link between two stages, the same in both directions."""
+
+    bandwidth: Bandwidth
+    """What it takes in a second: `N bit/s`, `N kbit/s`, `N Mbit/s` or `N Gbit/s`, or bytes: `N MB/s`, `N GB/s`."""
+    latency: Latency = "0 s"
+    """Time that a message travels besides: `N s`, `N ms` or `N us`. Default: 0 s."""
+
+    @property
+    def s_per_byte(self) -> float:
+        """Seconds that a byte takes the link."""
+        return 8.0 / (value_of(self.bandwidth, BITS_PER_S) or 1.0)
+
+    @property
+    def latency_s(self) -> float:
+        """The latency in seconds."""
+        return value_of(self.latency, SECONDS) or 0.0
+
 
 if TYPE_CHECKING:
     ScheduleName = str

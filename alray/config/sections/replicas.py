@@ -116,11 +116,9 @@ class AverageEvery(Section):
     group i modulo their number (Streaming DiLoCo; Douillard et al., arXiv 2501.18512, section 2.2). At a meeting fewer
     bytes are sent, and as many in all. Default: 1, all components meet at once."""
     delay: NonNegativeInt = 0
-    """Mini-batches from a meeting until its result is taken, in which replicas train on while it is exchanged
-    (arXiv 2501.18512, section 2.3). It needs `outer`. Default: 0."""
-    keep: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """With `delay`: share in 0..1 of a replica's own weights in what it goes on with; the rest is the result of the
-    meeting (alpha of arXiv 2501.18512). Default: 0.5."""
+    """Mini-batches from a meeting until its result is taken, in which replicas train on while it is sent. They then
+    go on from the mean of the result and their own weights (arXiv 2501.18512, section 2.3, with alpha 0.5). It needs
+    `outer`. Default: 0."""
 
     @model_validator(mode="after")
     def _meets_in_time(self) -> AverageEvery:
@@ -136,11 +134,6 @@ class AverageEvery(Section):
                     f"set it to {most} at most",
                 )
         return self
-
-    @property
-    def keeps_in_vain(self) -> bool:
-        """Whether `keep` is not its default, and there is no delay, of which it is."""
-        return self.delay == 0 and self.keep != type(self).model_fields["keep"].default
 
     @property
     def copies(self) -> int:

@@ -78,14 +78,6 @@ class Resources(Section):
     without it, the memory of the GPU, or an equal part of the machine's memory."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that a node must have to run a stage. Default: none."""
-    stage_speed: Annotated[
-        Annotated[Literal["auto"], Tag("word")]
-        | Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1), Tag("list")],
-        Discriminator(ByShape((list, tuple), "list", "word")),
-    ] = "auto"
-    """Speed of each stage's device relative to the device on which `alray` was started, one number for each stage. The
-    plan divides times by it. `auto`: measured if stages are on other nodes or other kinds of devices and
-    `pipeline.costs` is not given. Default: auto."""
 
     @property
     def resolved_device(self) -> str:

@@ -81,7 +81,6 @@ def compare_plans(
     virtual_stages: int | None = None,
     replicas: int = 1,
     cores: int | None = None,
-    stage_speed: Sequence[float] | None = None,
     links_of: Callable[[int], Sequence[Link | None]] = lambda stages: (),
     place: Callable[[StepSetting], StepSetting] = lambda setting: setting,
     besides: str | None = None,
@@ -97,7 +96,6 @@ def compare_plans(
         micro_batches: for the schedules that cut mini-batches.
         virtual_stages: for those that need several on each stage, and a further row of those that may have them; None:
             the defaults of the spec.
-        stage_speed: of the devices in order; a row takes the first ones, and cannot run where there are too few.
         links_of: the links between so many stages, as `StepSetting` takes them.
         place: completes the setting of a row by what its stages run on. It may raise PlanError: then it cannot run.
         besides: a schedule of a file or of a package, which is compared too on the stages that it is for.
@@ -128,7 +126,6 @@ def compare_plans(
                     in_flight=in_flight,
                     micro_batches=parts,
                     virtual_stages=virtual,
-                    stage_speed=tuple(stage_speed or ())[:count],
                     replicas=replicas,
                     cores=cores,
                     links=tuple(links_of(count)),

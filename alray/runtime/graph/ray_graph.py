@@ -16,8 +16,7 @@ from alray.core.errors import StageError
 from alray.runtime.cluster.nodes import reason_of
 from alray.runtime.device.out_of_memory import hint_for
 from alray.runtime.graph.actor import require_run_dir
-from alray.runtime.graph.answers import Answers
-from alray.runtime.graph.graph import Graph
+from alray.runtime.graph.graph import Answers, Graph
 from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes, environment_of
 from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
 from alray.runtime.rendezvous.store import Meeting, MeetingPoint

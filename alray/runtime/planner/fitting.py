@@ -28,7 +28,7 @@ from alray.runtime.options import Options
 from alray.runtime.planner.memory_limits import stage_memories
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import overrides_for_devices, stage_links, stage_speeds
+from alray.runtime.planner.stage_devices import overrides_for_devices, stage_links
 
 if TYPE_CHECKING:
     from alray.config.loading.composition import Composed
@@ -243,8 +243,8 @@ def values_given(composed: Composed, overrides: Sequence[str]) -> dict[str, Any]
 
 
 def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]:
-    """The overrides, and those that replace lists of the file with a value for each of its stages, where machines say
-    what each stage runs on.
+    """The overrides, and one that replaces the file's list of what each stage requests, where machines say what each
+    stage runs on.
 
     The overrides are written into `composed`. Raises RequestError for another such list: a search tries several numbers
     of stages.
@@ -252,18 +252,16 @@ def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]
     given = values_given(composed, overrides)
     apply_overrides(composed.value, overrides, composed.locations)
     resources, texts = composed.value.get("resources"), list(overrides)
-    for name, alike in ("stage_speed", "resources.stage_speed=auto"), ("per_stage", _UNLIKE):
-        key = f"resources.{name}"
-        if isinstance(resources, dict) and isinstance(listed := resources.get(name), list | tuple):
-            if composed.value.get("machines") is not None and key not in given:
-                same = name == "per_stage" and all(each == listed[0] for each in listed)
-                texts.append(override_text(key, listed[0]) if same and listed else alike)
-                continue
+    key = "resources.per_stage"
+    if isinstance(resources, dict) and isinstance(listed := resources.get("per_stage"), list | tuple):
+        if composed.value.get("machines") is None or key in given:
             raise RequestError(
                 "this is a list for one number of stages, and several are searched",
                 key=key,
-                hint=f"add one value for all of them, such as '{alike}'",
+                hint=f"add one value for all of them, such as '{_UNLIKE}'",
             )
+        same = listed and all(each == listed[0] for each in listed)
+        texts.append(override_text(key, listed[0]) if same else _UNLIKE)
     return texts
 
 
@@ -441,7 +439,6 @@ class _LayoutSearch:
             memory_limits=self._limits(spec, stages),
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
-            stage_speed=stage_speeds(spec, stages, StageDevices()),
             links=stage_links(spec, stages, StageDevices()),
             recomputes=spec.pipeline.activation_checkpointing,
             clips_together=spec.clips_together,

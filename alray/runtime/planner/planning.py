@@ -48,7 +48,7 @@ from alray.runtime.planner.costs_file import in_proportion, on_their_devices, pr
 from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
-from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, stage_speeds, with_their_resources
+from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
 from alray.runtime.planner.updates import notes_on_length, require_an_update
 from alray.runtime.probe.device_speed import SpeedTest, train_seconds
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
@@ -568,7 +568,7 @@ class Planner:
                 in_flight=spec.pipeline.in_flight,
                 micro_batches=spec.micro_batches,
                 virtual_stages=spec.virtual_stages,
-                stage_speed=() if one_process else stage_speeds(spec, stages, found),
+                stage_speed=() if one_process else found.stage_speed,
                 evaluation_speed=found.evaluation_speed,
                 memory_limits=limits,
                 memories=stage_memories(spec, stages, replicas, one_process=one_process),
@@ -646,13 +646,10 @@ def _plan_notes(network: Network, costs: Costs, *, one_process: bool) -> Iterato
 
 
 def _unmeasured_notes(spec: Spec) -> Iterator[str]:
-    """Yield a note if stages are on devices of several kinds, whose speeds nobody gives, and no run measures."""
+    """Yield a note if stages are on devices of several kinds, which no run has measured."""
     kinds = set(map(spec.resources.device_of, range(spec.pipeline.stages)))
-    if spec.machines is None and spec.resources.stage_speed == "auto" and len(kinds) > 1:
-        yield (
-            "stages on processors and on GPUs count as equally fast: only a run measures them. "
-            "`resources.stage_speed` tells a plan how fast they are"
-        )
+    if spec.machines is None and len(kinds) > 1:
+        yield "stages on processors and on GPUs count as equally fast: only a run measures them"
 
 
 def _unsplit_notes(network: Network) -> Iterator[str]:

@@ -52,14 +52,6 @@ def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | No
     )
 
 
-def stage_speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
-    """The speed of each stage's device relative to that of the costs: given, or found; (): all alike."""
-    given = spec.resources.stage_speed
-    if given == "auto" or spec.machines is not None:
-        return found.stage_speed
-    return given if len(given) == stages else ()
-
-
 def with_their_resources(spec: Spec) -> Spec:
     """The spec with the kind of device of its machines, where it has some: a plan then counts the memory and messages
     of such devices."""

@@ -356,8 +356,8 @@ class RayEngine(ClusterEngine):
         return alike and self._devices_are_like_here()
 
     def _are_given(self) -> bool:
-        """Whether the spec says how fast the devices are."""
-        return self._spec.resources.stage_speed != "auto" or self._spec.pipeline.costs is not None
+        """Whether the spec gives the costs, which then hold for all devices."""
+        return self._spec.pipeline.costs is not None
 
     def measures_devices(self) -> bool:
         # Of processors it is the memory of their machines, also where their speed is given.

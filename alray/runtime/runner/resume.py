@@ -41,7 +41,6 @@ _FREE = (
     "pipeline.",
     "resources.per_stage",
     "resources.labels",
-    "resources.stage_speed",
     "machines",
     "task.metric",
     "data.workers",

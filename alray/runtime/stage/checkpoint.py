@@ -1,7 +1,7 @@
 """The files of a checkpoint: one of weights and one of optimizer state for each component.
 
-A snapshot is a copy in memory, taken between two mini-batches; `alray.runtime.stage.checkpoint_writer` writes files
-from it. Files belong to components, not to stages, so that any partition can read what another one wrote.
+A snapshot is a copy in memory, taken between two mini-batches; `CheckpointWriter` (`cuts.py`) writes files from
+it. Files belong to components, not to stages, so that any partition can read what another one wrote.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class StageLoop:
         Args:
             copies: None where components have no copies of others.
             emit: takes what the driver is to hear.
-            open_data, feed: of stage 0, see `alray.runtime.stage.feed`.
+            open_data, feed: of stage 0, see `alray.runtime.stage.assemble`.
             dtype: in which the network computes.
             pinned: whether its mini-batches lie in pinned memory.
             peak_memory_bytes: of this stage so far, None where it is not measured.

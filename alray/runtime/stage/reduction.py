@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
+from alray.config.sections.replicas import OuterOptimizer
+from alray.core.errors import ChannelError
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
@@ -24,10 +27,8 @@ from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.exchange import CommunicationThread, Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
-from alray.runtime.channel.row_gather import RowGather
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas, Clock
-from alray.runtime.stage.outer_optimizer import OuterSteps
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
 
@@ -151,7 +152,7 @@ class ReducedReplication(SeveralReplicas):
         arriving = [index for index in self._outer if self._apart.is_due(index, step - self._apart.delay)]
         yield from self._receive(arriving)
         for index in arriving:
-            self._outer[index].take_waiting(self._apart.keep if self._apart.delay else 0.0)
+            self._outer[index].take_waiting(late=self._apart.delay > 0)
 
     def mean_weights(self, step: int) -> Waiting[MeanWeights]:
         if self._apart is None:
@@ -237,3 +238,118 @@ class SumsAsWaiting:
     def gather(self, own: torch.Tensor) -> torch.Tensor:
         with self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):
             return self._sums.gather(own)
+
+
+class RowGather(Exchange[torch.Tensor]):
+    """Gives every rank the rows of all ranks, in rank order. The ranks may have different numbers of rows."""
+
+    def __init__(self, over: AllReduce, thread: CommunicationThread) -> None:
+        super().__init__(over, thread)
+        self._counts: Sequence[int] = ()
+
+    def start(self, own: torch.Tensor, counts: Sequence[int]) -> None:
+        """Start gathering `own`, shape (rows of this rank, width), which may change from here on.
+
+        Args:
+            counts: the number of rows of each rank.
+
+        Raises:
+            ChannelError: if the rows before are still being gathered, or if `own` has another number of rows.
+        """
+        if self._under_way is not None:
+            raise ChannelError("rows are still being gathered", hint="call `wait` before the next `start`")
+        if len(own) != counts[self._over.rank]:
+            raise ChannelError(
+                f"this rank has {len(own)} rows, and is to give {counts[self._over.rank]}",
+                hint="pass as many rows as this rank's count",
+            )
+        self._counts = counts
+        # All ranks send tensors of one length.
+        padded = own.new_zeros((max(counts), own.shape[1]), device="cpu")
+        padded[: len(own)].copy_(own)
+        self._under_way = self._thread.submit(self._gather, padded)
+
+    def wait(self) -> torch.Tensor:
+        """Return the rows of all ranks, shape (all rows, width), in host memory.
+
+        Raises `ChannelError` if a peer was lost, or if nothing was started.
+        """
+        if self._under_way is None:
+            raise ChannelError("no rows are being gathered", hint="call `start` before `wait`")
+        try:
+            padded = self._under_way.result()
+        finally:
+            self._under_way = None
+        return torch.cat([rows[:count] for rows, count in zip(padded, self._counts, strict=True)])
+
+    def _gather(self, padded: torch.Tensor) -> torch.Tensor:
+        began = time.perf_counter()
+        rows = self._over.gather(padded.flatten()).view(-1, *padded.shape)
+        self.communication_s += time.perf_counter() - began
+        return rows
+
+
+class OuterSteps:
+    """What the replicas of a component start from, and the momentum that changes it at each meeting.
+
+    It is the same on all replicas. With start x, weights w of each replica, and momentum m, a meeting does
+
+        d = mean over replicas of (x - w),   m = momentum m + d,   x = x - lr (d + momentum m)
+
+    and the replicas go on from x, or with a delay from (w + x) / 2 (arXiv 2501.18512, section 2.3, with alpha 0.5). So
+    it takes twice the memory of the parameters, and with a delay three times.
+    """
+
+    def __init__(self, section: OuterOptimizer, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._starts = [parameter.detach().clone() for parameter in parameters]
+        self._sgd = torch.optim.SGD(
+            self._starts, lr=section.lr, momentum=section.momentum, nesterov=section.momentum > 0
+        )
+        self.waiting: list[torch.Tensor] | None = None
+        """The mean difference of a meeting whose result is not yet taken."""
+
+    def differences(self) -> list[torch.Tensor]:
+        """How far this replica has moved from the start, x - w."""
+        return [start - own.detach() for start, own in zip(self._starts, self._parameters, strict=True)]
+
+    def take_waiting(self, *, late: bool) -> None:
+        """Change the start by the mean difference, and let this replica go on from it.
+
+        There is none where a run was resumed on another number of replicas after the meeting: nothing changes then.
+
+        Args:
+            late: whether it has trained on since the meeting, and keeps half of its own weights.
+        """
+        if self.waiting is None:
+            return
+        for start, difference in zip(self._starts, self.waiting, strict=True):
+            start.grad = difference
+        self._sgd.step()
+        self._sgd.zero_grad()
+        with torch.no_grad():
+            for start, own in zip(self._starts, self._parameters, strict=True):
+                own.copy_(0.5 * own + 0.5 * start if late else start)
+        self.waiting = None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The state after a mini-batch, by name: tensors on the CPU that no later step changes."""
+        state = {f"start.{number}": start for number, start in enumerate(self._starts)}
+        for number, start in enumerate(self._starts):
+            momentum = self._sgd.state.get(start, {}).get("momentum_buffer")
+            if momentum is not None:
+                state[f"momentum.{number}"] = momentum
+        state |= {f"waiting.{number}": mean for number, mean in enumerate(self.waiting or ())}
+        return {name: value.to("cpu", copy=True) for name, value in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Load a state that `state_dict` returned; an empty one begins anew from the weights as they are."""
+        waiting = []
+        for number, (start, own) in enumerate(zip(self._starts, self._parameters, strict=True)):
+            start.copy_(state.get(f"start.{number}", own.detach()))
+            self._sgd.state.pop(start, None)
+            if f"momentum.{number}" in state:
+                self._sgd.state[start]["momentum_buffer"] = state[f"momentum.{number}"].to(start.device)
+            if f"waiting.{number}" in state:
+                waiting.append(state[f"waiting.{number}"].to(start.device))
+        self.waiting = waiting or None

@@ -13,7 +13,7 @@ from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.exchange import CommunicationThread
-from alray.runtime.channel.row_gather import RowGather
+from alray.runtime.stage.reduction import RowGather
 
 COUNTS = (5, 1, 3)
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from alray.core.errors import StageError
-from alray.runtime.graph.answers import Answers
-from alray.runtime.graph.graph import Outbox
+from alray.runtime.graph.graph import Answers, Outbox
 from alray.runtime.stage.telemetry import Losses, StageStatus
 
 ASSIGNMENTS: Any = [SimpleNamespace(stage=stage, replica=0, start=SimpleNamespace(step=7)) for stage in (0, 1)]

@@ -21,7 +21,6 @@ SPEC = {
     "model": {"components": [{"block": "linear", "width": 3, "repeat": 8}]},
     "method": "backpropagation",
     "optimizer": {"kind": "sgd", "lr": 0.1},
-    "resources": {"stage_speed": [1, 0.5, 2]},
     "pipeline": {
         "stages": 3,
         "costs": [

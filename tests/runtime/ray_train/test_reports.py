@@ -11,7 +11,7 @@ from alray.core.errors import ChannelError, NonFiniteLoss, StageError
 from alray.runtime.graph.actor import ActorLocation
 from alray.runtime.ray_train.graph import as_waiting, ended_early, statuses_of
 from alray.runtime.ray_train.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
-from alray.runtime.runner.policy import judge
+from alray.runtime.runner.driver import judge
 from alray.runtime.stage.telemetry import Losses, StageStatus
 
 LOST = ChannelError("edge between the replicas of stage 0: the neighbour is gone")

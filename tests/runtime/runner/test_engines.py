@@ -35,8 +35,7 @@ COSTS = "[&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost]"
         ("ab", (), True),
         ("a", ("resources.per_stage=[{CPU: 1}, {CPU: 2}]",), True),
         ("a", ("resources.per_stage={CPU: 1, GPU: 1}",), True),  # the command has no GPU
-        ("ab", ("resources.stage_speed=[1.0, 2.0]",), True),  # the memory of their machines
-        ("ab", ("resources.stage_speed=[1.0, 2.0]", "resources.per_stage={CPU: 1, GPU: 1}"), False),
+        ("ab", (f"pipeline.costs={COSTS}",), True),  # the memory of their machines
         ("ab", (f"pipeline.costs={COSTS}", "resources.per_stage={CPU: 1, GPU: 1}"), False),
     ],
 )

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from alray.core.errors import AlrayError, ChannelError, MessageError, NonFiniteLoss, ProcessLost, StageError
-from alray.runtime.runner.policy import FIRST_FACTOR, GRACE_S, WAIT, judge
+from alray.runtime.runner.driver import FIRST_FACTOR, GRACE_S, WAIT, judge
 from alray.runtime.stage.telemetry import StageStatus
 
 WELL = [StageStatus(stage, 0, 5, 40, "compute", 0.1) for stage in range(3)]

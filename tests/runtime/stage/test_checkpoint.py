@@ -22,7 +22,7 @@ from alray.runtime.stage.checkpoint import (
     weights_file,
     write_snapshot,
 )
-from alray.runtime.stage.checkpoint_writer import CheckpointWriter
+from alray.runtime.stage.cuts import CheckpointWriter
 from alray.runtime.stage.replication import Alone
 from alray.runtime.stage.telemetry import CheckpointPart
 from alray.runtime.stage.weights_hash import weights_sha256
