@@ -262,7 +262,7 @@ def information(parts: Parts, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     covariance = centred.T @ centred / samples
     others = (covariance * (1 - torch.eye(width))).square().sum() / width
     invariance = ((similarity_matrix(z) - similarity_matrix(one_hot(y))) ** 2).mean()
-    return variance + invariance + others + 0.02 * cross_entropy(parts["head"](codes), y)
+    return variance + invariance + others + 0.001 * cross_entropy(parts["head"](codes), y)
 
 
 def information_parts(index: int) -> dict[str, nn.Module]:
@@ -435,14 +435,14 @@ ROWS = {
         "label_smoothing: 0.1", lambda index: {"head": linear(index)}, with_labels(dgl), read_as(by_head)
     ),
     "decoupled_information": Row(
-        "projection_dim: 6, classifier_weight: 0.02",
+        "projection_dim: 6",
         information_parts,
         with_labels(information),
         read_as(lambda parts, h: parts["head"](parts["p"](averaged(h)))),
         sgd=True,
     ),
     "decoupled_information without a projector": Row(
-        "projection_dim: null, classifier_weight: 0.02", without_projector, with_labels(information), read_as(by_head)
+        "projection_dim: null", without_projector, with_labels(information), read_as(by_head)
     ),
     "forward_forward": Row(
         "peer_normalisation: 0.1", partial(ff_parts, heads=False), partial(ff_learn, symba=False), ff_scores

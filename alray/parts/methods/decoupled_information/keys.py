@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from alray.config.sections.method import ComparingSection
-from alray.config.sections.section import PositiveFloat, PositiveInt, Width
+from alray.config.sections.section import Width
 
 
 class DecoupledInformation(ComparingSection):
@@ -22,9 +22,5 @@ class DecoupledInformation(ComparingSection):
     kind: Literal["decoupled_information"]
     """`decoupled_information`."""
     projection_dim: Width | None = 2048
-    """Width of the three layers of the projectors, whose output the loss compares. null: no projector."""
-    pool: PositiveInt | None = 4
-    """Images are averaged to at most this height and width before the projector, over exact windows. null: no pooling,
-    as in the authors' code."""
-    classifier_weight: PositiveFloat = 0.001
-    """Weight of the cross-entropy of the classifiers, which read the projectors' output and train all below them."""
+    """Width of the three layers of the projectors, whose output the loss compares. Images are averaged to at most 4 x 4
+    first. null: no projector."""

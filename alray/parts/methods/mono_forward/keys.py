@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from alray.config.sections.method import MethodSection
-from alray.config.sections.section import PositiveInt
 
 
 class MonoForward(MethodSection):
@@ -22,8 +21,5 @@ class MonoForward(MethodSection):
 
     kind: Literal["mono_forward"]
     """`mono_forward`."""
-    pool: PositiveInt | None = 4
-    """Images are averaged to at most this height and width first, over exact windows. null: no pooling, as in the
-    paper."""
     prediction: Literal["sum", "last"] = "sum"
     """How a route predicts. `sum`: by the sum of the scores of all its components. `last`: by those of its last one."""

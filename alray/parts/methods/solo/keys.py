@@ -7,7 +7,7 @@ from typing import Literal
 
 from alray.config.sections.kind import Begin, MiniBatches
 from alray.config.sections.method import MethodSection
-from alray.config.sections.section import PositiveInt, Width
+from alray.config.sections.section import PositiveInt
 
 
 class Solo(MethodSection):
@@ -27,18 +27,9 @@ class Solo(MethodSection):
     copy_every: PositiveInt = 50
     """Mini-batches from one copy of the last readout to the next. A copy is used as many mini-batches after it was
     made, so that no stage waits for it. Default: 50."""
-    layers: PositiveInt = 2
-    """Causal layers between a component's encoder and the copy. Default: 2."""
     heads: PositiveInt = 4
-    """Their attention heads. They must divide the width. Default: 4."""
-    feedforward: Width | None = None
-    """Width of the hidden layer of their feed-forward networks. null: four times the width."""
-    norm: Literal["layer", "rms"] = "rms"
-    """Their normalisation, and that before the copy: `layer` or `rms` (RMSNorm). Default: rms."""
-    positions: Literal["rotary", "none"] = "none"
-    """`rotary`: their queries and keys are turned by their positions. Default: none."""
-    activation: Literal["relu", "gelu", "swiglu"] = "gelu"
-    """In their feed-forward networks. Default: gelu."""
+    """Attention heads of the two causal layers between a component's encoder and the copy. They must divide the width.
+    Default: 4."""
 
     def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
         yield "copy_every", self.copy_every, "after which the readout is copied"

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
-
-from alray.config.sections.choice import ByShape
 from alray.config.sections.head import HeadOrAuto, LabelSmoothing
 from alray.config.sections.method import ComparingSection
-from alray.config.sections.section import PositiveFloat, Width, describe, refusal
-
-
-def _debiased(value: Any) -> Any:
-    if value is False or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise refusal(
-        f"expected false or a class prior, got {describe(value)}",
-        "a class prior is the share of one class, such as 0.1 where there are ten of equal size",
-    )
+from alray.config.sections.section import PositiveFloat, Width
 
 
 class SupervisedContrastive(ComparingSection):
@@ -40,13 +28,6 @@ class SupervisedContrastive(ComparingSection):
     4 x 4 first."""
     temperature: PositiveFloat = 0.1
     """The divisor of the similarities, which lie in -1..1."""
-    debiased: Annotated[
-        Annotated[Literal[False], Tag("off")] | Annotated[float, Field(gt=0, lt=1), Tag("prior")],
-        Discriminator(ByShape(bool, "off", "prior")),
-        BeforeValidator(_debiased),
-    ] = False
-    """Class prior of the debiased loss (tau+ of Chuang et al. 2020): the share of one class among the data, such as
-    0.1 for ten classes of equal size. false: the plain loss (Khosla et al. 2020)."""
     head: HeadOrAuto = "auto"
     """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0
