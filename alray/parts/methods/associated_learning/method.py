@@ -14,11 +14,11 @@ from alray.models.readout import Features, Pooling, Readout, with_activation
 from alray.models.sampled_tokens import sampled_cross_entropy
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
-from alray.parts.methods.associated_learning.keys import Bridge
+from alray.parts.methods.associated_learning import Bridge
 
 
 class AssociatedMethod(Method):
-    """The fields are the keys in `keys.py`.
+    """The fields are the keys of the section.
 
     Deviation: the authors' code for texts (Hibb-bb/AL on GitHub) has tanh after every label decoder in training, that
     of component 1 included, where the cross-entropy follows (`decoder_activation`, `first_decoder_activation`), dropout

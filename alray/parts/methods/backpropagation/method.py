@@ -12,7 +12,7 @@ from alray.models.tied_readout import tied_head
 
 
 class BackpropagationMethod(Method):
-    """The fields are the keys in `keys.py`.
+    """The fields are the keys of the section.
 
     The only route is the whole network.
     """

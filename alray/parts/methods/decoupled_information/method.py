@@ -18,7 +18,7 @@ CLASSIFIER_WEIGHT = 0.001
 
 
 class InformationMethod(Method):
-    """The fields are the keys in `keys.py`. Every depth is a route.
+    """The fields are the keys of the section. Every depth is a route.
 
         h_l = f_l(stop(h_{l-1}))        c = p_l(h_l)        z = c, every row divided by its length, [N, D]
         variance     mean over d of max(0, 1 - sqrt(Var(z_d) + 1e-7)) / N

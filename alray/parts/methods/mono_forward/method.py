@@ -14,7 +14,7 @@ from alray.models.task import LearningTask
 
 
 class MonoForwardMethod(Method):
-    """The fields are the keys in `keys.py`. Every depth is a route.
+    """The fields are the keys of the section. Every depth is a route.
 
         a_l = f_l(a_{l-1})         activations
         G_l = a_l M_l^T            goodness of each class; M_l is a matrix of weights, without a bias

@@ -20,7 +20,7 @@ from alray.models.task import LearningTask
 
 
 class SoloMethod(Method):
-    """The fields are the keys in `keys.py`. Every depth is a route.
+    """The fields are the keys of the section. Every depth is a route.
 
         h_k = f_k(stop(h_{k-1}))                               k = 1, ..., K
         L_k = CE(tau_k W' phi_k(h_k), next tokens), k < K      trains f_k, phi_k and tau_k

@@ -26,7 +26,7 @@ from alray.models.shape import Shape
 
 
 class ContrastiveMethod(Method):
-    """The fields are the keys in `keys.py`. The labels travel as
+    """The fields are the keys of the section. The labels travel as
     they are, and the only route is the whole network.
 
     Deviation: the authors' code (minyaho/scpl on GitHub) divides an anchor's sum over its positives by |P(i)| + 1, and
