@@ -102,7 +102,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | str]] = {
     "own class, bp": (OF_OWN, "backpropagation"),
     "maps, noprop": (MAPS, {"kind": "noprop", "hidden": 6}),
     "texts, dgl": (TEXTS, "decoupled_greedy"),
-    "windows, solo": (WINDOWS, {"kind": "solo", "copy_every": 3, "heads": 2, "feedforward": 8}),
+    "windows, solo": (WINDOWS, {"kind": "solo", "copy_every": 3, "heads": 2}),
     "windows, al": (WINDOWS, AL),
     "own class, al": (OF_OWN, AL),
     "rows, bp": (ROWS, "backpropagation"),

@@ -21,7 +21,7 @@ PATHS: list[tuple[str | int, ...]] = [
     ("data", "source"), ("data", "batch_size"), ("data", "shape"), ("data", "image_size"), ("data", "root"),
     ("model", "components"), ("model", "components", 0), ("model", "components", 0, "block"),
     ("model", "components", 0, "channels"), ("model", "components", 0, "repeat"),
-    ("method", "kind"), ("method", "head"), ("method", "debiased"), ("method", "bridge"), ("method", "bridge", "pool"),
+    ("method", "kind"), ("method", "head"), ("method", "bridge"), ("method", "bridge", "pool"),
     ("optimizer", "kind"), ("optimizer", "lr"), ("optimizer", "betas"), ("lr_schedule", "kind"),
     ("pipeline", "partition"), ("pipeline", "costs"), ("pipeline", "stages"),
     ("resources", "per_stage"), ("resources", "labels"), ("resources", "device"),

@@ -14,7 +14,7 @@ from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.sections.blocks import OwnBlock
 from alray.config.sections.head import Head
 from alray.core.errors import SpecError
-from alray.parts.methods.backpropagation.keys import Backpropagation
+from alray.parts.methods.backpropagation import Backpropagation
 from alray.parts.optimizers.sgd.keys import Sgd
 from alray.parts.rates.cosine.keys import Cosine
 from alray.parts.sources.synthetic.keys import Synthetic

@@ -20,7 +20,7 @@ def test_a_part_is_called_as_its_folder_and_has_its_code(
     kind: Kind[Any], name: str, section: type[PartSection]
 ) -> None:
     assert get_args(section.model_fields[kind.key].annotation) == (name,)
-    assert module_of(kind.name, name).__doc__
+    assert section.__doc__
     if section.implementation:
         file, attribute = section.implementation.split(":")
         assert callable(getattr(module_of(kind.name, name, file), attribute))

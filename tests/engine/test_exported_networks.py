@@ -74,11 +74,11 @@ METHODS = {
     "mono": "{kind: mono_forward}",
     "predsim": "{kind: local_error_signals, head: {pool: 1}}",
     "channels": "{kind: channel_goodness}",
-    "information": "{kind: decoupled_information, projection_dim: 6, pool: 1}",
+    "information": "{kind: decoupled_information, projection_dim: 6}",
     "bp, own readout": "{kind: backpropagation, head: {pool: 2, hidden: 6}}",
     "dgl, hidden": "{kind: decoupled_greedy, head: {pool: 3, hidden: 6, activation: tanh}}",
     "al, hidden": "{kind: associated_learning, label_dim: 6, bridge: {pool: null, hidden: 5}, label_activation: none}",
-    "mono, last": "{kind: mono_forward, prediction: last, pool: 1}",
+    "mono, last": "{kind: mono_forward, prediction: last}",
     "ff, activities": "{kind: forward_forward, prediction: activities}",
 }
 """Each method that trains an imported model, then the same ones with other keys."""
@@ -234,7 +234,7 @@ def test_a_model_of_torchvision(tmp_path: Path, one_thread: None, method: str) -
 def test_a_gpt_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> None:
     """Its last layer and that of a readout have one shape, and are not the same."""
     workshop = windows_in(tmp_path)
-    keys = "method={kind: solo, copy_every: 3, heads: 2, feedforward: 16}" if method == "solo" else OF_TOKENS[method][0]
+    keys = "method={kind: solo, copy_every: 3, heads: 2}" if method == "solo" else OF_TOKENS[method][0]
     network = trained(workshop, keys)
     plain = require_its_class(network, workshop, own_class(workshop, "Gpt"), alone=method == "bp")
     require_same(network, tmp_path, plain, ())

@@ -52,7 +52,7 @@ METHODS = {
     "bp": ("method={kind: backpropagation}",),
     "dgl": ("method={kind: decoupled_greedy}",),
     "al": ("method={kind: associated_learning, label_dim: 5}",),
-    "solo": ("method={kind: solo, copy_every: 3, heads: 2, feedforward: 16, norm: layer}",),
+    "solo": ("method={kind: solo, copy_every: 3, heads: 2}",),
 }
 LR, MOMENTUM, HEADS, WIDTH, LAYERS = 0.2, 0.9, 2, 8, 4
 
@@ -91,14 +91,25 @@ def whole(folder: Path) -> dict[str, Finished]:
 # --- The same, in plain PyTorch ---
 
 
-class PlainLayer(nn.Module):
-    """A layer of GPT-2."""
+class PlainNorm(nn.Module):
+    """RMSNorm."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention_norm, self.feedforward_norm = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * x / ((x**2).mean(2, keepdim=True) + 1e-5).sqrt()
+
+
+class PlainLayer(nn.Module):
+    """A layer of GPT-2; those of SOLO have other norms and are wider."""
+
+    def __init__(self, norm: type[nn.Module] | None = None, hidden: int = 16) -> None:
+        super().__init__()
+        self.attention_norm, self.feedforward_norm = (norm() if norm else nn.LayerNorm(WIDTH) for _ in range(2))
         self.mix, self.output = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, hidden), nn.Linear(hidden, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         query, key, value = (
@@ -225,7 +236,9 @@ class PlainSolo(Plain):
     def added(self, index: int) -> nn.ModuleDict:
         if index == LAYERS - 1:
             return nn.ModuleDict({"head": readout()})
-        part = nn.ModuleDict({"lower": PlainLayer(), "upper": PlainLayer(), "norm": nn.LayerNorm(WIDTH)})
+        part = nn.ModuleDict(
+            {"lower": PlainLayer(PlainNorm, 32), "upper": PlainLayer(PlainNorm, 32), "norm": PlainNorm()}
+        )
         part.tau = nn.Parameter(torch.zeros(()))
         part.copy, part.latest = (nn.Parameter(torch.zeros(256, WIDTH), requires_grad=False) for _ in range(2))
         return part

@@ -25,7 +25,7 @@ METHODS = {
     "noprop": "hidden: 6",
     "auglocal": "depth: 2",
     "forward_forward by activities": "loss: symba, alpha: 0.01, prediction: activities",
-    "supervised_contrastive": "projection_dim: 6, debiased: 0.25",
+    "supervised_contrastive": "projection_dim: 6",
 }
 """The further keys of each method."""
 SOME = first_alone(

@@ -31,7 +31,7 @@ from alray.parts.methods.backpropagation.method import BackpropagationMethod
 
 class Everywhere(ContrastiveMethod):
     def __init__(self, task):
-        super().__init__(task, projection_dim=3, temperature=0.1, debiased=False, head="auto", label_smoothing=0.0)
+        super().__init__(task, projection_dim=3, temperature=0.1, head="auto", label_smoothing=0.0)
 
     def component(self, index, f, facts, make):
         component = super().component(self.task.num_components - 1, f, facts, make)

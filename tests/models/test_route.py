@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from alray.models.route import route_of
-from alray.parts.blocks.lstm.unpacked import run_unpacked
+from alray.parts.blocks.lstm.block import run_unpacked
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.stage.assemble import work_of
 

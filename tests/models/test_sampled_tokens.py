@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.models.sampled_tokens import sampled_cross_entropy
+from alray.parts.methods.associated_learning.method import sampled_cross_entropy
 
 V = 6
 

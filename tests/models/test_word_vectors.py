@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from alray.core.errors import DataError
-from alray.parts.blocks.embedding.word_vectors import check_vectors, read_vectors
+from alray.parts.blocks.embedding.block import check_vectors, read_vectors
 
 GLOVE = "the 0.1 -2 3e-1\n, 1 2 3\nun\u00a0mot 4 5 6\ncat 7 8 9\n"
 

@@ -1,7 +1,7 @@
 """A kind of part that a spec chooses by name: methods, blocks, sources, tasks, optimizers and others.
 
-alray's parts lie in `alray/parts/<kind>/<name>`: the keys of one are in its `keys.py`, which imports neither torch
-nor Ray; its code is imported when a run needs it. Installed packages give further names by entry points, and a spec
+alray's parts lie in `alray/parts/<kind>/<name>`: a file with the keys of one, which imports neither torch nor Ray; its
+code is imported when a run needs it. Installed packages give further names by entry points, and a spec
 names a class of the user as `python:module.Class`. `alray.config.made` finds the code of any of the three.
 """
 
@@ -86,6 +86,7 @@ class Kind(Generic[K]):
         of_user: the keys of a class of the user, or of an installed package.
         key: the key of the spec with the part's name.
         default: the part of a spec that names none; None: the key is required.
+        file: of a part, with its keys; "" where the part itself has them.
     """
 
     name: str
@@ -93,12 +94,13 @@ class Kind(Generic[K]):
     of_user: type[K]
     key: str = "kind"
     default: str | None = None
+    file: str = "keys"
 
     @cached_property
     def sections(self) -> dict[str, type[K]]:
         """The keys of alray's parts, by name; the default comes first."""
         names = sorted(names_of(self.name), key=lambda name: name != self.default)
-        return {name: class_in(module_of(self.name, name, "keys"), self.base) for name in names}
+        return {name: class_in(module_of(self.name, name, self.file), self.base) for name in names}
 
     @property
     def group(self) -> str:

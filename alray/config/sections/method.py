@@ -108,6 +108,6 @@ class OwnMethod(OwnCode, MethodSection, extra="allow"):
     `alray.Method`."""
 
 
-METHODS = Kind("methods", MethodSection, OwnMethod, default=DEFAULT)
+METHODS = Kind("methods", MethodSection, OwnMethod, default=DEFAULT, file="")
 """All methods."""
 Method = Annotated[MethodSection, METHODS]

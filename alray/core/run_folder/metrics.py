@@ -1,8 +1,8 @@
 """All metrics of evaluations by name.
 
-Records name metrics and need to know which value is better, so this file is in `core`. Those of a task are in the
-task's folder, `alray/parts/tasks/<name>/metrics.py`, and are found by name. Such a file imports nothing but `core`,
-which import-linter checks: so `core` does not depend on the layers above it.
+Records name metrics and need to know which value is better, so this file is in `core`. Those of a task are in
+`alray/parts/tasks/<name>/__init__.py`, and are found by name. Such a file imports nothing but `core`, which
+import-linter checks: so `core` does not depend on the layers above it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OF_OWN_TASKS = (Metric("score", "score"), Metric("cost", "cost", lowest=True))
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
-    for metrics in (*(module_of("tasks", name, "metrics").METRICS for name in names_of("tasks")), OF_OWN_TASKS)
+    for metrics in (*(module_of("tasks", name).METRICS for name in names_of("tasks")), OF_OWN_TASKS)
     for metric in metrics
 }
 """Those of alray's tasks, and those of the user's tasks. `docs/tasks.md` defines them."""

@@ -1,4 +1,4 @@
 """What the encoders of components can be.
 
-`keys.py` of a block is its section of a spec; `build(input, **fields)` in its `block.py` makes the module.
+The folder of a block is its section of a spec; `build(input, **fields)` in its `block.py` makes the module.
 """

@@ -1,5 +1,5 @@
 """How a network can be trained.
 
-`keys.py` of a method is its section of a spec with the facts about it; `method.py` has its equations, in a class that
+The folder of a method is its section of a spec with the facts about it; `method.py` has its equations, in a class that
 is called with the `NetworkFacts` and the fields.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -11,14 +13,13 @@ from alray.models.encoder import Encoder, EncoderFacts, Tensors, pass_on
 from alray.models.method import MakePart, Method, NetworkFacts
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Pooling, Readout, with_activation
-from alray.models.sampled_tokens import sampled_cross_entropy
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
-from alray.parts.methods.associated_learning.keys import Bridge
+from alray.parts.methods.associated_learning import Bridge
 
 
 class AssociatedMethod(Method):
-    """The fields are the keys in `keys.py`.
+    """The fields are the keys of the section.
 
     Deviation: the authors' code for texts (Hibb-bb/AL on GitHub) has tanh after every label decoder in training, that
     of component 1 included, where the cross-entropy follows (`decoder_activation`, `first_decoder_activation`), dropout
@@ -207,3 +208,30 @@ def bridge(
         width = hidden
     layers.append(with_activation(nn.Linear(width, label_dim), activation))
     return Readout(*layers)
+
+
+def sampled_cross_entropy(
+    codes: torch.Tensor, targets: torch.Tensor, layer: nn.Linear, others: torch.Tensor
+) -> torch.Tensor:
+    """The cross-entropy of scores `s = layer(codes)` for `targets`, whose sum over all tokens V is estimated:
+
+        -s_y + log(exp(s_y) + (V - 1) / n * sum of exp(s_j) over the n tokens j of `others` that are not y)
+
+    This is importance sampling with equal chances (Bengio and Senecal, "Adaptive Importance Sampling to Accelerate
+    Training of a Neural Probabilistic Language Model", IEEE Transactions on Neural Networks 2008, section III). With
+    all tokens in `others` it is the cross-entropy itself.
+
+    Args:
+        codes: [N, T, D].
+        targets: [N, T] int64.
+        layer: D -> V.
+        others: [n] int64, different tokens.
+    """
+    weight, bias = layer.weight, layer.bias.unsqueeze(1)
+    of_target = (codes * functional.embedding(targets, weight)).sum(2) + functional.embedding(targets, bias).squeeze(2)
+    scores = codes @ functional.embedding(others, weight).T + functional.embedding(others, bias).squeeze(1)
+    is_target = targets.unsqueeze(2) == others
+    counted = (len(others) - is_target.sum(2)).clamp(min=1)
+    scale = math.log(layer.out_features - 1) - counted.log()
+    rest = scores.masked_fill(is_target, -math.inf).logsumexp(2) + scale
+    return (torch.logaddexp(of_target, rest) - of_target).mean()

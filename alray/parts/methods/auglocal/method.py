@@ -15,7 +15,7 @@ from alray.models.task import LearningTask
 
 
 class AugLocalMethod(Method):
-    """The fields are the keys in `keys.py`. The only route is the whole network.
+    """The fields are the keys of the section. The only route is the whole network.
 
         h_l = f_l(stop(h_{l-1}))                               l = 1, ..., L
         r_l = tau (l - 1) / (L - 2)                            0 at the first, tau at the last auxiliary network

@@ -16,7 +16,7 @@ from alray.models.task import LearningTask
 
 
 class GreedyMethod(Method):
-    """The fields are the keys in `keys.py`.
+    """The fields are the keys of the section.
 
     Every component minimises the loss that the task has on the scores of its auxiliary classifier, in the paper the
     cross-entropy, and gradients stop between components (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML

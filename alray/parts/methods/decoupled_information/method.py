@@ -13,15 +13,18 @@ from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.similarities import similarities, similarities_of_classes
 
+CLASSIFIER_WEIGHT = 0.001
+"""Of the cross-entropy beside the terms of a component: that of the authors' code."""
+
 
 class InformationMethod(Method):
-    """The fields are the keys in `keys.py`. Every depth is a route.
+    """The fields are the keys of the section. Every depth is a route.
 
         h_l = f_l(stop(h_{l-1}))        c = p_l(h_l)        z = c, every row divided by its length, [N, D]
         variance     mean over d of max(0, 1 - sqrt(Var(z_d) + 1e-7)) / N
         invariance   mean squared difference of S(z) and S(onehot(y)), as in `local_error`
         covariance   sum over i != j of Cov(z)_ij^2 / D, with Cov(z) = (z - mean)^T (z - mean) / N
-        L_l          their sum + classifier_weight CE(o_l(c), y); it trains f_l, p_l and o_l
+        L_l          their sum + 0.001 CE(o_l(c), y); it trains f_l, p_l and o_l
         prediction   argmax of o_l(c)
 
     The projector p_l is linear, batch normalisation, ReLU, linear, batch normalisation, ReLU, linear, all of width D.
@@ -35,11 +38,11 @@ class InformationMethod(Method):
     replica: `gather` compares all. Routes need the projectors, which may be larger than the encoders. The authors train
     pictures with LARS, from a rate of 0.2 to 0.002 over 200 epochs, and texts with Adam at 1e-3.
 
-    Deviation: the authors' projector reads all values of a map; here maps are averaged to at most 4 x 4 first (`pool:
-    null` does as they do). Its cost was not measured. Their early exit compares the classes and the cosine of the
-    scores of two depths, that of `alray study` the confidence of one. They take the epoch and the depth with the
-    highest accuracy on the test set; here the last epoch and the last depth count. Their codes of texts are the mean of
-    both final states of an LSTM; here these are added.
+    Deviation: the authors' projector reads all values of a map; here maps are averaged to at most 4 x 4 first. Its cost
+    was not measured. Their early exit compares the classes and the cosine of the scores of two depths, that of `alray
+    study` the confidence of one. They take the epoch and the depth with the highest accuracy on the test set; here the
+    last epoch and the last depth count. Their codes of texts are the mean of both final states of an LSTM; here these
+    are added.
 
     The paper claims early exits, and a throughput of up to 2.1 times that of backpropagation without a pipeline; no
     figure of it is small enough to stand here.
@@ -51,19 +54,15 @@ class InformationMethod(Method):
         task: NetworkFacts,
         *,
         projection_dim: int | None,
-        pool: int | None,
-        classifier_weight: float,
         gather: bool,
     ) -> None:
         super().__init__(task)
         self.projection_dim = projection_dim
-        self.pool = pool
-        self.classifier_weight = classifier_weight
         self.gather = gather
         self.normalises_batches = projection_dim is not None
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> InformationComponent:
-        features = Features(facts.output, self.pool, facts.pooling)
+        features = Features(facts.output, 4, facts.pooling)
         classes, width = self.task.classes, self.projection_dim
 
         def projector() -> Readout:
@@ -91,7 +90,6 @@ class InformationMethod(Method):
             p=make("p", projector),
             head=make("head", classifier),
             classes=classes,
-            classifier_weight=self.classifier_weight,
             gathers=self.gather,
             optimizer=self.task.optimizer,
         )
@@ -118,7 +116,6 @@ class InformationComponent(ComparingComponent):
         p: nn.Module,
         head: nn.Module,
         classes: int,
-        classifier_weight: float,
         gathers: bool,
         optimizer: Recipe,
     ) -> None:
@@ -126,7 +123,6 @@ class InformationComponent(ComparingComponent):
         self.p = p
         self.head = head
         self.classes = classes
-        self.classifier_weight = classifier_weight
         self.train_with(optimizer, encoder=(f, p, head))
 
     @property
@@ -143,7 +139,7 @@ class InformationComponent(ComparingComponent):
         codes, classes = self.compared(own, labels)
         return {
             "information": information(codes, classes, self.classes),
-            "cross_entropy": self.classifier_weight * functional.cross_entropy(self.head(own), labels),
+            "cross_entropy": CLASSIFIER_WEIGHT * functional.cross_entropy(self.head(own), labels),
         }, {"labels": labels}
 
 

@@ -21,7 +21,7 @@ _FIRST_ACTIVITY = 0.5
 
 
 class ForwardForwardMethod(Method):
-    """The fields are the keys in `keys.py`. Every depth is a route.
+    """The fields are the keys of the section. Every depth is a route.
 
         x+, x-        the sample with its label, and with a wrong one, in place of its first J values (J classes)
         a_l = f_l(norm(stop(a_{l-1})))              norm divides a row by its root mean square; a_0 = x

@@ -17,7 +17,7 @@ from alray.models.task import LearningTask
 
 
 class LocalErrorMethod(Method):
-    """The fields are the keys in `keys.py`. Every depth is a route.
+    """The fields are the keys of the section. Every depth is a route.
 
         h_l     = f_l(stop(h_{l-1}))
         L_pred  = CE(W_l avgpool(h_l), y)                      readout W_l, the part `head`

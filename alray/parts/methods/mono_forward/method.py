@@ -14,7 +14,7 @@ from alray.models.task import LearningTask
 
 
 class MonoForwardMethod(Method):
-    """The fields are the keys in `keys.py`. Every depth is a route.
+    """The fields are the keys of the section. Every depth is a route.
 
         a_l = f_l(a_{l-1})         activations
         G_l = a_l M_l^T            goodness of each class; M_l is a matrix of weights, without a bias
@@ -28,23 +28,22 @@ class MonoForwardMethod(Method):
     Pitfalls: scores of different depths are added as they are, so a component with large scores decides for the others.
 
     Deviation: the paper multiplies all values of a feature map, which makes M_l large; here maps are averaged to at
-    most 4 x 4 first (`pool: null` does as the paper). Its cost was not measured. M_l begins as a linear layer of
+    most 4 x 4 first. Its cost was not measured. M_l begins as a linear layer of
     PyTorch does. No code of the authors was found to compare with.
 
     Published test accuracy in percent: MLP on Fashion-MNIST 90.5 and CIFAR-10 58.3; CNN on Fashion-MNIST 93.98 and
     CIFAR-100 63.28.
     """
 
-    def __init__(self, task: NetworkFacts, *, pool: int | None, prediction: str) -> None:
+    def __init__(self, task: NetworkFacts, *, prediction: str) -> None:
         super().__init__(task)
-        self.pool = pool
         self.adds_up = prediction == "sum"
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> MonoForwardComponent:
-        classes, pool = self.task.classes, self.pool
+        classes = self.task.classes
 
         def projection() -> Readout:
-            features = Features(facts.output, pool, facts.pooling)
+            features = Features(facts.output, 4, facts.pooling)
             return Readout(features, nn.Linear(features.width, classes, bias=False))
 
         return MonoForwardComponent(

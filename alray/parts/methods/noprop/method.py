@@ -20,7 +20,7 @@ _LEAST_ALPHA = 0.001
 
 
 class NoPropMethod(Method):
-    """The fields are the keys in `keys.py`. The only route is the whole network.
+    """The fields are the keys of the section. The only route is the whole network.
 
         u_y         = one-hot y                                   embedding of the label, fixed, [J]
         alpha'_t    = alpha_t * ... * alpha_T                     from near 0 (t = 0) to near 1 (t = T), by a cosine

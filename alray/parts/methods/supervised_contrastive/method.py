@@ -1,8 +1,8 @@
-"""Supervised contrastive parallel learning (SCPL; Wang 2022, arXiv 2602.00062), with its losses.
+"""Supervised contrastive parallel learning (SCPL; Wang 2022, arXiv 2602.00062), with its loss.
 
-The losses compare the samples of one mini-batch, or of a replica's share of it (`gather`). For anchor i, A(i) is every
+The loss compares the samples of one mini-batch, or of a replica's share of it (`gather`). For anchor i, A(i) is every
 other sample, and P(i) the positives: those of A(i) with i's label. Codes z have norm 1, and
-e_a = exp(z_i . z_a / temperature). Both losses are means over the anchors that have a positive; without any the loss is
+e_a = exp(z_i . z_a / temperature). The loss is a mean over the anchors that have a positive; without any it is
 0, with gradients of zero.
 
 No size here depends on the labels, so that costs can be counted on the meta device.
@@ -10,8 +10,6 @@ No size here depends on the labels, so that costs can be counted on the meta dev
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -28,7 +26,7 @@ from alray.models.shape import Shape
 
 
 class ContrastiveMethod(Method):
-    """The fields are the keys in `keys.py`. The labels travel as
+    """The fields are the keys of the section. The labels travel as
     they are, and the only route is the whole network.
 
     Deviation: the authors' code (minyaho/scpl on GitHub) divides an anchor's sum over its positives by |P(i)| + 1, and
@@ -44,7 +42,6 @@ class ContrastiveMethod(Method):
         *,
         projection_dim: int,
         temperature: float,
-        debiased: float | bool,
         head: HeadOrAuto,
         label_smoothing: float,
         gather: bool = False,
@@ -53,11 +50,17 @@ class ContrastiveMethod(Method):
         self.projection_dim = projection_dim
         self.head = head
         self.gather = gather
-        self.objective = LocalObjective(temperature, None if debiased is False else debiased, label_smoothing)
+        self.temperature = temperature
+        self.label_smoothing = label_smoothing
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> ContrastiveComponent:
         make_component = partial(
-            ContrastiveComponent, index, f=f, objective=self.objective, optimizer=self.task.optimizer
+            ContrastiveComponent,
+            index,
+            f=f,
+            temperature=self.temperature,
+            label_smoothing=self.label_smoothing,
+            optimizer=self.task.optimizer,
         )
         if self.ends_route(index):
             classes = self.task.classes
@@ -85,34 +88,6 @@ def projection(input: Shape, *, projection_dim: int, pool: int | None, pooling: 
     )
 
 
-@dataclass(frozen=True)
-class LocalObjective:
-    """The losses of supervised contrastive learning.
-
-    Attributes:
-        temperature: similarities are divided by it, above 0.
-        class_prior: tau+ of the debiased loss, None for the plain loss.
-        label_smoothing: of the last component's cross-entropy, in [0, 1).
-    """
-
-    temperature: float
-    class_prior: float | None
-    label_smoothing: float
-
-    def contrastive(self, codes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss of codes `[N, D]`, scaled to norm 1 here, and labels `[N]`: a scalar, in nats."""
-        codes = functional.normalize(codes, dim=1)
-        if self.class_prior is None:
-            return supervised_contrastive(codes, labels, temperature=self.temperature)
-        return debiased_supervised_contrastive(
-            codes, labels, temperature=self.temperature, class_prior=self.class_prior
-        )
-
-    def cross_entropy(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss of class scores `[N, classes]` and labels `[N]`: a scalar, in nats."""
-        return functional.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
-
-
 class ContrastiveComponent(ComparingComponent):
     """Encoder f and projection p; the last component has a classifier `head` instead of p.
 
@@ -128,19 +103,23 @@ class ContrastiveComponent(ComparingComponent):
         f: Encoder,
         p: nn.Module | None = None,
         head: nn.Module | None = None,
-        objective: LocalObjective,
+        temperature: float,
+        label_smoothing: float,
         optimizer: Recipe,
         gather: bool = False,
     ) -> None:
         """Exactly one of `p` and `head` is given.
 
         Args:
+            temperature: similarities are divided by it, above 0.
+            label_smoothing: of the last component's cross-entropy, in [0, 1).
             gather: whether codes are compared over all replicas.
         """
         super().__init__(index, f, gathers=gather and p is not None)
         self.p = p
         self.head = head
-        self.objective = objective
+        self.temperature = temperature
+        self.label_smoothing = label_smoothing
         readout = p if head is None else head
         assert readout is not None and (p is None or head is None), "either p or head"
         self.train_with(optimizer, encoder=(f, readout))
@@ -156,10 +135,13 @@ class ContrastiveComponent(ComparingComponent):
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         labels = incoming["labels"]
         if self.head is not None:
-            losses = {"cross_entropy": self.objective.cross_entropy(read(self.head, encoded), labels)}
-        else:
-            losses = {"contrastive": self.objective.contrastive(*self.compared(self.own_codes(encoded), labels))}
-        return losses, {"labels": labels}
+            scores = read(self.head, encoded)
+            loss = functional.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
+            return {"cross_entropy": loss}, {"labels": labels}
+        codes, of_codes = self.compared(self.own_codes(encoded), labels)
+        codes = functional.normalize(codes, dim=1)
+        loss = supervised_contrastive(codes, of_codes, temperature=self.temperature)
+        return {"contrastive": loss}, {"labels": labels}
 
 
 def supervised_contrastive(codes: torch.Tensor, labels: torch.Tensor, *, temperature: float) -> torch.Tensor:
@@ -174,42 +156,6 @@ def supervised_contrastive(codes: torch.Tensor, labels: torch.Tensor, *, tempera
     """
     logits, positives = _pairs(codes, labels, temperature)
     losses = torch.logsumexp(logits, 1, keepdim=True) - logits
-    return _mean_over_anchors(losses, positives)
-
-
-def debiased_supervised_contrastive(
-    codes: torch.Tensor, labels: torch.Tensor, *, temperature: float, class_prior: float
-) -> torch.Tensor:
-    """The mean over anchors of `-1/|P(i)| sum over p in P(i) of log(e_p / (e_p + n g))`.
-
-        g = max((mean over u of e_u - class_prior * mean over v of e_v) / (1 - class_prior), exp(-1 / temperature))
-
-    Returns a scalar, in nats.
-
-    The n = N - 2 samples u are those of A(i) except p. They are drawn from all the data, hence some are of the class
-    of i: the loss above pushes them away, this one takes them out of the denominator by the estimate that the
-    positives v in P(i) give. With a prior of 0 it would be the loss above; the bound of g is the least e_u can be.
-    Source: Chuang et al. 2020 (Debiased Contrastive Learning), equations 7 and 8, whose one positive per anchor is
-    each of P(i) in turn here, averaged as in L_out.
-
-    Args:
-        codes: `[N, D]`, of norm 1.
-        labels: `[N]`, class numbers.
-        class_prior: tau+, the share of one class among the data, above 0 and below 1.
-    """
-    logits, positives = _pairs(codes, labels, temperature)
-    count = len(codes) - 2
-    # Relative to the largest e_a of each anchor, so that nothing overflows at low temperatures. It cancels out.
-    largest = logits.max(1, keepdim=True).values.detach()
-    relative = torch.exp(logits - largest)
-    others = relative.sum(1, keepdim=True) - relative
-    own_class = _mean_over_positives(relative, positives).unsqueeze(1)
-    estimate = (others - count * class_prior * own_class) / (1.0 - class_prior)
-    log_bound = (math.log(count) if count > 0 else -math.inf) - 1.0 / temperature - largest
-    # The clamp is for the values not chosen: their gradient must be 0, not 0 times infinity.
-    log_estimate = estimate.clamp(min=torch.finfo(codes.dtype).tiny).log()
-    log_negatives = torch.where(estimate > log_bound.exp(), log_estimate, log_bound)
-    losses = torch.logaddexp(logits - largest, log_negatives) + largest - logits
     return _mean_over_anchors(losses, positives)
 
 

@@ -1,7 +1,0 @@
-"""The metrics of this task. `docs/tasks.md` defines them, and `task.py` computes them."""
-
-from __future__ import annotations
-
-from alray.core.metric import Metric
-
-METRICS = (Metric("mean_average_precision", "mean average precision", share=True),)
