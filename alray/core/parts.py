@@ -23,6 +23,12 @@ def module_of(kind: str, name: str, file: str = "") -> ModuleType:
     return importlib.import_module(".".join(filter(None, ["alray.parts", kind, name, file])))
 
 
+def keys_of(kind: str, name: str) -> ModuleType:
+    """The file with the keys of a part: `keys.py` of its folder, or the file that the part is."""
+    part = module_of(kind, name)
+    return module_of(kind, name, "keys") if hasattr(part, "__path__") else part
+
+
 def class_in(module: ModuleType, base: type[T]) -> type[T]:
     """The class derived from `base` that a file of a part has. Raises TypeError unless there is exactly one."""
     own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]

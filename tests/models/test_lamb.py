@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from alray.parts.optimizers.lamb.lamb import LambOptimizer
+from alray.models.tensorwise import LambOptimizer
 
 
 def test_a_step_is_as_long_as_the_rate_times_the_weights_whatever_the_gradient() -> None:
