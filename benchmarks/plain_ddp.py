@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from alray.config.loading.load import load_spec
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
-from alray.parts.optimizers.sgd.keys import Sgd
+from alray.parts.optimizers.sgd import Sgd
 from alray.runtime.stage.clock import WARM_UP_STEPS
 from alray.runtime.workload import Workload
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from alray.config.sections.spec import Spec
-from alray.parts.optimizers.adam.keys import Adam
+from alray.parts.optimizers.adam import Adam
 from benchmarks.plain_ddp import run
 
 CLASSES = {

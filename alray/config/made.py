@@ -31,8 +31,8 @@ def code_of(kind: Kind[Any], section: PartSection, load: Load, *, implementation
     name = getattr(section, kind.key)
     if isinstance(section, OwnCode):
         return load(reference_to(name, kind.group))
-    file, attribute = (implementation or section.implementation).split(":")
-    return getattr(module_of(kind.name, name, file), attribute)
+    *file, attribute = (implementation or section.implementation).split(":")
+    return getattr(module_of(kind.name, name, *file), attribute)
 
 
 def class_of(

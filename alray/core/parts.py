@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
 from functools import cache
 from types import ModuleType
@@ -21,6 +21,13 @@ def names_of(kind: str) -> tuple[str, ...]:
 def module_of(kind: str, name: str, file: str = "") -> ModuleType:
     """A file of a part, such as `keys`; without one, the part itself."""
     return importlib.import_module(".".join(filter(None, ["alray.parts", kind, name, file])))
+
+
+def keys_of(kind: str, name: str) -> ModuleType:
+    """The file with the keys of a part: `keys.py` where its folder has one, otherwise the part itself."""
+    part = module_of(kind, name)
+    has_file = hasattr(part, "__path__") and importlib.util.find_spec(f"{part.__name__}.keys") is not None
+    return module_of(kind, name, "keys") if has_file else part
 
 
 def class_in(module: ModuleType, base: type[T]) -> type[T]:

@@ -19,7 +19,7 @@ from benchmarks.all_reduce_ranks import SETTINGS, Job, measure, side_of
 from benchmarks.runs import RESULTS
 
 
-@pytest.mark.full  # tests/runtime/channel/test_all_reduce.py holds what is measured here
+@pytest.mark.full  # tests/parts/test_all_reduce_laws.py holds what is measured here
 def test_everything_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     job = Job(ranks=(2,), compressed_ranks=(2,), sides=(8,), cell_s=0.0, trained_ranks=2, epochs=1, seeds=1)

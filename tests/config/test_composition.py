@@ -11,7 +11,7 @@ import pytest
 from alray.config.loading.load import dump_spec, load_spec
 from alray.config.sections.spec import Spec
 from alray.core.errors import SpecError
-from alray.parts.optimizers.sgd.keys import Sgd
+from alray.parts.optimizers.sgd import Sgd
 
 BELOW = """\
 name: below

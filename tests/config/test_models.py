@@ -17,7 +17,7 @@ from alray.config.sections.spec import Pipeline, Resources, Spec
 from alray.config.study.section import Study
 from alray.parts.blocks.vgg import Vgg
 from alray.parts.methods.associated_learning import AssociatedLearning
-from alray.parts.rates.constant.keys import Constant
+from alray.parts.rates.constant import Constant
 from alray.parts.sources.image_folder.keys import ImageFolder
 
 DOCUMENT: dict[str, Any] = {

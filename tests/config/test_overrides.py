@@ -15,8 +15,8 @@ from alray.config.sections.blocks import OwnBlock
 from alray.config.sections.head import Head
 from alray.core.errors import SpecError
 from alray.parts.methods.backpropagation import Backpropagation
-from alray.parts.optimizers.sgd.keys import Sgd
-from alray.parts.rates.cosine.keys import Cosine
+from alray.parts.optimizers.sgd import Sgd
+from alray.parts.rates.cosine import Cosine
 from alray.parts.sources.synthetic.keys import Synthetic
 from alray.planning.schedules.table import SCHEDULES
 

@@ -23,7 +23,7 @@ from alray.config.sections.spec import Replicas, Spec
 from alray.parts.compressions.fp16.keys import Fp16
 from alray.parts.compressions.powersgd.keys import PowerSgd
 from alray.parts.compressions.top_k.keys import TopK
-from alray.parts.optimizers.lars.keys import Lars
+from alray.parts.optimizers.lars import Lars
 
 BACKPROPAGATION: dict[str, Any] = {"method": {"kind": "backpropagation"}}
 GPIPE: dict[str, Any] = {**BACKPROPAGATION, "pipeline": {"schedule": "gpipe", "stages": 2, "micro_batches": 4}}

@@ -12,8 +12,8 @@ from alray.config.loading.values import MOST_ERRORS
 from alray.config.sections.blocks import OwnBlock
 from alray.parts.compressions.fp16.keys import Fp16
 from alray.parts.methods.backpropagation import Backpropagation
-from alray.parts.optimizers.adam.keys import Adam
-from alray.parts.rates.cosine.keys import Cosine
+from alray.parts.optimizers.adam import Adam
+from alray.parts.rates.cosine import Cosine
 from alray.parts.sources.digits.keys import Digits
 
 from .conftest import SMALL

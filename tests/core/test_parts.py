@@ -1,4 +1,4 @@
-"""Parts are found by their folders: what a folder must have, and what it is called."""
+"""Parts are found by their files and folders: what one must have, and what it is called."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PARTS = [(kind, name, section) for kind in KINDS for name, section in kind.secti
 
 
 @pytest.mark.parametrize(("kind", "name", "section"), PARTS, ids=[f"{kind.name}/{name}" for kind, name, _ in PARTS])
-def test_a_part_is_called_as_its_folder_and_has_its_code(
+def test_a_part_is_called_as_its_file_or_folder_and_has_its_code(
     kind: Kind[Any], name: str, section: type[PartSection]
 ) -> None:
     assert get_args(section.model_fields[kind.key].annotation) == (name,)
     assert section.__doc__
     if section.implementation:
-        file, attribute = section.implementation.split(":")
-        assert callable(getattr(module_of(kind.name, name, file), attribute))
+        *file, attribute = section.implementation.split(":")
+        assert callable(getattr(module_of(kind.name, name, *file), attribute))
 
 
 def test_schedules_are_found_too() -> None:

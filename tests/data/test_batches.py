@@ -62,16 +62,6 @@ def test_a_run_that_starts_late_gets_the_same_bits(augment: str) -> None:
 
 
 @pytest.mark.full
-def test_workers_do_not_change_the_bits(image_folder: Path) -> None:
-    data = pictures(image_folder)
-    assert data.steps_per_epoch == 2
-    alone, before = collect(data, 1, 9), torch.get_rng_state()
-    assert same(alone, collect(data, 1, 9, workers=2))
-    assert torch.equal(before, torch.get_rng_state())
-    assert multiprocessing.active_children() == []
-
-
-@pytest.mark.full
 def test_closing_ends_the_workers_and_they_ignore_ctrl_c() -> None:
     data = synthetic()
     batches = TrainBatches(data, seed=1, start_step=0, end_step=50, workers=2)

@@ -42,14 +42,6 @@ def test_digits_are_those_of_scikit_learn_in_its_split() -> None:
         assert torch.equal(opened.labels, torch.from_numpy(bunch.target[chosen]))
 
 
-def test_the_test_split_of_digits_does_not_depend_on_the_seed() -> None:
-    section = spec.Digits(source="digits")
-    first, second = (open_data(section, seed=seed, load=spec.no_code).test for seed in (0, 1))
-    assert first is not None
-    assert second is not None
-    assert torch.equal(first.take(range(360))[0], second.take(range(360))[0])
-
-
 def test_a_picture_of_a_digit_is_prepared_as_the_training_data_is(tmp_path: Path) -> None:
     data = open_data(spec.Digits(source="digits", image_size=16, validation_fraction=0.0), seed=0, load=spec.no_code)
     raw = DigitsSource().open("train").samples[5]

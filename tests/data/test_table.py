@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,11 +147,6 @@ def test_other_numbers_are_other_data(tmp_path: Path) -> None:
     before = opened(write_csv(tmp_path / "a.csv"), label_column="kind").identity
     after = opened(write_csv(tmp_path / "b.csv", [(5.2, 3.5, "setosa"), *ROWS[1:]]), label_column="kind").identity
     assert after.changes(before) == {"contents": "other samples, or the same in another order"}
-
-
-def test_it_goes_to_loader_processes(tmp_path: Path) -> None:
-    data = opened(write_csv(tmp_path / "a.csv"), label_column="kind")
-    assert torch.equal(values(pickle.loads(pickle.dumps(data))), values(data))
 
 
 @pytest.mark.parametrize("limit", [31, 63])

@@ -16,8 +16,6 @@ from torch.utils._pytree import tree_leaves
 from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.optimizers import Chosen, ComponentOptimizer, Recipe, Role, recipe
-from alray.parts.optimizers.lamb.lamb import LambOptimizer
-from alray.parts.optimizers.lars.lars import LarsOptimizer
 
 from ..mini_batches import forward_step
 
@@ -62,50 +60,6 @@ def test_how_it_computes_is_fixed(kind, fused):
     optimizer.update_as_on(torch.device("cpu"))
     on_cpu = optimizer.state_dict()["param_groups"][0]
     assert [(group["foreach"], group["fused"]) for group in (on_gpu, on_cpu)] == [(not fused, fused), (False, fused)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "expected"),
-    [
-        ("sgd", {}, torch.optim.SGD),
-        ("sgd", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, torch.optim.SGD),
-        ("adam", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, torch.optim.Adam),
-        ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW),
-        ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.1, "eps": 0.2}, LarsOptimizer),
-        ("lamb", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, LambOptimizer),
-    ],
-)
-def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
-    mine, theirs = (nn.Parameter(torch.tensor([[1.0, -2.0]])) for _ in range(2))
-    mine.grad, theirs.grad = (torch.tensor([[0.3, 0.1]]) for _ in range(2))
-    optimizer, plain = ComponentOptimizer([mine], spec(kind, **values)), expected([theirs], lr=0.1, **values)
-    for _ in range(3):
-        optimizer.step(0.1)
-        plain.step()
-    torch.testing.assert_close(mine, theirs)
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "number"),
-    [
-        ("sgd", {}, 0),
-        ("sgd", {"momentum": 0.9}, 1),
-        ("adam", {}, 2),
-        ("adamw", {}, 2),
-        ("lars", {"momentum": 0.9}, 1),
-        ("lars", {"momentum": 0.0}, 0),
-        ("lamb", {}, 2),
-        ("muon", {"momentum": 0.9}, 2),
-    ],
-)
-def test_the_state_kept_for_each_parameter_is_counted(kind, values, number):
-    one = nn.Parameter(torch.zeros(10))
-    one.grad = torch.ones(10)
-    optimizer = ComponentOptimizer([one], spec(kind, **values))
-    optimizer.step(0.1)
-    state = optimizer.state_dict()["state"].get(0, {})
-    assert sum(value.numel() == 10 for value in state.values() if isinstance(value, torch.Tensor)) == number
-    assert optimizer.state_bytes() == number * 10 * 4
 
 
 def test_the_state_of_an_optimizer_that_keeps_less_than_a_value_is_counted_beside_gradients_that_wait():
@@ -208,29 +162,7 @@ def by_torch(*optimizers: Any) -> Any:
     return optimize
 
 
-MATRIX, BIAS, FILTERS, TABLE, HEAD = (4, 3), (4,), (2, 3, 3, 3), (5, 3), (2, 4)
-SHAPES = (MATRIX, BIAS, FILTERS, TABLE, HEAD)
-
-
-@pytest.mark.parametrize(("decay", "of_biases"), [("all", 0.3), ("weights", 0.0)])
-def test_muon_updates_hidden_matrices_and_adamw_the_rest(decay, of_biases):
-    def roles(parameters: list[nn.Parameter]) -> dict[nn.Parameter, Role]:
-        return {parameters[3]: Role("f", hidden=False), parameters[4]: Role("head", hidden=False)}
-
-    values = {"momentum": 0.9, "nesterov": True, "weight_decay": 0.3, "betas": (0.5, 0.9)}
-    mine = by_component("muon", roles, other_lr=0.05, decay=decay, **values)
-    theirs = by_torch(
-        lambda those: torch.optim.Muon(
-            those[:1], lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.3, adjust_lr_fn="match_rms_adamw"
-        ),
-        lambda those: torch.optim.AdamW(
-            [{"params": those[1:2], "weight_decay": of_biases}, {"params": those[2:], "weight_decay": 0.3}],
-            lr=0.05,
-            betas=(0.5, 0.9),
-        ),
-    )
-    for one, other in zip(trained(mine, *SHAPES), trained(theirs, *SHAPES), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+MATRIX, BIAS, FILTERS = (4, 3), (4,), (2, 3, 3, 3)
 
 
 def test_a_component_says_to_muon_what_its_matrices_are_for(make_network):
@@ -250,26 +182,6 @@ def test_learned_positions_are_embeddings_to_muon(make_network):
     component.train_with(spec("muon"), f=[component.f])
     hidden = sum(each.numel() for name, each in weights.items() if each.ndim == 2 and name != "positions")
     assert component.optimizers()["f"].elements_of().get("Muon", 0) == hidden
-
-
-@pytest.mark.parametrize(
-    ("kind", "torchs"),
-    [
-        ("sgd", torch.optim.SGD),
-        ("adam", torch.optim.Adam),
-        ("adamw", torch.optim.AdamW),
-    ],
-)
-def test_weight_decay_of_weights_leaves_biases_and_norms_alone(kind, torchs):
-    mine = by_component(kind, weight_decay=0.3, decay="weights")
-    theirs = by_torch(
-        lambda those: torchs(
-            [{"params": those[::2], "weight_decay": 0.3}, {"params": those[1::2]}], lr=0.1, weight_decay=0
-        )
-    )
-    shapes = (MATRIX, BIAS, FILTERS, ())
-    for one, other in zip(trained(mine, *shapes), trained(theirs, *shapes), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize(("values", "of_weights"), [({}, 0.01), ({"weight_decay": 0.3}, 0.3), ({"weight_decay": 0}, 0)])
@@ -330,30 +242,6 @@ def test_state_follows_its_parameters_into_other_groups():
         assert torch.equal(
             back.state_dict()["state"][number]["exp_avg"], before.state_dict()["state"][number]["exp_avg"]
         )
-
-
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        ("lamb", {"weight_decay": 0.1}),
-        ("muon", {"weight_decay": 0.1, "momentum": 0.9, "decay": "weights"}),
-    ],
-)
-def test_going_on_from_a_state_is_exact(kind, values):
-
-    def stopped(parameters: list[nn.Parameter]) -> Any:
-        held = [ComponentOptimizer(parameters, spec(kind, **values))]
-
-        def step() -> None:
-            held[0].step(0.1)
-            state = copy.deepcopy(held[0].state_dict())
-            held[0] = ComponentOptimizer(parameters, spec(kind, **values))
-            held[0].load_state_dict(state)
-
-        return step
-
-    for one, other in zip(trained(stopped, *SHAPES), trained(by_component(kind, **values), *SHAPES), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_the_state_of_lars_is_taken_over_by_its_kind():

@@ -56,6 +56,6 @@ def sees_later_ones(spec: Spec) -> str:
     return f"each position would see the tokens after it, and `{spec.task.kind}` asks for the next one"
 
 
-BLOCKS = Kind("blocks", BlockSection, OwnBlock, key="block", file="")
+BLOCKS = Kind("blocks", BlockSection, OwnBlock, key="block")
 """All blocks."""
 Block = Annotated[BlockSection, BLOCKS]

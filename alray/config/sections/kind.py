@@ -1,8 +1,9 @@
 """A kind of part that a spec chooses by name: methods, blocks, sources, tasks, optimizers and others.
 
-alray's parts lie in `alray/parts/<kind>/<name>`: a file with the keys of one, which imports neither torch nor Ray; its
-code is imported when a run needs it. Installed packages give further names by entry points, and a spec
-names a class of the user as `python:module.Class`. `alray.config.made` finds the code of any of the three.
+alray's parts lie in `alray/parts/<kind>/`. One is a file, whose functions import torch when they are called; or a
+folder, whose `__init__.py` or `keys.py` has the keys and imports neither torch nor Ray, and whose code is imported when
+a run needs it. Installed packages give further names by entry points, and a spec names a class of the user as
+`python:module.Class`. `alray.config.made` finds the code of any of the three.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from alray.config.sections.choice import OPEN_TAG, Choice
 from alray.config.sections.duration import Duration
 from alray.config.sections.paths import Path
 from alray.config.sections.section import Section
-from alray.core.parts import class_in, module_of, names_of
+from alray.core.parts import class_in, keys_of, names_of
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
@@ -39,7 +40,7 @@ class PartSection(Section):
     """The keys of a part, and the facts about it that the spec and the plan need."""
 
     implementation: ClassVar[str] = ""
-    """The code that carries it out, `file:name` in the folder of the part."""
+    """The code that carries it out: `name` in the file of the part, `file:name` in its folder."""
     chosen_by: ClassVar[tuple[str, ...]] = ("kind",)
     """The keys that are no arguments of the code."""
 
@@ -86,7 +87,6 @@ class Kind(Generic[K]):
         of_user: the keys of a class of the user, or of an installed package.
         key: the key of the spec with the part's name.
         default: the part of a spec that names none; None: the key is required.
-        file: of a part, with its keys; "" where the part itself has them.
     """
 
     name: str
@@ -94,13 +94,12 @@ class Kind(Generic[K]):
     of_user: type[K]
     key: str = "kind"
     default: str | None = None
-    file: str = "keys"
 
     @cached_property
     def sections(self) -> dict[str, type[K]]:
         """The keys of alray's parts, by name; the default comes first."""
         names = sorted(names_of(self.name), key=lambda name: name != self.default)
-        return {name: class_in(module_of(self.name, name, self.file), self.base) for name in names}
+        return {name: class_in(keys_of(self.name, name), self.base) for name in names}
 
     @property
     def group(self) -> str:

@@ -108,6 +108,6 @@ class OwnMethod(OwnCode, MethodSection, extra="allow"):
     `alray.Method`."""
 
 
-METHODS = Kind("methods", MethodSection, OwnMethod, default=DEFAULT, file="")
+METHODS = Kind("methods", MethodSection, OwnMethod, default=DEFAULT)
 """All methods."""
 Method = Annotated[MethodSection, METHODS]

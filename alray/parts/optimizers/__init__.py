@@ -1,5 +1,5 @@
 """How weights can be updated.
 
-`keys.py` of an optimizer is its section of a spec; `chosen(section, parameters, roles)` in its `optimizer.py` says
-which of torch's optimizers update which parameters, as a list of `Chosen`.
+An optimizer is a file: its section of a spec, and `chosen(section, parameters, roles)`, which says which of torch's
+optimizers update which parameters, as a list of `Chosen`.
 """

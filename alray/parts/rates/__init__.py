@@ -1,4 +1,4 @@
 """How the learning rate can change.
 
-`keys.py` of a rate is its section of a spec; `rate(section, at)` in its `rate.py` gives the rate at a `Moment`.
+A rate is a file: its section of a spec, and `rate(section, at)`, the rate at a `Moment`.
 """

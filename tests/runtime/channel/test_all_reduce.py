@@ -1,9 +1,11 @@
-"""All-reduces among real processes over loopback; what each rank does is in `all_reduce_ranks.py`."""
+"""All-reduces among real processes over loopback; what each rank does is in `all_reduce_ranks.py`.
+
+Sums, rows and bytes are in `tests/parts/test_all_reduce_laws.py`.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +24,6 @@ from alray.runtime.channel.all_reduce import all_reduce_class, make_all_reduce
 pytestmark = pytest.mark.forked
 
 WORLD = 5
-COUNTED_BYTES = 840 * 4
 HAND_WRITTEN = [name for name in names_of("all_reduces") if name != "backend"]
 Found = list[dict[str, Any]]
 
@@ -38,46 +39,6 @@ def found(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[[str, P
 def members(found: Found, case: str) -> list[Any]:
     """What the ranks of a case's group came to, in the order of their ranks in it."""
     return [by_case[case] for by_case in found if case in by_case]
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("size", range(1, WORLD + 1))
-@pytest.mark.parametrize("name", names_of("all_reduces"))
-def test_sums_are_exact_on_integers_close_on_floats_and_the_same_bits_everywhere(found, name, size):
-    ranks = members(found, f"{name} {size}")
-    assert [rank["rank"] for rank in ranks] == list(range(size))
-    assert all(rank["exact"] for rank in ranks)
-    assert max(rank["worst"] for rank in ranks) <= 1.0
-    assert len({rank["digest"] for rank in ranks}) == 1
-
-
-@pytest.mark.parametrize("size", range(1, WORLD + 1))
-@pytest.mark.parametrize("name", names_of("all_reduces"))
-def test_rows_are_gathered_in_rank_order(found, name, size):
-    assert [rank["gathers"] for rank in members(found, f"{name} {size}")] == [True] * size
-
-
-@pytest.mark.parametrize("size", range(1, WORLD + 1))
-def test_bytes_sent_are_those_of_the_cost_model(found, size):
-    sent = {name: [rank["bytes_sent"] for rank in members(found, f"{name} {size}")] for name in names_of("all_reduces")}
-    m = COUNTED_BYTES
-    round_trip = 2 * (size - 1) * m // size
-    assert sent["ring"] == [round_trip] * size
-    assert sent["backend"] == [round_trip] * size
-    assert sent["star"] == ([(size - 1) * m] + [m] * (size - 1))
-    assert sum(sent["tree"]) == 2 * (size - 1) * m
-    assert max(sent["tree"]) == m * math.ceil(math.log2(size))
-
-
-def test_halving_and_doubling_fold_the_ranks_beyond_a_power_of_two(found):
-    m = COUNTED_BYTES
-    sent = {size: [rank["bytes_sent"] for rank in members(found, f"halving_doubling {size}")] for size in (2, 3, 4, 5)}
-    assert sent == {
-        2: [m, m],
-        3: [2 * m, m, m],
-        4: [3 * m // 2] * 4,
-        5: [5 * m // 2, m, 3 * m // 2, 3 * m // 2, 3 * m // 2],
-    }
 
 
 @pytest.mark.parametrize("width", [2, 3])

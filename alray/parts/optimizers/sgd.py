@@ -1,8 +1,8 @@
-"""`optimizer: sgd`."""
+"""Stochastic gradient descent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.kind import Finding
@@ -10,13 +10,16 @@ from alray.config.sections.optimizer import Decay, FusedSection
 from alray.config.sections.paths import Path
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from alray.config.sections.spec import Spec
+    from alray.models.optimizers import Chosen, Role
 
 
 class Sgd(FusedSection):
     """Stochastic gradient descent."""
 
-    implementation = "optimizer:chosen"
+    implementation = "chosen"
 
     kind: Literal["sgd"]
     """`sgd`."""
@@ -28,3 +31,12 @@ class Sgd(FusedSection):
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if self.nesterov and self.momentum == 0:  # it is a form of momentum
             yield (*at, "nesterov"), "it needs momentum", "set optimizer.momentum, to 0.9 say"
+
+
+def chosen(section: Sgd, parameters: Sequence[nn.Parameter], roles: Mapping[nn.Parameter, Role]) -> list[Chosen]:
+    import torch
+
+    from alray.models.optimizers import Chosen, kernels
+
+    settings = {"momentum": section.momentum, "nesterov": section.nesterov}
+    return [Chosen(torch.optim.SGD, parameters, {**settings, **kernels(parameters, fused=section.fused)})]

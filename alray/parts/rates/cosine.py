@@ -1,17 +1,20 @@
-"""`lr_schedule: cosine`."""
+"""Half a cosine from the full rate at the end of warm-up to `final_lr` at the end of the run."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.lr_schedule import LrScheduleSection
 from alray.config.sections.section import NonNegativeFloat
+
+if TYPE_CHECKING:
+    from alray.runtime.stage.learning_rate import Moment
 
 
 class Cosine(LrScheduleSection):
     """Half a cosine, from the optimizer's rate to `final_lr` at the end of the run."""
 
-    implementation = "rate:rate"
+    implementation = "rate"
 
     kind: Literal["cosine"]
     """`cosine`."""
@@ -21,3 +24,10 @@ class Cosine(LrScheduleSection):
     @property
     def ends_with_run(self) -> bool:
         return True
+
+
+def rate(section: Cosine, at: Moment) -> float:
+    from alray.runtime.stage.learning_rate import between, cosine
+
+    share = at.share_since_warm_up(at.length() - at.warm_up)
+    return between(section.final_lr, at.full, cosine(share))

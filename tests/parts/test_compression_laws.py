@@ -1,4 +1,7 @@
-"""What each compression makes of gradients, among ranks that are threads of this process."""
+"""The laws of compressions of gradients, among ranks that are threads. One enters by its row in `SETTINGS`.
+
+What is special to PowerSGD and to top-k is here too.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,13 @@ from alray.runtime.channel.gradient_layout import GradientLayout
 SHAPES = (torch.Size([24, 10]), torch.Size([24]), torch.Size([8, 3, 3, 3]), torch.Size([2, 2]))
 LAYOUT = GradientLayout(SHAPES)
 WEIGHTS = {1: (1.0,), 2: (0.75, 0.25), 3: (0.5, 0.3, 0.2), 5: (0.1, 0.3, 0.2, 0.15, 0.25)}
-SETTINGS: dict[str, dict[str, Any]] = {"powersgd": {"rank": 2}, "top_k": {"fraction": 0.05}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "fp16": {},
+    "bf16": {},
+    "powersgd": {"rank": 2},
+    "top_k": {"fraction": 0.05},
+}
 
 
 def gradients(rank: int, step: int, layout: GradientLayout = LAYOUT) -> torch.Tensor:
@@ -29,11 +38,15 @@ def gradients(rank: int, step: int, layout: GradientLayout = LAYOUT) -> torch.Te
     return torch.randn(layout.num_elements, generator=generator, dtype=layout.dtype)
 
 
-OF_GRADIENTS = [kind for kind, section in COMPRESSIONS.sections.items() if section.implementation]
+OF_GRADIENTS = list(SETTINGS)
+
+
+def test_each_compression_of_gradients_has_a_row():
+    assert SETTINGS.keys() == {kind for kind, section in COMPRESSIONS.sections.items() if section.implementation}
 
 
 def make(kind: str, layout: GradientLayout = LAYOUT) -> Compression:
-    return make_compression(COMPRESSIONS.section(kind, **SETTINGS.get(kind, {})), layout, seed=3)
+    return make_compression(COMPRESSIONS.section(kind, **SETTINGS[kind]), layout, seed=3)
 
 
 def over_ring(group: Any) -> Any:

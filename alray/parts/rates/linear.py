@@ -1,18 +1,21 @@
-"""`lr_schedule: linear`."""
+"""Straight from the full rate at the end of warm-up to `final_factor` times it, then constant."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from alray.config.sections.lr_schedule import LrScheduleSection, Share
 
+if TYPE_CHECKING:
+    from alray.runtime.stage.learning_rate import Moment
+
 
 class Linear(LrScheduleSection):
     """A linear decay from the optimizer's rate to `final_factor` times that rate, then constant."""
 
-    implementation = "rate:rate"
+    implementation = "rate"
 
     kind: Literal["linear"]
     """`linear`."""
@@ -25,3 +28,10 @@ class Linear(LrScheduleSection):
     @property
     def ends_with_run(self) -> bool:
         return True
+
+
+def rate(section: Linear, at: Moment) -> float:
+    from alray.runtime.stage.learning_rate import between
+
+    decay = section.decay_share * (at.length() - at.warm_up)
+    return at.full * between(1.0, section.final_factor, at.share_since_warm_up(decay))

@@ -1,9 +1,9 @@
-"""`lr_schedule: multi_step`."""
+"""The full rate times `factor` for each entry of `at` that has passed since the start of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from alray.config.sections.duration import CountedDuration
 from alray.config.sections.kind import Begin, MiniBatches
 from alray.config.sections.lr_schedule import LrScheduleSection
 from alray.config.sections.section import PositiveFloat
+
+if TYPE_CHECKING:
+    from alray.runtime.stage.learning_rate import Moment
 
 
 class MultiStep(LrScheduleSection):
@@ -20,7 +23,7 @@ class MultiStep(LrScheduleSection):
     mini-batches.
     """
 
-    implementation = "rate:rate"
+    implementation = "rate"
 
     kind: Literal["multi_step"]
     """`multi_step`."""
@@ -33,3 +36,7 @@ class MultiStep(LrScheduleSection):
         yield from super().begins(mini_batches)
         for time in self.at:
             yield "at", mini_batches(time) + 1, f"after the change of the rate at {time}"
+
+
+def rate(section: MultiStep, at: Moment) -> float:
+    return at.full * section.factor ** sum(at.begun >= at.mini_batches(each) for each in section.at)

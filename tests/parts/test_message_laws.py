@@ -1,4 +1,4 @@
-"""Compressions of messages: packed and unpacked, each sample by itself."""
+"""The laws of compressions of messages: packed and unpacked, each sample by itself. One enters by its rows in `ALL`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from alray.models.shape import Shape
 
 LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "channel", "token")]
 INT = [("int4", {}), ("int4", {"scale": "channel"}), ("int3_5", {}), ("int3", {"scale": "token"})]
-ALL = [*LEVELS, *INT, ("bf16", {}), ("top_k", {"fraction": 0.3})]
+ALL = [*LEVELS, *INT, ("bf16", {}), ("fp16", {}), ("top_k", {"fraction": 0.3}), ("none", {})]
 SHAPES = [(5,), (3, 5), (3, 5, 7)]
 
 
 def made(kind: str, **keys: object) -> MessageCompression:
     return make_message_compression(COMPRESSIONS.section(kind, **keys), no_user_code, key="")
+
+
+def test_each_compression_of_messages_has_a_row() -> None:
+    assert {kind for kind, _ in ALL} == {kind for kind, each in COMPRESSIONS.sections.items() if each.of_messages}
 
 
 @pytest.mark.parametrize(("kind", "keys"), ALL)
@@ -71,7 +75,7 @@ class Moved(nn.Module):
 
 
 MOVED = """
-from tests.models.test_message_compression import Moved
+from tests.parts.test_message_laws import Moved
 """
 
 
@@ -92,7 +96,7 @@ def test_maps_whose_channels_come_last_have_the_scales_of_other_maps(
 
 
 OWN = """
-from tests.models.test_message_compression import Whole, Moved
+from tests.parts.test_message_laws import Whole, Moved
 """
 
 
@@ -111,7 +115,7 @@ class Whole(MessageCompression):
         return (packed[..., 0] / 4 * packed[..., 1]).unflatten(1, tuple(shape))
 
 
-@pytest.mark.parametrize(("kind", "keys"), [*ALL, ("int4", {"scale": "token"}), ("python:own_blocks.Whole", {})])
+@pytest.mark.parametrize(("kind", "keys"), [*ALL[:-1], ("int4", {"scale": "token"}), ("python:own_blocks.Whole", {})])
 @pytest.mark.parametrize("maps", ["linear", "vgg", "channels_last"])
 @pytest.mark.parametrize("prediction", ["goodness", "activities"])
 def test_rows_with_right_and_wrong_labels_are_packed_as_samples(

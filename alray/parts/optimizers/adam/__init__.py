@@ -1,1 +1,0 @@
-"""Adam. Weight decay is added to the gradient."""

@@ -1,1 +1,0 @@
-"""Adam with decoupled weight decay."""

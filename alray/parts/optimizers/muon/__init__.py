@@ -1,1 +1,0 @@
-"""Muon: momentum whose matrices are orthogonalised (Jordan et al. 2024), as torch has it."""

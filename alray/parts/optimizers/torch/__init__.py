@@ -1,1 +1,0 @@
-"""Any optimizer of torch.optim, by the name of its class."""

@@ -1,1 +1,0 @@
-"""The full rate throughout."""
