@@ -175,7 +175,7 @@ def _figures(plan: Plan) -> list[tuple[str, str]]:
         ("bubble", share(plan.predicted_bubble)),
         ("memory", definition(Summary, "predicted_memory_bytes")),
         *([("too large", plan.too_large)] if plan.too_large is not None else []),
-        ("bound", f"{seconds(plan.bound_s)}, {plan.bound}"),
+        ("bound", seconds(plan.bound_s)),
         ("limited by", plan.limited_by),
     ]
     # The room of a pipeline follows from its lists.

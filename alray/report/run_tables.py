@@ -46,7 +46,7 @@ def the_plan(shown: MeasuredRun) -> Exhibit:
     measured_s = figures.step_time_s if run.timed_plan is plan else None
     found = [
         plan.limited_by,
-        f"Bound of this schedule: {plan.bound} = {seconds(plan.bound_s)}; predicted step "
+        f"No step is below {seconds(plan.bound_s)} with these costs; predicted step "
         f"{seconds(plan.predicted_step_time_s)}, measured {seconds(measured_s)}.",
     ]
     # The edges of a pipeline have room for every micro-batch.

@@ -124,7 +124,6 @@ def example_plan(partition: Sequence[int] = (1, 1), *, schedule: str = "streamed
         predicted_step_time_s=slowest,
         predicted_bubble=1 - 0.004 * count / (slowest * len(partition)),
         bound_s=slowest,
-        bound="max(F+B)",
         limited_by="stage 0 and stage 1 are equally slow",
         evaluation_s=0.1,
         deadline_s=15.0,

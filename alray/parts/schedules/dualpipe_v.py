@@ -58,7 +58,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=ACTIONS,
     bound=list_bound(ACTIONS),
-    formula="the list without messages",
     limited_by=IDLE,
     demand=demand,
     fewest_virtual_stages=2,

@@ -27,7 +27,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(order),
     bound=two_phases_bound,
-    formula="sum(f+b)+(M-1)*(max(f)+max(b))+U",
     limited_by=IDLE,
     demand=any_number,
 )

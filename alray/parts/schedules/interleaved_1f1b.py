@@ -62,7 +62,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(interleaved(split_backward=False)),
     bound=way_bound(),
-    formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
     limited_by=IDLE,
     demand=whole_rounds("interleaved_1f1b"),
     fewest_virtual_stages=2,

@@ -20,6 +20,5 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(gpipe.order),
     bound=two_phases_bound,
-    formula="sum(F+B)+U",
     limited_by="one stage works at a time",
 )

@@ -33,7 +33,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(order),
     bound=way_bound(),
-    formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
     limited_by=IDLE,
     default_on=("several stages",),
     demand=one_per_stage("1f1b"),

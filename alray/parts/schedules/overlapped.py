@@ -34,7 +34,6 @@ SCHEDULE = Schedule(
     actions=in_order("R F S R.1 L S.1 B U W"),
     bound=bound,
     least=least,
-    formula="max(F_0+..+F_s+B_s)",
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
     fewest_virtual_stages=1,
 )

@@ -36,7 +36,6 @@ SCHEDULE = Schedule(
     actions=in_order("R F S R.1 L S.1 W B U W.1"),
     bound=bound,
     least=least,
-    formula="max(F_0+..+F_s+L_s)+max(B-L)",
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
     fewest_virtual_stages=1,
 )

@@ -20,7 +20,6 @@ SCHEDULE = Schedule(
     actions=in_order("R F R.1 L B U S S.1 W"),
     bound=one_after_another,
     least=whole_work,
-    formula="sum(F+B)",
     limited_by="one stage works at a time",
     fewest_virtual_stages=1,
 )

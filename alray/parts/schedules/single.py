@@ -15,7 +15,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=in_order("F B U"),
     bound=one_after_another,
-    formula="F+B",
     limited_by="one stage does all the work",
     default_on=("one stage",),
     one_stage=True,

@@ -31,7 +31,6 @@ SCHEDULE = Schedule(
     methods="local losses",
     actions=in_order("R F S R.1 L S.1 B U"),
     bound=bound,
-    formula="max(F+B)",
     limited_by="{slowest}",
     slowest_stage=True,
     default_on=("one stage", "several stages"),

@@ -69,7 +69,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=actions,
     bound=bound,
-    formula="max(F+B+U)",
     limited_by="{slowest}",
     demand=one_per_stage("2bw"),
     gradient_delay=1,

@@ -47,7 +47,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(order),
     bound=way_bound(split_backward=True, place=v_shaped),
-    formula="max(f_0+i_0+..+f_s-1+i_s-1+F_s+I_s)+U",
     limited_by=IDLE,
     demand=any_number,
     fewest_virtual_stages=2,

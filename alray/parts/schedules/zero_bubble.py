@@ -24,7 +24,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(interleaved(split_backward=True)),
     bound=way_bound(split_backward=True),
-    formula="max(f_0+i_0+..+f_s-1+i_s-1+F_s+I_s)+U",
     limited_by=IDLE,
     demand=whole_rounds("zero_bubble"),
     fewest_virtual_stages=1,

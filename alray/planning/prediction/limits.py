@@ -8,7 +8,6 @@ from math import ceil
 from alray.planning.prediction.best import best_cut, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.durations import action_durations, computing_s, copies_links
 from alray.planning.prediction.predict import StepPrediction, predict_step
-from alray.planning.prediction.search import step_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.placement import of_stages
@@ -78,18 +77,13 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
         return f"the link between stages {busy[1]} and {busy[2]} takes {_milliseconds(busy[0])} for a mini-batch"
     schedule, stages = setting.scheduled, setting.stages
-    reason = schedule.limited_by.format(
+    return schedule.limited_by.format(
         slowest=_slowest(computing, ""),
         slowest_backward=_slowest(of_stages(durations.after_forward_s, stages, schedule.place), " in backward"),
         forwards=_milliseconds(sum(durations.forward_s)),
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
-    if setting.virtual_stages > 1 and schedule.local_losses:
-        bound_s = schedule.bound(durations, stages, setting.micro_batches)
-        more = step_of(setting, tuple(partition)) / bound_s - 1.0 if bound_s > 0 else 0.0
-        reason += f", and messages and waits for mini-batches that come round add {_percent(more)}"
-    return reason
 
 
 def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:

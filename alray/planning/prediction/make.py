@@ -68,7 +68,6 @@ def make_plan(
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         bound_s=prediction.bound_s,
-        bound=prediction.bound,
         limited_by=limited_by(setting, counts, prediction),
         evaluation_s=predict_evaluation(evaluating, counts, evaluation_batches),
         deadline_s=_deadline_s(evaluating, counts, prediction),

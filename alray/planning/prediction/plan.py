@@ -112,7 +112,6 @@ class Plan:
     predicted_step_time_s: float
     predicted_bubble: float | None  # as `Summary.bubble`; None where stages take turns in one process
     bound_s: float  # the schedule's bound: with these costs no step is shorter
-    bound: str  # the bound as a formula, e.g. "max(F+B)"
     limited_by: str  # one sentence: what limits the step, and a better cut where there is one
     evaluation_s: float  # predicted duration of one evaluation
     deadline_s: float  # a stage that is silent or stuck for longer is considered lost

@@ -31,7 +31,6 @@ class StepPrediction:
     step_time_s: float
     bubble: float | None  # None where stages take turns: while one computes, the others have to wait
     bound_s: float
-    bound: str
     first_step_s: float  # of the first mini-batch, until all stages are done with it
     shared: bool  # whether stages share too few processors, so that these determine the step time
     even_step_s: float  # the step if every computation always took its mean
@@ -117,10 +116,9 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     durations = action_durations(setting, partition)
     if setting.in_turns:
         work_s = setting.replicas * sum(computing_s(setting, durations))
-        formula = "sum(F+B)" if setting.replicas == 1 else "replicas*sum(F+B)"
-        return StepPrediction(work_s, None, work_s, formula, first_step_s=work_s, shared=False, even_step_s=work_s)
+        return StepPrediction(work_s, None, work_s, first_step_s=work_s, shared=False, even_step_s=work_s)
     timeline = timeline_of(setting, partition)
-    bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
+    bound_s = schedule.bound(durations, setting.stages, setting.micro_batches)
     alone_s = sum(computing_s(setting, durations))
     if setting.cores is not None and costs.contention > 1.0:
         durations = durations.times(_slower(setting, timeline))
@@ -135,9 +133,7 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     shared = False
     if cores is not None:
         threads = costs.threads * setting.replicas * costs.processor_share
-        if alone_s * threads / cores > bound_s:
-            bound_s = alone_s * threads / cores
-            bound = "sum(F+B)*threads/processors"
+        bound_s = max(bound_s, alone_s * threads / cores)
         # The processors pack and unpack the messages too.
         messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
         work = (sum(computing_s(setting, durations)) + messages) * threads / cores
@@ -145,7 +141,7 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
         step_time_s, even_step_s = max(step_time_s, work), max(even_step_s, work)
     computing = sum(computing_s(setting, durations.computing))
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
-    return StepPrediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared, even_step_s)
+    return StepPrediction(step_time_s, bubble, bound_s, float(timeline.completed_s[0]), shared, even_step_s)
 
 
 def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:

@@ -86,7 +86,6 @@ def schedule_of(text: str) -> Schedule:
         methods="backpropagation",
         actions=actions,
         bound=list_bound(actions),
-        formula="the list without messages",
         limited_by=IDLE,
         demand=any_number,
         fewest_virtual_stages=virtual_stages,

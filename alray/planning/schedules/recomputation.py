@@ -82,7 +82,7 @@ def _recomputing(schedule: Schedule) -> Schedule:
         ]
         return schedule.bound(replace(durations, recompute_s=seconds), stages, micro_batches)
 
-    recomputing = replace(schedule, actions=actions, bound=bound, formula=f"{schedule.formula}, C in B_s and max(b)")
+    recomputing = replace(schedule, actions=actions, bound=bound)
     return recomputing
 
 

@@ -88,9 +88,6 @@ class Schedule:
     """The actions of one mini-batch on one stage."""
     bound: Bound
     """Takes durations, stages and micro-batches. Returns the seconds that no step in steady state can be below."""
-    formula: str
-    """The bound as text. F, L, B and U are the seconds of a stage's actions for one mini-batch; B here includes L and
-    U in schedules of local losses. f and b are those of one micro-batch, M the number of micro-batches."""
     limited_by: str
     """One sentence: what limits the step. `alray.planning.prediction.limits` fills in its fields."""
     default_on: tuple[Literal["one stage", "several stages"], ...] = ()

@@ -18,7 +18,7 @@ _Message = tuple[int, int, bool]
 
 
 def list_bound(listed: Actions) -> Bound:
-    """The bound of a schedule for which no formula is known: the step of its lists, if messages take no time.
+    """The bound of a schedule by its lists: their step, if messages take no time.
 
     Messages can only make a step longer, so no step is below it.
     """

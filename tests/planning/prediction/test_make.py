@@ -29,7 +29,6 @@ def test_streamed_takes_the_cut_with_the_fastest_slowest_stage(make_costs: Make)
     assert plan.partition == (2, 2)
     assert plan.predicted_step_time_s == pytest.approx(0.075)  # 25 + 50 against 35 + 35
     assert plan.bound_s == pytest.approx(0.075)
-    assert plan.bound == "max(F+B)"
     assert plan.predicted_bubble == pytest.approx(1 - 145 / 150)
     assert plan.limited_by == "stage 1 is 3 % slower than the mean; no other cut is better"
     assert [(own.first, own.last) for own in plan.stage_plans] == [(0, 1), (2, 3)]
@@ -115,7 +114,6 @@ def test_shared_processors_set_the_pace(make_costs: Make) -> None:
     # Four stages on two processors: 145 ms of work a step, 72.5 ms on two, though the slowest stage needs only 50.
     assert plan.predicted_step_time_s == pytest.approx(0.0725)
     assert plan.bound_s == pytest.approx(0.0725)
-    assert plan.bound == "sum(F+B)*threads/processors"
     assert plan.limited_by == "processors are shared: 4 threads of 4 stages on 2 processors"
     assert plan_of(make_costs(), stages=4, cores=4).predicted_step_time_s == pytest.approx(0.050)
     assert plan_of(make_costs(threads=2), stages=4, cores=4).predicted_step_time_s == pytest.approx(0.0725)
@@ -235,7 +233,6 @@ def test_what_limits_a_schedule_is_one_sentence(schedule: Schedule, make_costs: 
     )
     assert plan.limited_by
     assert not set(plan.limited_by) & set("{}")
-    assert plan.bound == schedule.formula
     assert plan.predicted_step_time_s >= plan.bound_s - 1e-9
 
 
@@ -264,7 +261,6 @@ def test_label_costs_are_a_part_of_the_backward_and_of_the_message(make_costs: M
     # stage 0 has the slower rest of B, with U.
     free = replace(costs, edge_s_per_byte=0.0)
     plan = plan_of(free, schedule="parallel_backward", partition=[2, 2])
-    assert plan.bound == "max(F_0+..+F_s+L_s)+max(B-L)"
     assert plan.bound_s == pytest.approx(20e-3 + 30e-3 + 16e-3 + (50e-3 - 16e-3))
     assert plan.predicted_step_time_s == pytest.approx(plan.bound_s)
 
@@ -274,12 +270,11 @@ def test_stages_that_take_turns_have_no_bubble(make_costs: Make) -> None:
     for changes in ({}, {"schedule": "sequential"}, {"partition": [1, 3]}, {"partition": [1, 1, 1, 1], "stages": 4}):
         plan = plan_of(make_costs(), in_turns=True, cores=1, **changes)
         assert plan.predicted_step_time_s == plan.bound_s == pytest.approx(0.145)
-        assert plan.bound == "sum(F+B)"
         assert plan.predicted_bubble is None
         assert "take turns" in plan.limited_by
         assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
     twice = plan_of(make_costs(), in_turns=True, cores=1, replicas=2, shares=(4, 4))
-    assert (twice.predicted_step_time_s, twice.bound) == (pytest.approx(2 * 0.145), "replicas*sum(F+B)")
+    assert twice.predicted_step_time_s == twice.bound_s == pytest.approx(2 * 0.145)
 
 
 def test_reading_data_is_no_forward(make_costs: Make) -> None:
@@ -311,7 +306,6 @@ def test_cyclic_placement(make_costs: Make) -> None:
     blocked = plan_of(make_costs(), schedule="overlapped", partition="uniform")
     assert plan.predicted_step_time_s == pytest.approx(plan.bound_s) == pytest.approx(0.010 + 0.035 + 0.050)
     assert blocked.predicted_step_time_s == pytest.approx(0.020 + 0.025 + 0.050)  # here both cuts are as good
-    assert "mini-batches that come round add " in plan.limited_by
     assert Plan.from_json(plan.as_json()) == plan
 
 
