@@ -342,8 +342,8 @@ def play(*, soonest: bool, only: str = "") -> Player:
         player.play("folders", ask_folders)
         for name in STUDIES if not soonest else ():
             player.play(name, partial(ask_study, name=name))
-        names = sorted(file.parent.name for file in REPORTS.glob(f"*/{KEPT}"))
-        for name in chosen("reports", names, soonest):
+        names = {file.parent.name for file in REPORTS.glob(f"*/{KEPT}")}
+        for name in chosen("reports", sorted(names - {*INPUTS["left_out"]}), soonest):
             player.play(f"report {name}", partial(ask_report, name=name))
     return player
 

@@ -3,12 +3,18 @@
 A stage does its actions in order, one at a time. A receive starts when its message has arrived. A send starts when its
 edge has room: an edge holds `in_flight` mini-batches that wait to be received. Between nodes, a send also waits until
 little enough of the messages before it is still on the link, and its message until the stage's network card has sent
-those before (`alray.planning.prediction.links`). A barrier opens when every stage has reached it. Every other action
-starts as soon as the one before it ends. Any lists of actions can be simulated, not only those of a schedule.
+those before. A barrier opens when every stage has reached it. Every other action starts as soon as the one before it
+ends. Any lists of actions can be simulated, not only those of a schedule.
 
 Events are the actions that wait for another stage, and the first action of each stage. All other times follow by
-addition. Events are computed in rounds (`alray.planning.prediction.rounds`), each for all stages, and for all durations
-that are simulated at once.
+addition. Events are computed in rounds, each for all stages, and for all durations that are simulated at once. In a
+round every stage that need not wait for a later round comes to its next event. So a round has one event of each stage
+at most, and needs only those of the rounds before it.
+
+A link carries the messages from one stage to another, one after another, while both compute on. The system takes some
+bytes from a sender before they are on their way, so a send waits only if more than that is left of those before it.
+All that a stage sends to other nodes goes through its network card, one message after another, whichever neighbour it
+is for; what it sends within its node goes through the link of its device.
 """
 
 from __future__ import annotations
@@ -18,15 +24,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alray.planning.prediction.dependencies import NOTHING, deadlock, find_dependencies
-from alray.planning.prediction.links import LinkEvents, is_on_link, seconds_on_links
-from alray.planning.prediction.program import NUM_KINDS, Floats, Program, kind_number, kinds, looked_up
-from alray.planning.prediction.rounds import Positions, rounds_of
+from alray.planning.prediction.dependencies import FIRST_BARRIER, NOTHING, deadlock, find_dependencies
+from alray.planning.prediction.program import NUM_KINDS, Codes, Floats, Program, kind_number, kinds, looked_up
 from alray.planning.prediction.timeline import Timeline, computations_of, mean_step
 from alray.planning.schedules.durations import Durations
 
 _DRAWS = 16  # simulations with random times: 64 steps of a pipeline, whose median is off by a sixth of their deviation
+Positions = NDArray[np.int64]
+_NONE = -1
 
 
 def simulate(program: Program, durations: Durations, *, in_flight: int) -> Timeline:
@@ -229,3 +236,221 @@ def _seconds(durations: Durations, program: Program) -> Floats:
             table[:-1, first + kind_number("R" if down else "S", down)] = half
             table[1:, first + kind_number("S" if down else "R", down)] = half
     return table
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """
+    Attributes:
+        order: all events, round by round.
+        ends: the end of each round in `order`.
+        barriers: which rounds are barriers, where all stages start together.
+        slots: for each event, where its time stands: behind the beginnings of the stages, in the order of `order`.
+        before, on: for each entry of `order`, where the time of the event before it on its stage stands, and that of
+            the one that it waits for; where there is none, the beginning of the stage.
+        stuck: for each stage that cannot proceed, the event at which it waits; `order` then lacks some.
+    """
+
+    order: Positions
+    ends: list[int]
+    barriers: frozenset[int]
+    slots: Positions
+    before: Positions
+    on: Positions
+    stuck: dict[int, int]
+
+    def times(self, begins: Floats, gap: Floats, lag: Floats, barrier_s: float, links: LinkEvents | None) -> Floats:
+        """When each event starts, of shape [events, n] for n simulations.
+
+        Args:
+            begins: when each stage begins, of shape [stages, n].
+            gap, lag: seconds after the event before on its stage, and after the one that it waits for.
+            barrier_s: from the arrival of the last stage at a barrier until it opens.
+            links: None where no message goes over a link.
+        """
+        stages = len(begins)
+        times = np.zeros((stages + len(gap), gap.shape[1]))
+        times[:stages] = begins
+        sent = times if links is None else times.copy()  # when the message of an event has left
+        gap, lag = gap[self.order], lag[self.order]
+        first = 0
+        for number, end in enumerate(self.ends):
+            free = times.take(self.before[first:end], axis=0)
+            free += gap[first:end]
+            own = times[stages + first : stages + end]
+            if number in self.barriers:
+                own[:] = free.max(axis=0) + (barrier_s if stages > 1 else 0.0)
+            else:
+                arrived = sent.take(self.on[first:end], axis=0)
+                arrived += lag[first:end]
+                np.maximum(free, arrived, out=own)
+            if links is not None:
+                events = self.order[first:end]
+                leaves = sent[stages + first : stages + end]
+                leaves[:] = own
+                over = np.flatnonzero(links.over[events])
+                events = events[over]
+                packing = links.packing[events]
+                room = sent[self.slots[links.before[events]]] - packing - links.buffer_s[events, None]
+                own[over] = np.maximum(own[over], np.where(links.before[events, None] >= 0, room, -np.inf))
+                card = np.where(links.ahead[events, None] >= 0, sent[self.slots[links.ahead[events]]], 0.0)
+                leaves[over] = np.maximum(own[over] + packing, card) + links.seconds[events]
+            first = end
+        found: Floats = times[self.slots]
+        return found
+
+
+def rounds_of(first: Positions, needed: Positions) -> Rounds:
+    """
+    Args:
+        first: the first event of each stage, and the number of all.
+        needed: the event that each one waits for, NOTHING or a barrier.
+    """
+    size, stages = len(needed), len(first) - 1
+    nothing, never = size, size + 1
+    waits = np.where(needed >= 0, needed, np.where(needed == NOTHING, nothing, never))
+    known = np.zeros(size + 2, dtype=bool)
+    known[nothing] = True
+    following, last = first[:-1].copy(), first[1:]
+    active = np.flatnonzero(following < last)
+    order: list[Positions] = []
+    barriers: set[int] = set()
+    stuck: dict[int, int] = {}
+    while len(active):
+        going, events = active, following[active]
+        ready = known[waits[events]]
+        if ready.any():
+            if not ready.all():
+                going, events = going[ready], events[ready]
+        elif len(going) == stages and _at_barrier(needed[events]):
+            barriers.add(len(order))
+        else:
+            stuck = dict(zip(going.tolist(), events.tolist(), strict=True))
+            break
+        known[events] = True
+        order.append(events)
+        following[going] = events + 1
+        if np.any(events + 1 == last[going]):
+            active = active[following[active] < last[active]]
+    found = np.concatenate([np.zeros(0, dtype=np.int64), *order])
+    slots = np.zeros(size, dtype=np.int64)
+    slots[found] = stages + np.arange(len(found))
+    of_stage = np.repeat(np.arange(stages), np.diff(first))
+    is_first = np.zeros(size + 1, dtype=bool)
+    is_first[first] = True
+    before = np.where(is_first[found], of_stage[found], slots[found - 1])
+    on = np.where(needed[found] >= 0, slots[needed[found]], of_stage[found])
+    ends = np.cumsum([len(events) for events in order], dtype=np.int64).tolist()
+    return Rounds(found, ends, frozenset(barriers), slots, before, on, stuck)
+
+
+def _at_barrier(needed: Positions) -> bool:
+    """Whether all of these wait at the same barrier."""
+    return bool(needed[0] <= FIRST_BARRIER and np.all(needed == needed[0]))
+
+
+def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | None:
+    """[actions, n]: seconds for which each action takes a link, over all stages; None if none of these n durations has
+    a link."""
+    if not any(len(durations.up_link_s) for durations in every):
+        return None
+    table = np.stack([_table(durations, program) for durations in every], axis=-1)
+    return np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
+
+
+def is_on_link(durations: Durations, program: Program) -> NDArray[np.bool_]:
+    """Whether each action takes a link, over all stages.
+
+    The setting decides this and no cut, so that cuts which are simulated at once are predicted as each by itself. A
+    message without bytes takes a link for no time, and its latency passes.
+    """
+    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
+    for half in (0, NUM_KINDS):
+        table[:-1, half + kind_number("S")] = durations.has_link
+    table[1:, kind_number("S", True)] = durations.has_link
+    return np.concatenate([looked_up(table, program, stage) > 0 for stage in range(program.stages)])
+
+
+def _table(durations: Durations, program: Program) -> Floats:
+    """As `alray.planning.prediction.program.looked_up` reads it. Only sends take a link."""
+    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
+    labels = durations.labels_link_s if len(durations.labels_link_s) else durations.up_link_s
+    table[:-1, kind_number("S")], table[:-1, NUM_KINDS + kind_number("S")] = durations.up_link_s, labels
+    table[1:, kind_number("S", True)] = durations.down_link_s
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class LinkEvents:
+    """The effect of links on each event of a simulation.
+
+    Attributes:
+        over: whether it is a send over a link. For these, seconds: for how long it takes the link.
+        packing: seconds before that.
+        before: the last send over the same link, or -1.
+        ahead: the last send through the same card, or the same link of a device, or -1; `before` on a line of its own.
+        buffer_s: how long the sends before may still take the link.
+    """
+
+    over: NDArray[np.bool_]
+    seconds: Floats
+    packing: Floats
+    before: Codes
+    ahead: Codes
+    buffer_s: Floats
+    latency_s: Floats
+    """The latency of the link of each send or receive."""
+
+    @classmethod
+    def of(
+        cls, program: Program, positions: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
+    ) -> LinkEvents:
+        """
+        Args:
+            positions: the number of each event's action, over all stages.
+            seconds, packing: of each event.
+        """
+        over = is_on_link(durations, program)[positions]
+        codes = np.concatenate(program.codes)[positions]
+        lower = np.concatenate([_lower(program, stage) for stage in range(program.stages)])[positions]
+        goes_down = kinds(codes) == kind_number("S", True)
+        stages = np.array([program.stage_of(virtual) for virtual in range(int(lower.max()) + 2)])
+        source, target = stages[lower + goes_down], stages[lower + ~goes_down]
+        before = _last(np.where(over, source * program.stages + target, _NONE))
+        edge = np.clip(lower, 0, len(durations.link_buffer_s) - 1)
+        through = np.array(durations.link_through or ["itself"] * len(durations.link_buffer_s))[edge]
+        shared = np.where(through == "card", source, program.stages + source)
+        ahead = np.where(through == "itself", before, _last(np.where(over & (through != "itself"), shared, _NONE)))
+        return cls(
+            over,
+            seconds,
+            packing,
+            before,
+            ahead,
+            np.array(durations.link_buffer_s)[edge],
+            np.array(durations.link_latency_s)[edge],
+        )
+
+    def after(self, receives: Codes, packing: Floats) -> Floats:
+        """How much later each of these receives may start than its send, besides the time on the link.
+
+        The lag of a receive counts from the start of its send and holds the packing; a message leaves the link later.
+        """
+        latency_s: Floats = self.latency_s[receives, None] - packing
+        return latency_s
+
+
+def _last(ways: Codes) -> Codes:
+    """For each event, the last one before it that goes the same way, or -1; events that go no way are -1."""
+    found = np.full(len(ways), _NONE)
+    order = np.argsort(ways, kind="stable")
+    again = (ways[order[1:]] == ways[order[:-1]]) & (ways[order[1:]] != _NONE)
+    found[order[1:][again]] = order[:-1][again]
+    return found
+
+
+def _lower(program: Program, stage: int) -> Codes:
+    """The lower (virtual) stage of the edge that each send or receive of a stage uses."""
+    is_lower = np.isin(kinds(program.codes[stage]), [kind_number("S"), kind_number("R", True)])
+    lower: Codes = program.virtual(stage) - ~is_lower
+    return lower

@@ -1,42 +1,55 @@
-"""The probe: measures the times of each component on this machine, and how much other stages slow it down."""
+"""The probe: measures the times of each component on this machine, and how much other stages slow it down.
+
+A component that is repeated alone finds its weights and activations in the processor's caches. In a run, the other
+components of its stage have used the caches since, but its input was written just before. So neighbours are measured
+together: all of them go through F, then through L, B and U, each one reads what the one below it has just computed, and
+each action is timed.
+
+A micro-batch does not take its share of the time of a mini-batch: each operation has an overhead, and smaller tensors
+stay in the processor's caches. A split backward pass (`alray.models.split_backward`) has its own overhead. So both are
+measured, at the size of the spec's micro-batches.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import astuple, dataclass, replace
 from functools import partial
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, RunError, UserCodeError
 from alray.data.batches import Batch
 from alray.models.component import Component, Exercise
-from alray.models.encoder import Tensors
+from alray.models.encoder import EncoderFacts, Tensors
 from alray.models.network import Network
+from alray.models.optimizers import Accumulation
 from alray.models.own_state import require_same_buffers, unsaved_buffers
 from alray.models.precision import require_precision
+from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
 from alray.runtime.device.out_of_memory import is_out_of_memory, problem_of, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.probe.gathering import time_gathering
-from alray.runtime.probe.later_positions import require_no_later_position
-from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
-from alray.runtime.probe.neighbours import Neighbours, divide
 from alray.runtime.probe.other_programs import Machine, taken
-from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
+from alray.runtime.probe.timing import ComponentTimings, ProbedAction, Timing, time_actions
 
 _FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
+_TOLERANCE = 1e-3  # of the largest output; far above what the order of sums changes, and far below any influence
+_TOGETHER_BYTES = 64 << 20  # that neighbours work on which are measured together: a few times a processor's caches
+_PASS_ON = ("forward_s", "label_s")
 
 
 @dataclass(frozen=True)
@@ -331,3 +344,211 @@ def _time_packing(nbytes: int) -> tuple[float, float]:
         target.copy_(source)
         times.append(time.perf_counter() - started)
     return 2.0e-4, 2.0 * median(times) / size
+
+
+def time_gathering(component: Component, timing: Timing) -> float:
+    """Seconds in which a mini-batch adds its gradients to those that wait for an update (`optimizer.accumulate`).
+
+    The probe repeats a few mini-batches, and none of them may complete an update. So each of them updates, and what all
+    of them do besides is measured here.
+    """
+    optimizers = component.optimizers().values()
+    gathering = [
+        (Accumulation(each.parameters, sys.maxsize), [(own, torch.zeros_like(own)) for own in each.parameters])
+        for each in optimizers
+    ]
+
+    def gather() -> None:
+        for accumulation, gradients in gathering:
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+            accumulation.gather()
+
+    for accumulation, gradients in gathering:  # the first one is kept as the sum itself
+        for parameter, gradient in gradients:
+            parameter.grad = torch.zeros_like(gradient)
+        accumulation.gather()
+    timed = time_actions([ProbedAction(component.index, "update_s", gather)], timing)
+    return timed[component.index].seconds["update_s"]
+
+
+@torch.no_grad()
+def require_no_later_position(component: Component, facts: EncoderFacts, incoming: Tensors, tokens: int) -> None:
+    """Raise RunError if what the encoder gives for a position depends on the last position of the window.
+
+    A label of `task: next_token` is the token after a position, so such a network would learn to copy its input.
+
+    Args:
+        incoming: a mini-batch, with `s` [N, T] int64 of tokens or [N, T, D].
+        tokens: how many there are.
+    """
+    s = incoming["s"]
+    other = s.clone()
+    other[:, -1] = s[:, -1] + 1 if s.is_floating_point() else (s[:, -1] + 1) % tokens
+    component.f.eval()
+    before, after = (component.f.run({**incoming, "s": each}, 0)["s"][:, :-1] for each in (s, other))
+    component.f.train()
+    largest = float(before.abs().max()) if before.numel() else 0.0
+    if not torch.allclose(before, after, rtol=0.0, atol=_TOLERANCE * largest):
+        raise RunError(
+            f"component {component.index} (block `{facts.name}`) sees later positions: another last token changes what "
+            "it gives for those before, so it would read the next token instead of learning it",
+            key=facts.key(component.index),
+            hint="mask its attention, such as by is_causal=True",
+        )
+
+
+@dataclass(frozen=True)
+class MicroBatchTimes:
+    """Seconds of one micro-batch in one component. Its backward pass adds to the gradients of earlier ones."""
+
+    forward_s: float
+    backward_s: float
+    input_gradient_s: float  # of the split backward pass; 0 without one, and where the input needs no gradient
+    weight_gradients_s: float
+
+    @classmethod
+    def mean_of(cls, alike: Sequence[MicroBatchTimes]) -> MicroBatchTimes:
+        """The times of components that differ in their weights only."""
+        return cls(*(mean(times) for times in zip(*map(astuple, alike), strict=True)))
+
+
+def time_micro_batches(
+    neighbours: Neighbours,
+    timing: Timing,
+    *,
+    splits: bool,
+    blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
+) -> dict[int, MicroBatchTimes]:
+    """The times of components that compute a micro-batch as a stage does: first up, then down.
+
+    Args:
+        neighbours: components that do not have local losses, on one micro-batch.
+        splits: whether a backward pass can be split. That of a compiled component cannot: it goes through its graph
+            once.
+        blaming: see `time_actions`.
+    """
+    exercises = neighbours.exercises
+    backward = [
+        ProbedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()
+    ]
+    whole = time_actions([*neighbours.up("forward_s"), *backward[::-1]], timing, blaming)
+    halves: dict[int, ComponentTimings] = {}
+    # The first component of the network has no gradient for its input.
+    above = Neighbours({index: each for index, each in exercises.items() if index > 0})
+    if splits and above.exercises:
+        split = {index: HalvedBackward(each) for index, each in above.exercises.items()}
+        inputs = [ProbedAction(index, "input_gradient_s", each.input_gradient) for index, each in split.items()]
+        weights = [ProbedAction(index, "weight_gradients_s", each.weight_gradients) for index, each in split.items()]
+        halves = time_actions([*above.up("forward_s"), *inputs[::-1], *weights[::-1]], timing, blaming)
+    for each in exercises.values():
+        for optimizer in each.component.optimizers().values():
+            optimizer.zero_grad()
+    return {
+        index: MicroBatchTimes(
+            forward_s=whole[index].seconds["forward_s"],
+            backward_s=whole[index].seconds["backward_s"],
+            input_gradient_s=halves[index].seconds["input_gradient_s"] if index in halves else 0.0,
+            weight_gradients_s=halves[index].seconds["weight_gradients_s"] if index in halves else 0.0,
+        )
+        for index in exercises
+    }
+
+
+class HalvedBackward:
+    """B of a micro-batch in two parts, in place of `Exercise.backward`."""
+
+    def __init__(self, exercise: Exercise) -> None:
+        self._exercise = exercise
+        self._split = SplitBackward([exercise.component])
+        self._later = LaterWeights()
+        exercise.around_forward = self._noting
+
+    def _noting(self) -> AbstractContextManager[Any]:
+        self._later = LaterWeights()
+        return self._split.noting(self._later)
+
+    def input_gradient(self) -> None:
+        """The gradient for the component below, and those of small weights."""
+        output = self._exercise.output
+        assert output is not None, "B before F"
+        roots = [get_gradient_edge(output)] if output.requires_grad else []
+        del output  # B frees it
+        with self._split.deferring(self._later, roots):
+            self._exercise.backward(add=True)
+
+    def weight_gradients(self) -> None:
+        """The gradients of large weights."""
+        self._later.compute()
+
+
+def divide(kinds: Sequence[str], costs: Costs) -> list[range]:
+    """The components of a network, divided into neighbours that work on at most `_TOGETHER_BYTES`, or single ones.
+
+    Neighbours that are all of earlier kinds are left out.
+
+    Args:
+        kinds: of the components, in order; those of one kind differ in their weights only.
+    """
+    sizes = [_bytes_of(component) for component in costs.components]
+    divided, known, start = [], set[str](), 0
+    while start < len(kinds):
+        stop = start + 1
+        while stop < len(kinds) and sum(sizes[start : stop + 1]) <= _TOGETHER_BYTES:
+            stop += 1
+        if not known.issuperset(kinds[start:stop]):
+            divided.append(range(start, stop))
+        known.update(kinds[start:stop])
+        start = stop
+    return divided
+
+
+def _bytes_of(component: ComponentCosts) -> int:
+    """Bytes that a component works on in a mini-batch."""
+    return component.parameter_bytes + component.gradient_bytes + component.optimizer_bytes + component.activation_bytes
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Exercises of the components that are measured together, by their index, in order."""
+
+    exercises: Mapping[int, Exercise]
+
+    def mini_batch(self, *, local_losses: bool) -> list[ProbedAction]:
+        """All actions of a mini-batch, with its evaluation, in the order of a stage."""
+        backward = self.up("backward_s") if local_losses else self.down("backward_s")
+        return [
+            *self.up("forward_s"),
+            *self.up("label_s"),
+            *backward,
+            *self.up("update_s"),
+            *self.up("infer_s"),
+            *self.down("route_s"),
+        ]
+
+    def up(self, name: str) -> list[ProbedAction]:
+        """An action of all components, the first one first. After F and L the next component has what was passed on."""
+        return [
+            ProbedAction(index, name, self._passing_on(index, name) if name in _PASS_ON else each.parts[name])
+            for index, each in self.exercises.items()
+        ]
+
+    def down(self, name: str) -> list[ProbedAction]:
+        """An action of all components, the last one first."""
+        return self.up(name)[::-1]
+
+    def _passing_on(self, index: int, name: str) -> Callable[[], None]:
+        each, above = self.exercises[index], self.exercises.get(index + 1)
+        action = each.parts[name]
+        if above is None:
+            return action
+        labels = {name: above.incoming[name] for name in above.incoming if name == "labels"}
+
+        def run() -> None:
+            if name == "forward_s":  # as in a stage, nothing of the last mini-batch is left
+                each.passed_on = {}
+                above.incoming = labels
+            action()
+            above.incoming = labels | each.passed_on
+
+        return run

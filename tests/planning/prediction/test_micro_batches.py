@@ -10,10 +10,10 @@ import pytest
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.memory import memory_of
-from alray.planning.prediction.micro_batches import fewest_micro_batches
 from alray.planning.prediction.search import every_cut
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.planner.micro_batches import fewest_micro_batches
 
 Make = Callable[..., Costs]
 

@@ -13,10 +13,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from alray.models.network import Network
 from alray.models.own_state import Owners
 from alray.planning.prediction.costs import Costs
-from alray.runtime.probe.component_memory import ComponentMemory, component_memory
+from alray.runtime.probe.component_memory import ComponentMemory, MemoryMeter, component_memory, recurrent_operations
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.probe.memory_meter import MemoryMeter
-from alray.runtime.probe.recurrent_operations import recurrent_operations
 from benchmarks.memory import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
 from benchmarks.tracked_memory import tracked_peak_bytes
 

@@ -27,9 +27,14 @@ from alray.runtime.probe import estimate
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import Companions, ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.probe.measure import Surroundings, probe_costs
-from alray.runtime.probe.micro_batch import HalvedBackward, time_micro_batches
-from alray.runtime.probe.neighbours import Neighbours, divide
+from alray.runtime.probe.measure import (
+    HalvedBackward,
+    Neighbours,
+    Surroundings,
+    divide,
+    probe_costs,
+    time_micro_batches,
+)
 from alray.runtime.probe.other_programs import processor_seconds
 from alray.runtime.probe.timing import MOST_REPEATS, WARM_UPS, ComponentTimings, ProbedAction, Timing, time_actions
 
@@ -127,7 +132,7 @@ def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
 
 def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch):
     """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, and its loss, a part takes what it took."""
-    from alray.runtime.probe.micro_batch import MicroBatchTimes
+    from alray.runtime.probe.measure import MicroBatchTimes
 
     whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
     part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
@@ -155,7 +160,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
 def test_the_backward_pass_of_a_compiled_component_is_not_split(make_workload, monkeypatch):
     """What torch.compile makes of it goes through its graph once, and may overwrite what it has read."""
     monkeypatch.setattr("alray.models.network.compile_part", lambda part: None)
-    monkeypatch.setattr("alray.runtime.probe.micro_batch.HalvedBackward", None)
+    monkeypatch.setattr("alray.runtime.probe.measure.HalvedBackward", None)
     costs = probe(make_workload(*BACKPROPAGATION, "run.compile=true"), pipeline=True, micro_batches=4)
     assert (costs.split_backward, costs.input_gradient_share) == (1.0, 0.5)
 

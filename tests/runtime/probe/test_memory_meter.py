@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alray.runtime.probe.memory_meter import MemoryMeter
+from alray.runtime.probe.component_memory import MemoryMeter
 
 from ...backward_threads import of_the_calling_thread
 
