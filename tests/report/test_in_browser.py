@@ -178,7 +178,7 @@ def test_a_comparison_and_a_study_are_drawn(opened: Open) -> None:
     # Three variants of equal weights are one line, with a mark at each of four batch sizes.
     points = [label for label in marks(page, "steps_to_target") if label.startswith("batch size: ")]
     assert {label.partition(";")[0] for label in points} == {f"batch size: {size}" for size in (8, 16, 32, 64)}
-    assert len(rows(page, "trials-sgd")) == 8
+    assert len(rows(page, "best_lr")) == 12
 
 
 def test_a_drawing_is_zoomed_moved_and_shown_whole_again(opened: Open) -> None:
