@@ -118,7 +118,7 @@ class PlainModel:
         return self.layers(self.vector(value, head["pool"]), weights, head["activation"])
 
     def _decoupled_information(self, samples: Tensor, depth: int) -> Tensor:
-        value = self.vector(self.features(samples)[depth], self.method["pool"])
+        value = self.vector(self.features(samples)[depth], 4)
         if self.method["projection_dim"] is None:
             value = value.tanh()
         for weights in (self.part(depth, "turn.p"), self.part(depth, "turn.head")):
@@ -146,10 +146,10 @@ class PlainModel:
         return code
 
     def _mono_forward(self, samples: Tensor, depth: int) -> Tensor:
-        features, pool = self.features(samples), self.method["pool"]
+        features = self.features(samples)
         depths = range(1 if self.method["prediction"] == "sum" else depth, depth + 1)
         return torch.stack(
-            [self.layers(self.vector(features[each], pool), self.part(each, "m"), None) for each in depths]
+            [self.layers(self.vector(features[each], 4), self.part(each, "m"), None) for each in depths]
         ).sum(0)
 
     def _channel_goodness(self, samples: Tensor, depth: int) -> Tensor:

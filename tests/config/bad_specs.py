@@ -101,6 +101,10 @@ BAD_SPECS = (
     bad("11 resources.per_stage", resources="{per_stage: 2}"),
     bad("11 resources.labels", resources="{labels: 2}"),
     bad("7 method.head", method="{kind: backpropagation, head: big}", pipeline="{}"),
+    bad("7 method.gather", method="{kind: supervised_contrastive, gather: 1}"),
+    bad("7 method.label_smoothing", method="{kind: supervised_contrastive, label_smoothing: 1}"),
+    bad("7 method.temperature", method="{kind: supervised_contrastive, temperature: -1}"),
+    bad("7 method.temperature", method="{kind: supervised_contrastive, temperature: .nan}"),
     bad("7 method.temperature", method="{kind: supervised_contrastive, temperature: 0}"),
     bad("7 method.projection_dim", method="{kind: supervised_contrastive, projection_dim: 0}"),
     bad("10 run.evaluate_every", run="{epochs: 1, evaluate_every: 0 steps}"),
@@ -214,6 +218,7 @@ BAD_SPECS = (
         method="{kind: backpropagation}",
         pipeline="{stages: 2, schedule: naive, activation_checkpointing: true}",
     ),
+    bad("7 method.heads", method="{kind: solo, heads: 0}"),
     bad(
         "10 run.compile",
         first="{block: linear, width: 4}",

@@ -212,7 +212,7 @@ def own_picture_class(tmp_path: Path, method: str, *overrides: str) -> tuple[Tra
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("method", first_alone(METHODS, first=10))
+@pytest.mark.parametrize("method", first_alone(METHODS, first=9))
 def test_a_class_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> None:
     network, plain = own_picture_class(tmp_path, method)
     require_same(network, tmp_path, plain, ())

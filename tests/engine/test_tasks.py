@@ -10,20 +10,16 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from torch import nn
 
 from alray.config.loading.load import load_spec
-from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
 from alray.core.run_folder.records import EvaluationRecord, StepRecord, read
-from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.batches import EvaluationBatches
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
-from alray.models.component import Component
 from alray.orchestrate import Finished
-from alray.runtime.workload import Workload
 
 from .conftest import Workshop
 from .test_same_bits import same
@@ -113,75 +109,6 @@ def test_losses_have_their_own_names(tasks, whole) -> None:
         records = read(Path(run.summary.run_dir) / "records.jsonl")
         losses = [record.losses for record in records if isinstance(record, StepRecord)]
         assert losses and all(set(each) == wanted for of in losses for each in of.values())
-
-
-# --- Associated Learning, written anew ---
-
-
-class PlainAssociated:
-    """Associated Learning for regression by plain SGD: the equations of Wu et al., ICLR 2022, section 3."""
-
-    def __init__(self, components: list[Component]) -> None:
-        """Initial weights are those of the components."""
-        self.layers: list[dict[str, tuple[torch.Tensor, torch.Tensor]]] = []
-        for component in components:
-            weights = {name: value.clone().requires_grad_() for name, value in component.weights().items()}
-            by_part: dict[str, list[torch.Tensor]] = {}
-            for name, value in weights.items():
-                by_part.setdefault(name.split(".")[0], []).append(value)
-            self.layers.append({part: tuple(values) for part, values in by_part.items()})
-
-    def step(self, s: torch.Tensor, t: torch.Tensor, lr: float) -> None:
-        """One mini-batch: s_0 [N, inputs], t_0 [N, targets]."""
-        for layer in self.layers:
-            s_out = torch.relu(affine(s, layer["f"]))
-            t_out = torch.tanh(affine(t, layer["g"]))
-            bridged = torch.tanh(affine(s_out, layer["b"]))
-            loss = ((bridged - t_out.detach()) ** 2).mean() + ((affine(t_out, layer["h"]) - t) ** 2).mean()
-            parameters = [value for part in layer.values() for value in part]
-            gradients = torch.autograd.grad(loss, parameters)
-            s, t = s_out.detach(), t_out.detach()
-            with torch.no_grad():
-                for value, gradient in zip(parameters, gradients, strict=True):
-                    value -= lr * gradient
-
-    def predict(self, s: torch.Tensor) -> torch.Tensor:
-        """Up through every f, across the last b, and down through every h."""
-        for layer in self.layers:
-            s = torch.relu(affine(s, layer["f"]))
-        t = torch.tanh(affine(s, self.layers[-1]["b"]))
-        for layer in reversed(self.layers):
-            t = affine(t, layer["h"])
-        return t
-
-
-def affine(s: torch.Tensor, of: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    weight, bias = of
-    return nn.functional.linear(s, weight, bias)
-
-
-def test_regression_by_associated_learning_is_that_of_the_equations(tasks) -> None:
-    from sklearn.metrics import r2_score
-
-    keys = (*METHODS["al"], "optimizer={kind: sgd, lr: 0.05}", "run.precision=float64", "pipeline.stages=2")
-    run = tasks.run(*keys)
-    spec = load_spec(tasks.spec, keys).spec
-    workload = Workload.open(spec, UserCode(tasks.folder))
-    plain = PlainAssociated([workload.network.component(index, "cpu") for index in range(4)])
-    with TrainBatches(workload.data, seed=spec.seed, start_step=0, end_step=run.summary.steps, workers=0) as batches:
-        for batch in batches:
-            plain.step(batch.samples.double(), batch.labels.double(), 0.05)
-    trained = TrainedNetwork(tasks.folder / "run", allow_code=False)
-    for layer, component in zip(plain.layers, trained.components, strict=True):
-        mine = [value for part in layer.values() for value in part]
-        for value, found in zip(mine, component.weights().values(), strict=True):
-            torch.testing.assert_close(found, value.detach(), rtol=1e-10, atol=1e-10)
-    test = workload.data.test
-    assert test is not None
-    samples, targets = test.take(range(len(test)))
-    with torch.no_grad():
-        predicted = plain.predict(samples.double())
-    assert run.summary.scores.test == pytest.approx(r2_score(targets, predicted), abs=1e-10)
 
 
 # --- What chooses by a metric ---

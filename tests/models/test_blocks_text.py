@@ -13,54 +13,14 @@ from alray.models.encoder import module_draws
 from alray.models.shape import Shape
 from alray.parts.blocks.embedding.block import SPREAD
 from tests.models.built import builder
+from tests.parts.test_block_laws import ragged
 
 WORDS = ("<pad>", "<unk>", "the", "cat", "sat", "naïve")
 TEXT = Shape((9,), torch.int64, words=WORDS)
 
-SEQUENCES = {
-    "transformer": {"heads": 3, "feedforward": 5, "dropout": 0.3},
-    "lstm": {"hidden": 4},
-    "lstm of one direction": {"hidden": 4, "bidirectional": False},
-    "lstm of two layers": {"hidden": 4, "layers": 2},
-    "linear": {"width": 4, "activation": "sigmoid"},
-    "mlp": {"widths": [5, 4], "dropout": 0.3},
-}
-
 
 def build(block: str, input: Shape, **fields: object) -> nn.Module:
-    return builder(block.split()[0])(input, **fields)
-
-
-def sequences(block: str) -> nn.Module:
-    torch.manual_seed(3)
-    return build(block, Shape((9, 6)), **SEQUENCES[block]).eval()
-
-
-def ragged(*lengths: int, positions: int, width: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of random values, with garbage at padded positions: no block may look at it."""
-    generator = torch.Generator().manual_seed(7)
-    s = torch.full((len(lengths), positions, width), 1.0e3)
-    mask = torch.zeros(len(lengths), positions, dtype=torch.bool)
-    for row, length in enumerate(lengths):
-        s[row, :length] = torch.randn(length, width, generator=generator)
-        mask[row, :length] = True
-    return s, mask
-
-
-@pytest.mark.parametrize("block", SEQUENCES)
-def test_only_sequences_or_values_are_taken(block):
-    with pytest.raises(SpecError) as caught:
-        build(block, TEXT, **SEQUENCES[block])
-    message = str(caught.value)
-    assert message.startswith(f"block `{block.split()[0]}` ") and "`embedding`" in message
-
-
-@pytest.mark.parametrize("block", ["transformer", "lstm"])
-def test_an_image_is_no_sequence(block):
-    with pytest.raises(
-        SpecError, match=r"takes sequences of vectors \(positions, width\), but its input is \(3, 8, 8\)"
-    ):
-        build(block, Shape((3, 8, 8)), **SEQUENCES[block])
+    return builder(block)(input, **fields)
 
 
 def test_evaluation_of_a_transformer_is_its_training_without_dropout():
@@ -72,7 +32,8 @@ def test_evaluation_of_a_transformer_is_its_training_without_dropout():
 
 
 def test_dropout_is_seen_and_drawn_from_the_generator_at_hand():
-    module = sequences("transformer").train()
+    torch.manual_seed(3)
+    module = build("transformer", Shape((9, 6)), heads=3, feedforward=5, dropout=0.3)
     assert module_draws(module)
     s, mask = ragged(3, 7, positions=7)
     drawn = []

@@ -8,31 +8,12 @@ from torch.nn import functional
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.parts.methods.supervised_contrastive.method import (
-    ContrastiveComponent,
     projection,
 )
 
 from ..mini_batches import forward_step
 
 SCPL = "method={kind: supervised_contrastive, projection_dim: 7, temperature: 0.2}"
-
-
-def test_every_component_has_a_projection_but_the_last_a_classifier(make_network):
-    first, last = (make_network(SCPL).component(index, "cpu") for index in range(2))
-    assert isinstance(first, ContrastiveComponent) and isinstance(last, ContrastiveComponent)
-    assert [name for name in first.weights() if name[:2] != "f."] == [
-        "p.1.weight",
-        "p.1.bias",
-        "p.3.weight",
-        "p.3.bias",
-    ]
-    assert [name for name in last.weights() if name[:2] != "f."] == ["head.1.weight", "head.1.bias"]
-    assert next(iter(first.weights())).startswith("f.")
-    # 4 channels averaged to 4 x 4, then two layers of 7; 6 channels of 4 x 4, then 4 classes.
-    assert [tuple(value.shape) for value in first.p.parameters()] == [(7, 64), (7,), (7, 7), (7,)]
-    assert [tuple(value.shape) for value in last.head.parameters()] == [(4, 96), (4,)]
-    assert list(first.optimizers()) == list(last.optimizers()) == ["encoder"]
-    assert (first.ends_route, last.ends_route) == (False, True)
 
 
 def test_a_projection_of_sequences_does_not_see_their_padding():
