@@ -29,10 +29,9 @@ from alray.core.errors import AlrayError, DataError, ProcessLost, SystemFault, U
 from alray.core.import_path import children_import_safely
 from alray.core.randomness.generators import generator
 from alray.core.signal_mask import blocked
-from alray.data.augment import strong
+from alray.data.augment import Mixture, strong
 from alray.data.class_weights import weighted
 from alray.data.dataset import Dataset
-from alray.data.mixing import Mixture
 from alray.data.split import Augment
 from alray.data.worker_names import use_names_of_owner
 from alray.data.worker_process import WorkerContext

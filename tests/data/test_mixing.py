@@ -11,9 +11,9 @@ import torch
 
 from alray.config.sections.data import Mix
 from alray.core.randomness.seeds import derive_seed
+from alray.data.augment import Mixture
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset
-from alray.data.mixing import Mixture
 from alray.data.opening import open_data
 from tests.data import sections as spec
 
