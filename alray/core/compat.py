@@ -276,20 +276,6 @@ PRIVATE: dict[str, Private] = {
         made=lambda kind: _words_of(kind.__init__),
         why="a handler of signals that is not alray's",
     ),
-    "GTSRB": Private(
-        "torchvision.datasets",
-        "GTSRB",
-        parts=("_samples",),
-        made=lambda kind: _words_of(kind.__init__),
-        why="the files of this set",
-    ),
-    "OxfordIIITPet": Private(
-        "torchvision.datasets",
-        "OxfordIIITPet",
-        parts=("_images", "_labels"),
-        made=lambda kind: _words_of(kind.__init__),
-        why="the files of this set",
-    ),
     "PretrainedConfig": Private(
         "transformers.configuration_utils",
         "PretrainedConfig",
