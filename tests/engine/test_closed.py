@@ -21,7 +21,7 @@ import ray
 
 from alray.core.errors import RequestError, RunError
 from alray.runtime.cluster.connect import connect
-from alray.runtime.local_ray import private
+from alray.runtime.local_ray import start
 
 from .conftest import LONG, Workshop
 
@@ -208,7 +208,7 @@ def test_a_ray_that_does_not_start_is_one_error(monkeypatch, tmp_path: Path) -> 
 
     monkeypatch.setattr(ray, "init", late)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "a"))
-    monkeypatch.setattr(private, "_LONGEST_SOCKET", 500)
+    monkeypatch.setattr(start, "_LONGEST_SOCKET", 500)
     with (
         pytest.raises(RunError, match=r"Ray did not start on this machine: The current node timed out"),
         connect(None, []),

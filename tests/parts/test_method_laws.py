@@ -528,7 +528,7 @@ def test_weights_and_scores_are_those_of_the_equations(make_network: Callable[..
     for step in range(1, 6):
         forward(work, batch(step), step)
         told = backward(work)
-        work.update(lr, lr, step=step)
+        work.update(lr, step=step)
         incoming, losses = batch(step), []
         for index, parts in enumerate(plain):
             loss, outgoing = row.learn(parts, At(index, step, incoming))
@@ -577,7 +577,7 @@ def test_solo_learns_by_its_equations_with_a_copy_of_the_last_readout(make_netwo
         h, y = (torch.randint(0, tokens, (4, 6), generator=numbers) for _ in range(2))
         forward(work, {"s": h, "labels": y}, step)
         backward(work)
-        work.update(0.1, 0.1, step=step)
+        work.update(0.1, step=step)
         for index, (f, head) in enumerate(plain):
             h = f(h)
             scores = head(h) if index == 2 else head.tau * (head.phi(h) @ given["readout"].T)
