@@ -166,3 +166,14 @@ def test_what_no_edge_carries_is_refused_on_one_stage(copied: ModuleType) -> Non
     with pytest.raises(AlrayError, match="1 to 16 ASCII characters") as caught:
         alray.plan(copied.SPEC, {"pipeline.stages": 1}, progress=False)
     assert caught.value.problems[0].key == "method.kind"
+
+
+def test_a_loss_on_what_comes_in_is_refused_on_one_stage(copied: ModuleType) -> None:
+    """The first component of a stage alone has its input there: it trained where each stage had one component."""
+    file = Path("hinted.py")
+    text = file.read_text(encoding="utf-8").replace("        losses = {", '        incoming["s"]\n        losses = {')
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(AlrayError, match="KeyError") as caught:
+        alray.plan(copied.SPEC, {"pipeline.stages": 1}, progress=False)
+    problem = caught.value.problems[0]
+    assert 'incoming["s"]' in file.read_text(encoding="utf-8").splitlines()[problem.line - 1]

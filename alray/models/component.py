@@ -17,7 +17,7 @@ from alray.core.randomness.generators import put_back, seed_all
 from alray.core.randomness.seeds import derive_seed
 from alray.models.boundary import Boundary, Passing
 from alray.models.contract import Contract
-from alray.models.encoder import Encoder, Tensors, row_major, stopped
+from alray.models.encoder import ALONG, Encoder, Tensors, row_major, stopped
 from alray.models.gradients import separate_gradients
 from alray.models.optimizers import ComponentOptimizer, Recipe, Role
 from alray.models.weight_average import WeightAverage, name_in_checkpoint
@@ -378,7 +378,8 @@ class LocalComponent(Component):
 
         Args:
             encoded: f's output, with its gradient graph: `s` [N, ...], and `mask` [N, T] where there is one.
-            incoming: what came with the labels: `Method.labels_in` of this component.
+            incoming: what came with the labels: `Method.labels_in` of this component. What f gets is seen in `prepared`
+                alone: a loss on it keeps it from there.
         """
 
     @property
@@ -436,6 +437,8 @@ class LocalComponent(Component):
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
         assert self._encoded is not None, "L before F"
         encoded, self._encoded = self._encoded, None
+        # The first component of a stage has its input here too, and others do not: no loss may see it.
+        incoming = {name: value for name, value in incoming.items() if name not in ALONG}
         with self._pass(_LOSSES):
             given = self.local_losses(encoded, incoming)
             if self.contract is not None:

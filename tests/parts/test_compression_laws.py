@@ -1,4 +1,4 @@
-"""The laws of compressions of gradients, among ranks that are threads. One enters by its row in `SETTINGS`.
+"""The laws of compressions of gradients, among ranks that are threads. One enters by its row in `SETTINGS` and its bytes in `sent`.
 
 What is special to PowerSGD and to top-k is here too.
 """
