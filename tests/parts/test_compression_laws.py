@@ -1,4 +1,5 @@
-"""The laws of compressions of gradients, among ranks that are threads. One enters by its row in `SETTINGS` and its bytes in `sent`.
+"""The laws of compressions of gradients, among ranks that are threads. One enters by its row in `SETTINGS`, and by its
+bytes in `sent`.
 
 What is special to PowerSGD and to top-k is here too.
 """
