@@ -28,16 +28,16 @@ from scipy.stats import norm
 
 REPORTS = Path(__file__).parents[1] / "docs" / "studies"
 OPEN = "not decided by this study"
-AMOUNTS = ("validation", "test", "bubble", "exit_time", "growth_of_best_rate")
+AMOUNTS = ("validation", "test", "bubble", "growth_of_best_rate")
 OF_SERIES = ("critical_batch_size", "growth_of_best_rate")
 SMALLEST_IS_BEST = (
-    *("step_time_s", "training_s", "epoch_s", "forward_s", "backward_s", "update_s", "bubble", "exit_time"),
+    *("step_time_s", "training_s", "epoch_s", "forward_s", "backward_s", "update_s", "bubble"),
     *("parameters", "peak_memory_bytes", "bytes_sent", "all_reduce_bytes", "steps_to_target", "samples_to_target"),
     *("seconds_to_target", "predicted_step_time_s", "predicted_memory_bytes"),
 )
 OF_TIMES = (
     *("step_time_s", "predicted_step_time_s", "samples_per_s", "bubble", "training_s", "epoch_s", "forward_s"),
-    *("backward_s", "update_s", "exit_time", "seconds_to_target"),
+    *("backward_s", "update_s", "seconds_to_target"),
 )
 _ASKS = ("figure", "of", "over", "minus", "than", "samples")
 """Keys of a claim that say which figure it is about."""

@@ -355,6 +355,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="PATTERN", help="inputs whose names have this regular expression")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"  # a bar says files a second
     player = play(soonest=arguments.soonest, only=arguments.only)
     arguments.file.write_text(json.dumps(player.answers, indent=1))
 
