@@ -9,7 +9,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 # The tests start hundreds of processes, each of which would compile alray anew. Images of containers often set this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage coverage-simulated coverage-report crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings published news replay sizes clean
+.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage coverage-simulated coverage-report crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings recomputed published news replay sizes clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -221,10 +221,14 @@ exported: $(INSTALLED)
 huggingface: $(INSTALLED)
 	$(BIN)/python -m benchmarks.huggingface
 
-# docs/findings.md, docs/own_claims.md and docs/predictions.md, from the reports in docs/studies.
+# docs/findings.md and docs/predictions.md, from the reports in docs/studies.
 findings: $(INSTALLED)
 	$(BIN)/python -m benchmarks.findings_page
 	$(BIN)/python -m benchmarks.predictions_page
+
+# Every verdict of docs/studies once more, from the tables of trials, by code that shares none of alray's.
+recomputed: $(INSTALLED)
+	$(BIN)/python -m benchmarks.recomputed
 
 # Pipelines that other people measured, in docs/predictions.md: predicted over measured, from docs/published_runs.
 published: $(INSTALLED)

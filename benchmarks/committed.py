@@ -125,6 +125,7 @@ def _record(trial: Trial, spec: Spec, row: Mapping[str, str]) -> TrialRecord:
         "values": dict(trial.values),
         "seed": trial.seed,
         "session": trial.session,
+        "began": row.get("began") or None,
         "overrides": list(trial.overrides),
         "status": row["status"],
         "reason": row["reason"] or None,

@@ -2,7 +2,7 @@
 
     python -m benchmarks.coverage
 
-Seeds do something to all points alike, and so do sessions: that is what the intervals must not count twice, nor leave
+Seeds do something to all points alike, and so do days: that is what the intervals must not count twice, nor leave
 out. The noisy quadratic is trained, with a search of its rate at each batch size.
 """
 
@@ -43,9 +43,9 @@ def paired_seeds(generator: np.random.Generator, seeds: int = 3) -> tuple[Interv
     return _interval(records, "steps_to_target", target=_TARGET, repeats=seeds), _RATIO
 
 
-def sessions(generator: np.random.Generator, count: int = 5) -> tuple[Interval, float]:
-    """Times of two variants in several sessions, with two seeds in each. A session does something to both, and a
-    smaller thing to each of them."""
+def days(generator: np.random.Generator, count: int = 5) -> tuple[Interval, float]:
+    """Times of two variants on several days, with two seeds on each. A day does something to both, and a smaller thing
+    to each of them."""
     records: list[TrialRecord] = []
     for session in range(count):
         of_both, of_each = 0.1 * generator.standard_normal(), 0.03 * generator.standard_normal(2)
@@ -56,8 +56,8 @@ def sessions(generator: np.random.Generator, count: int = 5) -> tuple[Interval, 
     return _interval(records, "epoch_s", sessions=count, repeats=2, measures="times"), _RATIO
 
 
-def one_session(generator: np.random.Generator) -> tuple[Interval, float]:
-    """The same in a single session with three seeds, as the interval within it: what it says of other sessions."""
+def one_day(generator: np.random.Generator) -> tuple[Interval, float]:
+    """The same on a single day with three seeds, as the interval within it: what it says of other days."""
     of_each = 0.03 * generator.standard_normal(2)
     records = [
         _timed(2 * seed + at, name, seed, 0, math.exp(at * _RATIO + of_each[at] + 0.01 * generator.standard_normal()))
@@ -65,30 +65,6 @@ def one_session(generator: np.random.Generator) -> tuple[Interval, float]:
         for at, name in enumerate("ab")
     ]
     return _interval(records, "epoch_s", repeats=3, measures="times"), _RATIO
-
-
-def searches(generator: np.random.Generator, trials: int = 16, *, evenly: bool = False) -> tuple[Interval, float]:
-    """Steps to a target of the best settings of two searches of one key, with three seeds, which do something to all
-    settings of both points alike.
-
-    Args:
-        evenly: the settings cover the space as `config.study.trials` draws them; otherwise they are independent.
-    """
-    from scipy.stats import qmc  # imports all distributions
-
-    of_seeds = 0.1 * generator.standard_normal(3)
-    records: list[TrialRecord] = []
-    for at, name in enumerate("ab"):
-        best, curvature = generator.uniform(0.3, 0.7), generator.uniform(2.0, 12.0)
-        drawn = qmc.Halton(1, rng=generator).random(trials)[:, 0] if evenly else generator.random(trials)
-        for index, share in enumerate(drawn):
-            away = share - best
-            for seed in range(3):
-                logs = 12.0 + at * _RATIO + curvature * (away**2 + 0.8 * away**3) + of_seeds[seed]
-                record = _reached(len(records), name, seed, logs + 0.05 * generator.standard_normal())
-                records.append(record.model_copy(update={"index": index, "values": {"optimizer.lr": share}}))
-    search = {"trials": trials, "space": {"optimizer.lr": {"uniform": [0.0, 1.0]}}}
-    return _interval(records, "steps_to_target", target=_TARGET, repeats=3, search=search), _RATIO
 
 
 def noisy_quadratic(generator: np.random.Generator, trials: int = 12, seeds: int = 3) -> tuple[Interval, float]:
@@ -144,11 +120,8 @@ def _trained(generator: np.random.Generator, rates: Any, noise: float) -> Any:
 KINDS: dict[str, tuple[Callable[[np.random.Generator], tuple[Interval, float]], int]] = {
     "paired_seeds": (paired_seeds, STUDIES),
     "five_paired_seeds": (lambda generator: paired_seeds(generator, 5), STUDIES),
-    "sessions": (sessions, STUDIES),
-    "one_session": (one_session, STUDIES),
-    "searches": (searches, 160),
-    "even_searches": (lambda generator: searches(generator, evenly=True), 160),
-    "six_settings": (lambda generator: searches(generator, 6, evenly=True), 160),
+    "days": (days, STUDIES),
+    "one_day": (one_day, STUDIES),
     "noisy_quadratic": (noisy_quadratic, 60),
     "one_critical_batch_size": (one_critical_batch_size, 100),
 }
@@ -190,7 +163,8 @@ def _reached(number: int, variant: str, seed: int, log_steps: float) -> TrialRec
 
 def _timed(number: int, variant: str, seed: int, session: int, epoch_s: float) -> TrialRecord:
     times = Times(training_s=None, epoch_s=epoch_s, forward_s=None, backward_s=None, update_s=None)
-    return _record(number, variant, seed, session=session, status="finished", times=times)
+    began = f"2026-01-{session + 1:02}T10:00:00+00:00"
+    return _record(number, variant, seed, session=session, began=began, status="finished", times=times)
 
 
 def _record(number: int, variant: str, seed: int, **fields: Any) -> TrialRecord:

@@ -42,6 +42,9 @@ def decide(report: Report) -> None:
     (report.folder / KEPT).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     page = report.page.read_text(encoding="utf-8")
     of_tables = exhibits_of(results, (steps_to_target, best_settings, device_scaling, over_components))
+    if not answers:
+        before, _, after = page.partition("\n## Verdicts\n")
+        page = before + after[after.find("\n## ") :]
     for exhibit in [*exhibits_of(answers, (verdicts,)), *of_tables]:
         if f"\n## {exhibit.title}\n" in page:
             page = _with(page, exhibit, report.folder / "figures")

@@ -18,7 +18,6 @@ from benchmarks.committed import report_of
 from benchmarks.findings_page import KEPT, REPORTS
 from benchmarks.runs import RESULTS
 
-OVER_BATCH_SIZES = "batch_size_al"
 OVER_FAMILIES = ("crossover_factors", "crossover_factors_gpt")
 NETWORKS = {
     "mlp": "MLP-6: 6 layers of 128; digits, error 0.10",
@@ -35,28 +34,23 @@ LIMITS = {"BP on one device": 2.0, "1F1B, M = 2": 1.5, "1F1B, M = 4": 1.25, "rep
 """The limits of alpha x rho on two stages, by the rule of docs/crossover.md."""
 _BUBBLES = ((2, (2, 4, 16)), (4, (4, 8, 16)))
 """Stages, and micro-batches, for which a table says what follows against 1F1B."""
+_RIVALS = (
+    *(
+        (f"1F1B {stages}/{parts}", stages, 1 + (stages - 1) / parts)
+        for stages, numbers in _BUBBLES
+        for parts in numbers
+    ),
+    ("2BW, replicas", 1, 1.0),
+    *((f"one device {stages}", stages, float(stages)) for stages in (2, 3, 4)),
+)
+"""Each rival, its least number of stages, and the limit of alpha x rho."""
+MOVED = (0.86, 1.27)
+"""The least and the most of alpha on another day over alpha of the table."""
+_WINS, _LOSES = "**wins**", "**loses**"
 _RATE, _STEPS = "optimizer.lr", "steps_to_target"
 _ENDS = ("product", "low", "high")
 Ends = Sequence[float]
 """A middle, and the two ends around it."""
-
-
-def over_batch_sizes() -> str:
-    """rho and alpha of an MLP, by the size of the mini-batch."""
-    results, alpha = report_of(OVER_BATCH_SIZES).results, _alphas()
-    rows = {(row.point["variant"], row.point["data.batch_size"]): row for row in results.rows}
-    names = {"dgl": "decoupled_greedy", "scpl": "supervised_contrastive", "al": "associated_learning"}
-    lines = [
-        "| samples a mini-batch | rates: BP, DGL, SCPL, AL | rho of DGL | of SCPL | of AL | alpha: DGL, SCPL, AL |",
-        "| ---: | --- | ---: | ---: | ---: | --- |",
-    ]
-    for size in dict.fromkeys(size for _, size in rows):
-        rates = ", ".join(_rate(results, rows[name, size]) for name in ("bp", *names))
-        found = (_with_ends(_rho(results, rows[name, size], rows["bp", size])) for name in names)
-        steps = alpha.get(f"{size} samples", {})
-        middles = ", ".join(f"{steps[kind][0]:.2f}" for kind in names.values()) if steps else "not measured"
-        lines.append(f"| {size:,} | {rates} | {' | '.join(found)} | {middles} |")
-    return "\n".join(lines)
 
 
 class Factors(NamedTuple):
@@ -89,22 +83,26 @@ def over_families(reports: Path = REPORTS) -> str:
 
 def by_the_rule() -> str:
     """What the rule of docs/crossover.md says of each family and method against each rival."""
-    of_bubbles = [(stages, parts, 1 + (stages - 1) / parts) for stages, numbers in _BUBBLES for parts in numbers]
-    alone = (2, 3, 4)
-    heads = [
-        "network",
-        "method",
-        *(f"1F1B {stages}/{parts}: {limit:.4g}" for stages, parts, limit in of_bubbles),
-        "2BW, replicas: 1",
-        *(f"one device {stages}: {stages}" for stages in alone),
-    ]
+    heads = ["network", "method", *(f"{rival}: {limit:.4g}" for rival, _, limit in _RIVALS)]
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for each in _of_families(REPORTS):
-        rivals = [(stages, limit) for stages, _, limit in of_bubbles]
-        rivals += [(1, 1.0), *((stages, float(stages)) for stages in alone)]
-        said = [_beside(each, limit) if stages <= each.components else "-" for stages, limit in rivals]
+        said = [_beside(each, limit) if stages <= each.components else "-" for _, stages, limit in _RIVALS]
         lines.append(f"| {each.network.partition(':')[0]} | {SHORT[each.kind]} | {' | '.join(said)} |")
     return "\n".join(lines)
+
+
+def another_day() -> str:
+    """How many wins and losses of the table an alpha of another day would leave open, in words."""
+    least, most = MOVED
+    places = [
+        (each, limit) for each in _of_families(REPORTS) for _, stages, limit in _RIVALS if stages <= each.components
+    ]
+    wins = [_beside(each, limit / most) for each, limit in places if _beside(each, limit) == _WINS]
+    losses = [_beside(each, limit / least) for each, limit in places if _beside(each, limit) == _LOSES]
+    return (
+        f"If alpha were {most} times as large, {len(wins) - wins.count(_WINS)} of the {len(wins)} wins would be open. "
+        f"If it were {least} times as large, {len(losses) - losses.count(_LOSES)} of the {len(losses)} losses would be."
+    )
 
 
 def _beside(found: Factors, limit: float) -> str:
@@ -114,9 +112,9 @@ def _beside(found: Factors, limit: float) -> str:
         return "-"
     middle, low, high = found.product
     if high < limit:
-        return "**wins**"
+        return _WINS
     if low > limit:
-        return "**loses**"
+        return _LOSES
     return "below" if middle < limit else "above"
 
 

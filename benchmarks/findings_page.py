@@ -1,5 +1,4 @@
-"""Write docs/findings.md and docs/own_claims.md: what the studies of laptop size say of each claim of the publications
-that alray reproduces, and of each claim of this project.
+"""Write docs/findings.md: what the studies of laptop size say of each claim of a publication, or of this project.
 
     python -m benchmarks.findings_page
 
@@ -21,14 +20,13 @@ from typing import Any
 from alray.config.study.load import read_study_file
 from alray.config.study.section import Study, Verdict
 from alray.studies.folder import question
-from alray.studies.records import Answer, Compared
+from alray.studies.records import ESTIMATED, Answer, Compared
 from alray.studies.verdicts import compared_text, p_text
 
 ROOT = Path(__file__).parents[1]
 SPECS = ROOT / "specs" / "studies" / "laptop"
 REPORTS = ROOT / "docs" / "studies"
 PAGE = ROOT / "docs" / "findings.md"
-OWN_PAGE = ROOT / "docs" / "own_claims.md"
 KEPT = "verdicts.json"
 FIRST_RUNS = "first_runs.json"
 """In the folder of the reports: study -> the day on which its first run began, of which the report may be gone."""
@@ -36,112 +34,84 @@ NOT_RUN = "not run yet"
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
 
-_HOW = """\
-The estimate is a ratio where it ends in *times*; in brackets is its 90 % interval, over the seeds, sessions or runs of
-the next column. Variants that share seeds are compared seed by seed. A claim about several points has one estimate for
-each, and *holds* if it holds at all of them. The verdict is that of the report of the study. The claims of a study are
-tested together, so that one decided claim in twenty is expected to be decided in the wrong direction. Times of one
-session are not tested. A claim about what chance does not move, as a number of parameters, is decided by itself. A
-claim and its opposite, on one figure and one bound, are one test.
-The interval of an accuracy is over seeds, for the same pictures of the test or validation set, unless the claim gives
-the size of that set: another set may show another difference.
-[Studies](studies.md#claims-and-verdicts) says how this is computed.
-
-*In one session* means that the study ran once. Times of two sessions differ by more than those of one, and the interval
-is that of its session alone. [In made-up studies](intervals.md), whose sessions move each variant by 3 % and whose
-trials within a session differ by 1 %, 36 % of such intervals have the truth over all sessions. So one session decides
-nothing, and only estimates. *Not run yet* means that the report of the study does not include this claim."""
-INTRODUCTION = f"""\
+INTRODUCTION = """\
 # Findings
 
-Written by `make findings` from the verdicts of the studies. It says of each claim of the publications that alray
-reproduces whether it holds here, on two processor cores, with small networks and data sets. Nothing on this page says
-what holds on GPUs or at the size of the publications. [Claims of this project](own_claims.md) have a page of their own.
+Written by `make findings` from the verdicts of the studies, by the questions that the project began with. It says what
+holds here, on two processor cores, with small networks and data sets. Nothing on this page says what holds on GPUs or
+at the size of the publications.
 
-The number behind a publication leads to what it says, below the table. {{quoted}} have its sentence, in quotation
-marks. *In other words* means that the sentence itself could not be read here: then it says what the figures of the
-publication, or notes of others about it, say. A claim is *estimated*, without a bound, where the publication names
-none, or where one of ours would lie on the effect. Where it gives a value of the figure, the interval *contains* or
-*excludes the published* one, which is of other networks, data and machines.
+A claim is *decided* (it holds, or it does not), *estimated* (it has no bound), or *open*. The estimate is a ratio where
+it ends in *times*; in brackets is its 90 % interval, over the seeds, starts or runs of the next column, with the days
+on which they ran. Variants that share seeds are compared seed by seed. A claim about several points has one estimate
+for each, and *holds* if it holds at all of them. The claims of a study are tested together, so that one decided claim
+in twenty is expected to be decided in the wrong direction. [Studies](studies.md#claims-and-verdicts) says how this is
+computed; `make recomputed` computes it again by other code.
 
-{_HOW}"""
-OWN_INTRODUCTION = f"""\
-# Claims of this project
+*On one day*: sessions of one day, or that begin within an hour, count as one, and such times are not decided, because
+another day may measure others. *Not run yet* means that no report has this claim. A report of a tree with uncommitted
+changes is none.
 
-Written by `make findings` from the verdicts of the studies. These claims have no publication. A bound that was set
-after its figure was known decides nothing new, so the day of each bound stands beside the day on which the first run of
-its study began. The report may be of a later run, with more seeds, sessions or points: it *ran on* the days beside it.
-{{bounds}}
-An estimate has no bound. Claims of publications are on the page of [findings](findings.md).
-
-{_HOW}"""
+The number behind a publication leads to what it says, below the table. {quoted} have its sentence, in quotation marks;
+*in other words* means that it could not be read here. Where the publication gives a value of the figure, the interval
+*contains* or *excludes the published* one, which is of other networks, data and machines. *Ours* are claims without a
+publication: a bound that was set after the first run of its study decides nothing new. The interval of an accuracy is
+over seeds, for the same pictures of the test or validation set, unless the claim gives the size of that set."""
 
 
 @dataclass(frozen=True)
 class Seed:
-    """A line of publications. sources: how the `source` of a verdict about it begins. open: claims that no study of
-    laptop size examines, each with the reason. ranks: what the publication says of the ratios of two of its claims, and
-    these claims, that with the smaller ratio first."""
+    """A question that the project began with. studies: those whose claims are about it. open: claims that no study of
+    laptop size examines, each with the reason."""
 
     title: str
     about: str
-    sources: tuple[str, ...]
+    studies: tuple[str, ...]
     open: tuple[tuple[str, str], ...] = ()
-    ranks: tuple[str, str, str] | None = None
 
 
 SEEDS = (
     Seed(
-        "Associated Learning and its pipeline",
-        "Kao & Chen 2021 (Neural Computation 33(1)), Wu et al. 2022 (ICLR), T.-H. Lin 2023 (thesis, National Central "
-        "University).",
-        ("Kao & Chen 2021", "Wu et al. 2022", "Lin 2023"),
+        "Local losses and backpropagation: accuracy",
+        "Wu et al. 2022 (ICLR), T.-H. Lin 2023 (thesis, National Central University), Ma et al. 2024 (ICLR, arXiv "
+        "2402.17318).",
+        ("methods", "methods_over_cuts", "crossover_factors", "crossover_factors_gpt"),
         (
             (
                 "AL is more accurate than BP on AG News, DBpedia and IMDb, and less accurate on Tiny-ImageNet (Lin "
-                "2023, 4.2), CIFAR-10 and CIFAR-100 (another public repository)",
+                "2023, 4.2)",
                 "needs GPUs and these data sets: `specs/studies/methods.yaml`",
             ),
             (
+                "On CIFAR-10, ResNet-110 cut at every block reaches 93.96 % by AugLocal and 74.95 % by predsim",
+                "needs GPUs: `specs/studies/methods_over_cuts.yaml`, with ResNet-32",
+            ),
+        ),
+    ),
+    Seed(
+        "Local losses and backpropagation: time",
+        "Lin 2023, Narayanan et al. 2021 (PipeDream-2BW, arXiv 2006.09503), SOLO 2026 (arXiv 2609.35440, and its "
+        "author's post: Splitting the learning, 2026-10-03).",
+        ("al_modes", "step_time", "language_pipelines", "methods_on_stages", "pipelines", "slow_links"),
+        (("With two stages a link of 1 Gbit/s costs SOLO 1.2 % of its throughput, and 1F1B 51 %", "needs GPUs"),),
+    ),
+    Seed(
+        "Scaling over devices",
+        "Lin 2023.",
+        ("strong_scaling", "weak_scaling"),
+        (
+            (
                 "An epoch of 12 layers on AG News is shorter on 2, 3, 4 and 6 GPUs than on one by AL, and longer by "
-                "naive BP (Lin 2023, 4.4; there AL's speed-up on 1, 2, 3, 4 and 6 GPUs is 1, 1.01, 1.19, 1.30 and "
-                "1.09)",
-                "needs GPUs: `specs/studies/strong_scaling.yaml`",
+                "naive BP (Lin 2023, 4.4)",
+                "needs GPUs: `specs/studies/strong_scaling.yaml`, `specs/studies/scaling_grid.yaml`",
             ),
         ),
     ),
     Seed(
-        "Batch size and steps to a target",
-        "Shallue et al. 2019 (JMLR 20(112)).",
-        ("Shallue et al. 2019",),
-        (
-            (
-                "Three regimes, and a largest useful batch size that differs, on the workloads of the paper",
-                "needs GPUs and CIFAR-10: `specs/studies/batch_size.yaml`",
-            ),
-        ),
-        (
-            "By Shallue et al. 2019, 4.5, the data matter less for the largest useful batch size than the algorithm.",
-            "Critical batch size on 54,000 pictures of clothes, divided by that on 1,400 digits",
-            "SGD with momentum makes use of larger batch sizes than plain SGD",
-        ),
-    ),
-    Seed(
-        "Dynamic batch size (DBS)",
-        "Ye et al. 2020 (arXiv 2007.11831).",
-        ("Ye et al. 2020",),
-        (
-            (
-                "The same with 4 and 8 workers, CNNs and CIFAR-10",
-                "needs more processors: `specs/studies/dynamic_batch_size.yaml`",
-            ),
-        ),
-    ),
-    Seed(
-        "Synchronous SGD with large batches",
-        "Goyal et al. 2017 (arXiv 1706.02677), ISCV 2022 (Reducing the training time of deep learning models using "
-        "synchronous SGD and large batch size), You et al. 2017 (LARS), Vogels et al. 2019 (PowerSGD).",
-        ("Goyal et al. 2017", "ISCV 2022", "You et al. 2017", "Vogels et al. 2019"),
+        "Workers, all-reduce and large batches",
+        "Vogels et al. 2019 (PowerSGD), Goyal et al. 2017 (arXiv 1706.02677), ISCV 2022 (Reducing the training time of "
+        "deep learning models using synchronous SGD and large batch size), Shallue et al. 2019 (JMLR 20(112)).",
+        ("all_reduce", "large_batch"),
         (
             (
                 "Time and accuracy on Dogs vs Cats over 8 workers (ISCV 2022)",
@@ -150,48 +120,28 @@ SEEDS = (
         ),
     ),
     Seed(
-        "Pipelines of backpropagation",
-        "Qi et al. 2023 (zero bubble, arXiv 2401.10241), Qi et al. 2024 (V-shaped placement, arXiv 2405.15362), "
-        "Narayanan et al. 2021 (PipeDream-2BW, arXiv 2006.09503).",
-        ("Qi et al. 2023", "Qi et al. 2024", "Narayanan et al. 2021"),
-        (),
-    ),
-    Seed(
-        "Local losses on a pipeline with slow links",
-        "SOLO 2026 (arXiv 2609.35440, and its author's post: Splitting the learning, 2026-10-03).",
-        ("SOLO 2026",),
+        "Dynamic batch size",
+        "Ye et al. 2020 (arXiv 2007.11831).",
+        ("dynamic_batch_size",),
         (
             (
-                "With two stages a link of 1 Gbit/s costs SOLO 1.2 % of its throughput, and 1F1B 51 %",
-                "needs GPUs",
+                "The same with 4 and 8 workers, CNNs and CIFAR-10",
+                "needs more processors: `specs/studies/dynamic_batch_size.yaml`",
             ),
         ),
     ),
     Seed(
-        "Published accuracies of local losses",
-        "Nøkland and Eidnes 2019 (arXiv 1901.06656), Mono-Forward 2025 (arXiv 2501.09238), FAUST 2025 (Forward-Forward "
-        "unified with a similarity-based tuplet loss, arXiv 2509.08697).",
-        ("Nøkland and Eidnes 2019", "Mono-Forward 2025", "FAUST 2025"),
+        "Batch size and steps to a target",
+        "Shallue et al. 2019 (JMLR 20(112)).",
+        ("batch_size", "batch_size_al", "budgets"),
         (
-            ("The same for VGG8b on Fashion-MNIST and CIFAR-10 (predsim 4.65 and 5.58 % errors)", "needs GPUs"),
             (
-                "Forward-Forward is less accurate than BP (FAUST 2025, abstract: “the Forward-Forward algorithm "
-                "significantly trails backpropagation in accuracy”)",
-                "withdrawn: its study ran with initial weights that were replaced since, because they were wrong",
+                "Three regimes, and a largest useful batch size that differs, on the workloads of the paper",
+                "needs GPUs and CIFAR-10: `specs/studies/batch_size.yaml`",
             ),
         ),
     ),
-    Seed(
-        "Local losses by the number of components",
-        "Ma et al. 2024 (ICLR, arXiv 2402.17318).",
-        ("Ma et al. 2024",),
-        (
-            (
-                "On CIFAR-10, ResNet-110 cut at every block reaches 93.96 % by AugLocal and 74.95 % by predsim",
-                "needs GPUs: `specs/studies/methods_over_cuts.yaml`, with ResNet-32",
-            ),
-        ),
-    ),
+    Seed("Ablations of AL", "Claims of ours.", ("ablation_bridge", "ablation_label_dim")),
 )
 
 
@@ -211,6 +161,13 @@ class Finding:
     @property
     def says(self) -> str:
         return NOT_RUN if self.answer is None else self.answer.says
+
+    @property
+    def kind(self) -> str:
+        """Decided, estimated or open."""
+        if self.says in ("holds", "does not hold"):
+            return "decided"
+        return "estimated" if self.says.startswith(ESTIMATED) else "open"
 
     @property
     def says_in_full(self) -> str:
@@ -247,7 +204,7 @@ def first_runs(reports: Path) -> dict[str, str]:
 def _of_study(study: Study, reports: Path, began: str | None) -> Iterator[Finding]:
     file = reports / study.study / KEPT
     if not file.is_file():
-        yield from (Finding(verdict, study.study, None) for verdict in study.verdicts)
+        yield from (Finding(verdict, study.study, None, first_ran=began or "") for verdict in study.verdicts)
         return
     of = json.loads(file.read_text(encoding="utf-8"))
     answers = [Answer.model_validate(each) for each in of["verdicts"]]
@@ -292,77 +249,38 @@ def asked(study: Study) -> dict[str, Any]:
     return values
 
 
-def pages(found: Sequence[Finding]) -> dict[Path, str]:
-    """The texts of both pages."""
-    published = [each for each in found if each.verdict.source is not None]
-    own = [each for each in found if each.verdict.source is None]
-    return {PAGE: page(published), OWN_PAGE: own_page(own)}
-
-
 def page(found: Sequence[Finding]) -> str:
-    """The text of the page about claims of publications."""
+    """The text of the page. Raises ValueError for a study that is about no seed."""
     quoted = sum(each.verdict.quote is not None for each in found)
-    introduction = INTRODUCTION.format(quoted=f"{quoted} of {len(found)} claims")
-    parts = [introduction, _counts(found)]
+    kinds = Counter(each.kind for each in found)
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("decided", "estimated", "open"))
+    parts = [INTRODUCTION.format(quoted=f"{quoted} of {len(found)} claims"), f"{len(found)} claims: {counts}."]
     numbers: dict[str | None, int] = {}
+    if without := {each.study for each in found} - {study for seed in SEEDS for study in seed.studies}:
+        raise ValueError(f"no seed has the studies {sorted(without)}")
     for seed in SEEDS:
-        of_seed = [each for each in found if _seed_of(each.verdict) is seed]
+        of_seed = [each for each in found if each.study in seed.studies]
         rows, notes = [], {}
         for each in of_seed:
-            note = f"[{numbers.setdefault(each.verdict.claimed_by, 1 + len(numbers))}]"
-            notes[note] = each.verdict.claimed_by or ""
-            rows.append((each.verdict.claim, f"{each.verdict.source} {note}", *_row(each)))
+            by = _bound(each)
+            if each.verdict.source is not None:
+                note = f"[{numbers.setdefault(each.verdict.claimed_by, 1 + len(numbers))}]"
+                notes[note] = each.verdict.claimed_by or ""
+                by = f"{each.verdict.source} {note}"
+            rows.append((each.verdict.claim, by, *_row(each)))
         rows += [(claim, "", "", "", "no study here", why) for claim, why in seed.open]
         parts += [f"## {seed.title}", _lines(seed.about), _table(("claim", "claimed by", *_HEAD), rows)]
-        parts += ["\n".join(_item(f"{note} {text}") for note, text in notes.items())]
-        parts += [*_ranked(seed, of_seed), *_doubts(of_seed)]
-    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+        parts += ["\n".join(_item(f"{note} {text}") for note, text in notes.items()), *_doubts(of_seed)]
+    return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
 
 
-def own_page(found: Sequence[Finding]) -> str:
-    """The text of the page about claims of this project."""
-    rows = [
-        (each.verdict.claim, each.verdict.since or "", each.first_ran, ", ".join(each.ran), *_row(each))
-        for each in found
-    ]
-    parts = [OWN_INTRODUCTION.format(bounds=_bounds(found)), _counts(found)]
-    parts += [_table(("claim", "bound set on", "first ran on", "ran on", *_HEAD), rows), *_doubts(found)]
-    return "\n\n".join(part.rstrip() for part in parts) + "\n"
-
-
-def _ranked(seed: Seed, found: Sequence[Finding]) -> list[str]:
-    """Whether two ratios have the order that the publication says; nothing where one of them was not measured."""
-    if seed.ranks is None:
-        return []
-    says, *claims = seed.ranks
-    answers = [each.answer for claim in claims for each in found if each.verdict.claim == claim]
-    if not all(answer is not None and len(answer.compared) == 1 for answer in answers) or len(answers) < 2:
-        return []
-    lower, higher = (answer.compared[0] for answer in answers if answer is not None)
-    if lower.low <= higher.high and higher.low <= lower.high:
-        order = "the intervals overlap, so their order is not decided"
-    else:
-        order = "in this order" if lower.value < higher.value else "the other way round"
-    ratios = " and ".join(_estimate(each, " times") for each in (lower, higher))
-    return [_lines(f"{says} Here the ratios are {ratios}: {order}.")]
-
-
-def _bounds(found: Sequence[Finding]) -> str:
-    """How many bounds are not older than the first run of their study, and how many decided claims these are."""
-    known = [each for each in found if each.verdict.since and each.first_ran]
-    later = [each for each in known if (each.verdict.since or "") > each.first_ran]
-    same = sum(each.verdict.since == each.first_ran for each in known)
-    decided, decided_later = (sum(each.says in ("holds", "does not hold") for each in of) for of in (known, later))
-    return (
-        f"Of {len(known)} bounds whose study ran, {len(later)} are later than that day, and {same} of the same day.\n"
-        f"Of the {decided} of these claims that are decided here, {decided_later} have a later bound."
-    )
-
-
-def _counts(found: Sequence[Finding]) -> str:
-    counts = Counter(each.says for each in found)
-    told = ", ".join(f"{says}: {count}" for says, count in sorted(counts.items()))
-    return _lines(f"{len(found)} claims; {told}.")
+def _bound(found: Finding) -> str:
+    """Who makes a claim without a publication, and when its bound was set."""
+    since = found.verdict.since
+    if since is None:
+        return "ours"
+    later = ", after the first run" if found.first_ran and since > found.first_ran else ""
+    return f"ours, bound of {since}{later}"
 
 
 def _doubts(found: Sequence[Finding]) -> list[str]:
@@ -372,14 +290,6 @@ def _doubts(found: Sequence[Finding]) -> list[str]:
             claims.setdefault(_AXIS.sub("", doubt), []).append(each.verdict.claim)
     lines = [_item(f"{doubt}. This is about: {'; '.join(of)}.") for doubt, of in claims.items()]
     return ["What makes these verdicts doubtful:", "\n".join(lines)] if lines else []
-
-
-def _seed_of(verdict: Verdict) -> Seed:
-    """The seed that a claim belongs to. Raises ValueError for a source that none has."""
-    for seed in SEEDS:
-        if (verdict.source or "").startswith(seed.sources):
-            return seed
-    raise ValueError(f"no seed has the source `{verdict.source}` of the claim `{verdict.claim}`")
 
 
 def _item(text: str) -> str:
@@ -394,6 +304,7 @@ def _lines(text: str, indent: str = "") -> str:
 
 _DAY = re.compile(r"; (\d{4}-\d\d-\d\d)\b")
 """The day on which the first trial of a machine and version began, as a report says it."""
+_DAY_OF_UNITS = re.compile(r"\d{4}-\d\d-\d\d")
 _AXIS = re.compile(r"\b[\w.]+=")
 """The name of an axis before its value, which says enough."""
 _HEAD = ("estimate", "over", "verdict", "study")
@@ -411,7 +322,8 @@ def _row(found: Finding) -> tuple[str, str, str, str]:
     if p_text(answer):
         says += f" (p {_p(answer)})"
     where = f"[{found.study}]({report}){', run in an earlier form' if found.earlier else ''}"
-    return estimate, answer.units, says, where
+    over = answer.units if _DAY_OF_UNITS.search(answer.units) else f"{answer.units}, {' and '.join(found.ran)}"
+    return estimate, over if answer.units else "", says, where
 
 
 def _estimate(each: Compared, factor: str) -> str:
@@ -434,8 +346,7 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 
 def main() -> None:
     found = findings(SPECS, REPORTS)
-    for path, text in pages(found).items():
-        path.write_text(text, encoding="utf-8")
+    PAGE.write_text(page(found), encoding="utf-8")
     first = first_runs(REPORTS) | {each.study: each.first_ran for each in found if each.first_ran}
     (REPORTS / FIRST_RUNS).write_text(json.dumps(first, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

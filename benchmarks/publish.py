@@ -42,13 +42,11 @@ PUBLISHED = {
     "accuracy",
     "all_reduce",
     "alpha",
-    "branches",
     "coverage",
     "exported",
     "gpu",
     "huggingface",
     "models",
-    "noise_scale",
 }
 """The results that a page shows, or `benchmarks.crossover` reads."""
 
@@ -147,7 +145,7 @@ def pages(results: Path) -> dict[str, str]:
         "accuracy.md": accuracy_page.page(read(results, "accuracy")),
         "all_reduce.md": all_reduce_page.page(read(results, "all_reduce")),
         "gpu_measured.md": gpu_page.page(read(results, "gpu")),
-        "intervals.md": intervals_page.page(*(read(results, name) for name in ("coverage", "noise_scale", "branches"))),
+        "intervals.md": intervals_page.page(read(results, "coverage")),
         "models.md": models_page.page(
             read(results, "models"), read(results, "exported"), list(read(results, "huggingface").values())
         ),

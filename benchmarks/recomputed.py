@@ -3,8 +3,8 @@
     python -m benchmarks.recomputed
 
 It reads tables/trials.csv and the claims in verdicts.json, and exits with 1 where a verdict or an interval differs. The
-formulas are those of docs/studies.md, computed another way where there is one: t by the incomplete beta function, the
-best of a search by numerical integration and root finding, a curve by a general least-squares routine.
+formulas are those of docs/studies.md, computed another way where there is one: t by the incomplete beta function, a
+curve by a general least-squares routine.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import quad
 from scipy.optimize import brentq, least_squares
-from scipy.special import betainc, gammaincinv
+from scipy.special import betainc
 from scipy.stats import norm
 
 REPORTS = Path(__file__).parents[1] / "docs" / "studies"
@@ -47,29 +47,17 @@ TOLERANCE = 0.01
 
 Values = dict[int, float]
 Row = dict[str, str]
-Distribution = NDArray[np.float64]
-"""Values at the shares 0.0005, 0.0015 to 0.9995, in ascending order."""
 SHARES = np.linspace(0.0005, 0.9995, 1_000)
 
 
 class Estimate:
-    """A mean with its standard error and degrees of freedom, and beside it the standard error of the test set; or a
-    distribution by its quantiles."""
+    """A mean with its standard error and degrees of freedom, and beside it the standard error of the test set."""
 
-    def __init__(
-        self,
-        mean: float,
-        error: float,
-        freedom: float,
-        quantiles: Distribution | None = None,
-        of_set: float = 0.0,
-    ) -> None:
-        self.mean, self.error, self.freedom, self.quantiles, self.of_set = mean, error, freedom, quantiles, of_set
+    def __init__(self, mean: float, error: float, freedom: float, of_set: float = 0.0) -> None:
+        self.mean, self.error, self.freedom, self.of_set = mean, error, freedom, of_set
 
     def less_than(self, bound: float) -> float:
         """How sure it is that the truth lies below."""
-        if self.quantiles is not None:
-            return float(np.clip((self.quantiles < bound).mean(), 0.0005, 0.9995))
         if self.of_set > 0.0:
             return float(np.interp(bound, [self.at(share) for share in SHARES], SHARES))
         if self.error == 0.0:
@@ -77,8 +65,6 @@ class Estimate:
         return t_below((bound - self.mean) / self.error, self.freedom)
 
     def at(self, share: float) -> float:
-        if self.quantiles is not None:
-            return float(np.quantile(self.quantiles, share))
         t = float(brentq(lambda x: t_below(x, self.freedom) - share, -1e4, 1e4, xtol=1e-12))
         squares = (t * self.error) ** 2 + (float(norm.ppf(share)) * self.of_set) ** 2
         return self.mean + math.copysign(math.sqrt(squares), t)
@@ -136,13 +122,32 @@ class StudyTables:
         return min(self.settings(point), key=cost)
 
     def values(self, point: tuple[str, ...], figure: str, *, logs: bool) -> Values:
-        """The figure of each seed, of times in a study of several sessions that of each session: a mean over trials."""
+        """The figure of each seed, of times in a study of several sessions that of each day, or of each session if all
+        began on one day: a mean over trials."""
         ended = [row for row in self.chosen(point) if row["status"] in ENDED and row.get(figure)]
-        unit = session if figure in OF_TIMES and self.study.get("sessions", 1) > 1 else seed
+        unit = seed
+        if figure in OF_TIMES and self.study.get("sessions", 1) > 1:
+            unit = session if self.days == 1 else self.day
         scaled = math.log if logs else float
         return {
             each: float(np.mean([scaled(float(row[figure])) for row in rows])) for each, rows in by(unit, ended).items()
         }
+
+    @property
+    def days(self) -> int:
+        return len({self.day(row) for row in self.rows})
+
+    def day(self, row: Row) -> int:
+        """The number of the day on which the session of a trial began. A session less than an hour after another one
+        belongs to its day, and one whose start is not known to the first."""
+        starts = sorted({each["began"] for each in self.rows if each.get("began")})
+        numbers, number = {"": 0}, 0
+        for before, after in pairwise(["", *starts]):
+            if before and before[:10] != after[:10]:
+                apart = datetime.fromisoformat(after) - datetime.fromisoformat(before)
+                number += apart.total_seconds() >= 3600
+            numbers[after] = number
+        return numbers[row.get("began") or ""]
 
 
 def seed(row: Row) -> int:
@@ -236,14 +241,13 @@ def at(tables: StudyTables, values: dict[str, Any], *points: tuple[str, ...]) ->
 def figure(tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, ...]]) -> Estimate | None:
     name = claim["figure"]
     logs = bool(claim["over"]) or (not claim["minus"] and name not in AMOUNTS)
-    if name.endswith("_to_target"):
-        if tables.search is not None:
-            return of_searches(tables, name, points)
-        if any(0 < sum(bool(row[name]) for row in tables.at(point)) < len(tables.at(point)) for point in points):
-            return None
+    if name.endswith("_to_target") and not all(row[name] for point in points for row in tables.chosen(point)):
+        return None
     of_points = [tables.values(point, name, logs=logs) for point in points]
     shared = [seed for seed in of_points[0] if all(seed in each for each in of_points)]
     values = [sum(sign * each[seed] for sign, each in zip((1, -1, -1, 1), of_points, strict=False)) for seed in shared]
+    if name in ("steps_to_target", "samples_to_target"):
+        values = spread(np.asarray(values), sum(evaluations_apart(tables, name, point) for point in points)).tolist()
     if name in ("validation", "test") and len(values) > 1 and max(values) - min(values) < 1e-9:
         shares = [
             float(row[name]) for point in points for row in tables.chosen(point) if row["status"] in ENDED and row[name]
@@ -275,86 +279,19 @@ def sampled(
     return Estimate(found.mean, found.error, found.freedom, of_set=math.sqrt(variance))
 
 
-def of_searches(tables: StudyTables, name: str, points: list[tuple[str, ...]]) -> Estimate | None:
-    """The best that any settings have, as a logarithm, or the difference of two: a distribution."""
-    seeds = tables.study["repeats"]
-    if seeds < 3 or tables.search["kind"] != "random":
-        return None
-    bests, effects = [], []
-    for point in points:
-        settings = tables.settings(point)
-        reached = [rows for rows in settings if len(rows) == seeds and all(row[name] for row in rows)]
-        variant = dict(zip(tables.axes, point, strict=True)).get("variant", "")
-        space = {**tables.search["space"], **tables.search["variants"].get(variant, {})}
-        dimensions = sum(each["choice"] is None for each in space.values())
-        if len(reached) < 2:
-            return None
-        logs = np.log([[float(row[name]) for row in rows] for rows in reached])
-        of_seeds = logs.mean(axis=0) - logs.mean()
-        rest = logs - logs.mean(axis=1, keepdims=True) - of_seeds
-        noise = math.sqrt((rest**2).sum() / ((len(logs) - 1) * (seeds - 1)) / seeds)
-        means = logs.mean(axis=1)
-        if name in ("steps_to_target", "samples_to_target"):
-            firsts = [int(float(rows[0][name])) for rows in reached]
-            grain = math.gcd(*firsts)
-            means = spread(means, math.log1p(grain / max(math.exp(means.min()), grain)))
-        bests.append(best(np.sort(means), dimensions / 2, noise, len(settings)))
-        effects.append(of_seeds)
-    chance = of_values(list(effects[0] - sum(effects[1:])))
-    assert chance is not None
-    of_chance = np.asarray([chance.at(share) for share in SHARES])
-    found = bests[0] if len(bests) == 1 else convolved(bests[0], -bests[1][::-1])
-    return Estimate(0.0, 0.0, 0.0, convolved(found, of_chance))
+def evaluations_apart(tables: StudyTables, name: str, point: tuple[str, ...]) -> float:
+    """How far apart two evaluations lie, as a logarithm: by what divides the steps of all trials of a point."""
+    divisor = math.gcd(*(int(float(row[name])) for row in tables.at(point) if row[name]))
+    return math.log1p(divisor / min(float(row[name]) for row in tables.chosen(point)))
 
 
 def spread(values: NDArray[np.float64], grain: float) -> NDArray[np.float64]:
     """Equal values, spread over the interval between two evaluations."""
     result = []
-    for value in np.unique(values):
-        count = int((values == value).sum())
+    for value in np.unique(values.round(9)):
+        count = int((values.round(9) == value).sum())
         result += [value + grain * ((number + 0.5) / count - 0.5) for number in range(count)]
     return np.asarray(result)
-
-
-def best(values: NDArray[np.float64], exponent: float, noise: float, tried: int) -> Distribution:
-    """Where the smallest value of any settings lies: the y0 at which the sum of logarithms of shares is a quantile of
-    its gamma distribution (de Haan 1981), where noise is integrated over."""
-    tail = min(max(3, round(0.25 * tried)), 12, len(values) - 1)
-    near = values[: tail + 1]
-    width = float(near[-1] - near[0])
-
-    @cache
-    def log_power(distance: float) -> float:
-        if noise <= 1e-6 * width:
-            return exponent * math.log(max(distance, 1e-300))
-        ratio = distance / noise
-        if ratio > 30.0:
-            return exponent * math.log(ratio)
-        low = max(-ratio, -9.0)
-        # substituted so that the power is smooth at its end
-        area, _ = quad(
-            lambda root: 2 * root * (ratio + low + root * root) ** exponent * norm.pdf(low + root * root),
-            0.0,
-            math.sqrt(max(9.0, ratio) + 9.0 - low),
-            limit=200,
-        )
-        return math.log(max(area, 1e-300))
-
-    def excess(y0: float) -> float:
-        logs = [log_power(float(value - y0)) for value in near]
-        return float(sum(logs[-1] - each for each in logs[:-1]))
-
-    grid = near[0] + 8.0 * noise - np.concatenate(([1e-9 * width], np.geomspace(1e-6 * width, 1e4 * width, 160)))
-    sums = np.asarray([excess(float(each)) for each in grid])
-    order = np.argsort(sums)
-    wanted = gammaincinv(tail, SHARES)
-    return np.sort(np.interp(wanted, sums[order], grid[order]))
-
-
-def convolved(one: Distribution, other: Distribution) -> Distribution:
-    """The quantiles of the sum of two independent values, by sorting all sums."""
-    sums = np.sort((one[:, None] + other[None, :]).ravel())
-    return np.asarray(sums[(SHARES * len(sums)).astype(int)])
 
 
 Fit = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[float, NDArray[np.float64], float]]
@@ -442,8 +379,8 @@ def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, flo
         places = list(comparisons(tables, claim))
         found = [at_a_place(claim, bound, [each for each in place if each]) for place in places if all(place)]
         details.append(found)
-        one_session = claim["figure"] in OF_TIMES and tables.study.get("sessions", 1) == 1
-        if bound is None or not found or one_session:  # no p-value of one session holds in another one
+        one_day = claim["figure"] in OF_TIMES and tables.days == 1
+        if bound is None or not found or one_day:  # no p-value of one day holds on another one
             whole.append(None)
             continue
         holds = max(each[0] for each in found) if len(found) == len(places) else 1.0

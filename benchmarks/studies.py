@@ -59,8 +59,13 @@ def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path |
         minutes: as `run` returned them.
         beside: whether other programs ran at the same time. The report says so.
         into: the folder of reports; None: docs/studies.
+
+    Raises SystemExit for trials of a tree with uncommitted changes, which nobody can check out.
     """
     folder, kept = FOLDERS / name, (into or REPORTS) / name
+    report = (folder / "report.md").read_text(encoding="utf-8")
+    if has_changes(report):
+        raise SystemExit(f"{folder}: the tree of these trials had changes; commit them, and run the study again")
     shutil.rmtree(kept, ignore_errors=True)
     for part in ("figures", "tables"):
         (kept / part).mkdir(parents=True)
@@ -71,12 +76,17 @@ def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path |
     summary = json.loads((folder / "study.json").read_text(encoding="utf-8"))
     answers = findings_page.kept(read_study_file(folder / "study.yaml"), summary)
     (kept / findings_page.KEPT).write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
-    title, rest = pictured((folder / "report.md").read_text(encoding="utf-8")).split("\n", 1)
+    title, rest = pictured(report).split("\n", 1)
     spec = Path(os.path.relpath(SPECS / f"{name}.yaml", kept)).as_posix()
     how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec})"
     how += "" if minutes is None else f" in {minutes:.1f} minutes"
     how += f", {findings_page.BESIDE}." if beside else "."
     (kept / "README.md").write_text(f"{title}\n\n{how}\n{rest}", encoding="utf-8")
+
+
+def has_changes(report: str) -> bool:
+    """Whether trials of a report ran from a tree with uncommitted changes."""
+    return " with changes," in report.partition("\n## Made with\n")[2]
 
 
 def keep_figure(figure: Path, folder: Path) -> None:

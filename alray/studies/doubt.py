@@ -3,7 +3,7 @@ size of a series.
 
 The points of a study have the same seeds, and what a seed does to one point it does to others too: the seed of a run
 draws its first weights and the order of its samples. So points are compared seed by seed. Times are those of a machine
-in one session, so a study that ran in several sessions compares them session by session.
+on one day, so a study that ran on several days compares them day by day.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial, reduce
+from functools import partial
 from statistics import fmean
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alray.config.study.points import label_of
 from alray.config.study.section import BATCH_SIZE, SCORES
@@ -30,11 +29,7 @@ from alray.studies.busy import is_disturbed
 from alray.studies.confidence import (
     Confidence,
     Interval,
-    Quantiles,
-    difference,
-    of_best,
     of_mean,
-    seed_effects,
     spread_out,
 )
 from alray.studies.records import TrialRecord
@@ -64,7 +59,7 @@ class Doubted:
     Attributes:
         confidence: of its logarithm if `by_factors`.
         reasons: why it is not known, and what else makes the figure doubtful.
-        units: how many seeds, sessions or runs it comes from, in words.
+        units: how many seeds, days, starts of one day or runs it comes from, in words.
     """
 
     confidence: Confidence | None
@@ -93,8 +88,7 @@ class Doubted:
 def of_point(results: Results, row: PointRow, name: str, samples: int | None = None) -> Doubted:
     """A figure of a point, by its name in `ROW_FIGURES`.
 
-    Of a search, the way to the target is that of the best settings there are (`confidence.of_best`). Any other figure
-    is the mean over all seeds of the settings that were chosen.
+    Of a search it is the mean over all seeds of the best settings that were tried.
 
     Args:
         samples: the size of the set of an accuracy; None: it is not known.
@@ -232,11 +226,9 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
     to_target, search = name.endswith("_to_target"), results.study.search
     if to_target or name in SCORES:
         reasons += [sentence for _, _, sentence in not_bracketed(results, rows)]
-    if name == "validation" and search is not None and search.trials > 1 and results.study.target is None:
-        reasons.append("the settings are those of the best validation on the same seeds, which the interval leaves out")
-    if to_target and search is not None:
-        confidence, reason, seeds = _of_searches(results, name, rows, by_factors=by_factors)
-        return Doubted(confidence, by_factors, (*reasons, *([reason] if reason else [])), counted(seeds, "seed"))
+    chose = to_target if results.study.target is not None else name == "validation"
+    if chose and search is not None and search.trials > 1:
+        reasons.append("the settings are the best of those tried on the same seeds, which the interval leaves out")
     for row in rows:
         if to_target and row.reached < row.tried:
             reasons.append(f"{row.reached} of {counted(row.tried, 'seed')} reached the target")
@@ -263,11 +255,9 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
         of_each = (math.log1p(share / min(figures)) if by_factors else share for _ in rows)
         values = spread_out(values, sum(of_each))
     confidence = of_mean(values)
-    unit = "seed"
-    if name in TIMES:
-        unit = "session" if results.study.sessions > 1 else "run"
+    unit = results.unit_of_times if name in TIMES else "seed"
     if len(shared) < min(map(len, of_rows)):
-        most = counted(max(map(len, of_rows)), "session" if unit == "session" else "seed")
+        most = counted(max(map(len, of_rows)), "seed" if unit == "run" else unit)
         reasons.append(f"the points share {len(shared)} of {most}")
     if not all(of_rows):
         reasons.append(NO_FIGURE)
@@ -275,7 +265,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
         reasons.append("not all of its values are finite")
     elif confidence is None and values:
         reasons.append(_few(len(values), unit))
-    units = counted(len(values), unit)
+    units = results.when(len(values)) if name in TIMES else counted(len(values), unit)
     return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)
 
 
@@ -304,15 +294,17 @@ def _few(count: int, unit: str) -> str:
 
 
 def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) -> dict[int, float]:
-    """The figure of each seed of a point, and of times in a study of several sessions that of each session: the mean
-    over the trials of the seed or session, as a logarithm if `by_factors`."""
+    """The figure of each seed of a point, and of times in a study of several sessions that of each day, or of each
+    start if there is one day: the mean over the trials of the seed, day or start, as a logarithm if `by_factors`."""
     of_session = name in TIMES and results.study.sessions > 1
+    of_days = results.unit_of_times == "day"
     found: dict[int, list[float]] = {}
     for record in row.best:
         value = value_of(record, name)
         if value is not None:
             scaled = math.log(value) if by_factors else value
-            found.setdefault(record.session if of_session else record.seed, []).append(scaled)
+            session = results.days[record.session] if of_days else record.session
+            found.setdefault(session if of_session else record.seed, []).append(scaled)
     return {unit: fmean(values) for unit, values in found.items()}
 
 
@@ -344,67 +336,22 @@ def _share_of_a_sample(metric: Metric, figures: Sequence[float], samples: int | 
 
 def _grain(results: Results, row: PointRow, name: str, *, by_factors: bool) -> float:
     """The longest interval, of all seeds of a point, from the evaluation before to the one that reached the target: in
-    steps or samples, on a scale of logarithms if `by_factors`."""
-    shares = [_share_since_evaluation(results, record) for record in row.best]
+    steps or samples, on a scale of logarithms if `by_factors`. Where records are gone, as those of a committed report
+    are, it is the greatest number that divides what all trials of the point took."""
+    reached = [value for record in row.best if (value := value_of(record, name)) is not None]
+    if all(results.records_of(record) for record in row.best):
+        shares = [_share_since_evaluation(results, record) for record in row.best]
+    else:
+        of_all = [value_of(record, name) or 0.0 for trials in results.settings_of(row) for record in trials]
+        divisor = math.gcd(*map(round, of_all))
+        shares = [divisor / value for value in reached]
     if by_factors:
         return math.log1p(max(shares))
-    return max(share * (value_of(record, name) or 0.0) for share, record in zip(shares, row.best, strict=True))
+    return max(share * value for share, value in zip(shares, reached, strict=True))
 
 
 def _share_since_evaluation(results: Results, record: TrialRecord) -> float:
-    """Of the way of a trial to the target, the share since the evaluation before: all of it if there was none, or if
-    the records of the trial are gone."""
+    """Of the way of a trial to the target, the share since the evaluation before: all of it if there was none."""
     reached = _steps(record)
     evaluated = (each.step for each in results.records_of(record) if isinstance(each, EvaluationRecord))
     return 1.0 - max((step for step in evaluated if step < reached), default=0) / reached
-
-
-def _unrecorded_grain(name: str, settings: Sequence[Sequence[TrialRecord]]) -> float:
-    """The same of settings whose records are gone, as those of a committed report are, on a scale of logarithms. It is
-    then the greatest number that divides the steps or samples of all settings."""
-    divisor = reduce(math.gcd, [round(value_of(trials[0], name) or 0.0) for trials in settings])
-    fewest = min(fmean(math.log(value_of(record, name) or math.nan) for record in trials) for trials in settings)
-    return math.log1p(divisor / max(math.exp(fewest), divisor))
-
-
-def _of_searches(
-    results: Results, name: str, rows: Sequence[PointRow], *, by_factors: bool
-) -> tuple[Confidence | None, str, int]:
-    """The way of the best settings to the target, as a logarithm: where it lies, or else why that is not known, and the
-    number of seeds.
-
-    The searches of two points are independent. Their seeds are not: what a seed does to all settings of a point is
-    compared by seed.
-    """
-    search, seeds = results.study.search, results.study.repeats
-    assert search is not None
-    if search.kind != "random" or results.study.trial_scheduler.kind != "fifo":
-        reason = "settings that follow from earlier trials, and trials that end early, do not show the best there is"
-        return None, reason, seeds
-    if seeds < LEAST_FOR_SPREAD:
-        return None, _few(seeds, "seed"), seeds
-    if not by_factors:
-        return None, "searches are compared by ratios, not by differences", seeds
-    bests: list[Quantiles] = []
-    effects: list[NDArray[np.float64]] = []
-    for row in rows:
-        settings = results.settings_of(row)
-        reached = [each for each in settings if len(each) == seeds and all(value_of(one, name) for one in each)]
-        dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
-        if len(reached) < 2:
-            return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target", seeds
-        if dimensions == 0:
-            return None, "a search of choices alone, without numbers, does not show how far the best is", seeds
-        of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
-        means = of_each.mean(axis=1).tolist()
-        if name in _OF_EVALUATIONS:
-            recorded = all(results.records_of(record) for record in row.best)
-            grain = _grain(results, row, name, by_factors=True) if recorded else _unrecorded_grain(name, reached)
-            means = spread_out(means, grain)
-        noise, shared = seed_effects(of_each)
-        bests.append(of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)))
-        effects.append(shared)
-    best = bests[0] if len(bests) == 1 else difference(*bests)
-    of_seeds = of_mean((effects[0] - sum(effects[1:])).tolist())
-    assert of_seeds is not None
-    return difference(best, of_seeds), "", seeds

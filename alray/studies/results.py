@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from alray.config.loading.load import read_document
 from alray.config.study.points import label_of, points_of, series_label
 from alray.config.study.section import BATCH_SIZE, Study
+from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.core.run_folder.records import Record, effective, read, read_environment
 from alray.report.environments import OF_TIMES, differing
 from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains
 from alray.studies.table import PointRow, by_settings, rows_of
+
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,46 @@ class Results:
         if record.number not in self._environments:
             self._environments[record.number] = read_environment(self.trial_dir(record.number)) or {}
         return self._environments[record.number]
+
+    @cached_property
+    def days(self) -> dict[int, int]:
+        """Session -> the first session of the same day. Sessions that began on one day, or within an hour, measure a
+        machine in one state: they count as one. Those whose start is not known count with the first."""
+        in_order = sorted(self._starts, key=self._starts.__getitem__)
+        days = dict.fromkeys((record.session for record in self.records), in_order[0] if in_order else 0)
+        for before, after in pairwise(in_order):
+            first, then = self._starts[before], self._starts[after]
+            near = then - first < _HOUR or then.date() == first.date()
+            days[after] = days[before] if near else after
+        return days
+
+    @cached_property
+    def _starts(self) -> dict[int, datetime]:
+        """Session -> when it began first, of the sessions of which this is known."""
+        found: dict[int, datetime] = {}
+        for record in self.records:
+            if record.began is not None:
+                began = datetime.fromisoformat(record.began)
+                found[record.session] = min(began, found.get(record.session, began))
+        return found
+
+    @property
+    def unit_of_times(self) -> str:
+        """What intervals of times are over: a `day`; a `start` if all sessions began on one day; a `run` if there was
+        one session."""
+        if len(set(self.days.values())) > 1:
+            return "day"
+        return "start" if self.study.sessions > 1 else "run"
+
+    def when(self, count: int) -> str:
+        """So many units of times, and from when to when they began: `5 starts, 2026-11-27 08:04 to 08:08`."""
+        text, starts = counted(count, self.unit_of_times), self._starts.values()
+        if not starts:
+            return text
+        first, last = min(starts), max(starts)
+        if self.unit_of_times == "day":
+            return f"{text}, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
+        return f"{text}, {first:%Y-%m-%d %H:%M} to {last:%H:%M}"
 
     def sessions_of_several_starts(self, records: Sequence[TrialRecord]) -> list[int]:
         """The sessions of which these trials began at several starts: after Ctrl-C, or because a study has grown. What

@@ -369,11 +369,12 @@ def trials_table(records: Sequence[TrialRecord]) -> Table:
     keys = list(dict.fromkeys(key for record in records for key in record.values))
     metric = metric_of(records)
     of_trials = (of_metric(column, metric) for column in _OF_TRIALS)
-    sessions = [Column("session", "session", kind="setting")] if any(each.session for each in records) else []
+    of_sessions = (Column("session", "session", kind="setting"), Column("began", "began"))
+    sessions = of_sessions if any(each.session for each in records) else ()
     columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *sessions, *of_trials)
     cells = [_cells_of(record) for record in records]
     known = [name for name in SCORES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
-    counted = [column.name for column in sessions]
+    counted = [column.name for column in sessions[:1]]
     names = ("trial", "point", "settings", *counted, "seed", "status", "steps", "steps_to_target", *known, "reason")
     texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
     return replace(texts, numbers=_numbers(columns, cells))
@@ -451,6 +452,7 @@ def _cells_of(record: TrialRecord) -> dict[str, CellValue]:
         "point": label_of(record.point) or "the base",
         "settings": settings_text(record.values),
         "session": record.session + 1,
+        "began": record.began,
         "seed": record.seed,
         "status": record.status,
         "steps": record.summary.steps if record.summary is not None else None,

@@ -25,11 +25,11 @@ def answers_of(results: Results) -> list[Answer]:
 
 def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
-    (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of one session,
-    whose p-values say nothing of another session, are none of them. Nor are figures that no chance moves, such as a
+    (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of one day,
+    whose p-values say nothing of another day, are none of them. Nor are figures that no chance moves, such as a
     number of parameters: they are decided, and would only allow others a larger p-value. So would one test that is
     counted twice, as that of a claim and its opposite."""
-    bounded = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_session]
+    bounded = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_day]
     tests = {at: _test(answers[at]) for at in bounded if any(each.low < each.high for each in answers[at].compared)}
     p_values = {test: answers[at].p for at, test in tests.items()}
     discovered = dict(zip(p_values, discoveries(list(p_values.values())), strict=True))
@@ -56,12 +56,12 @@ def _words(answer: Answer) -> Literal["holds", "does not hold"]:
 def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     """The claims of the study, and whether they hold. A claim about several points holds if it holds at each of them.
     In brackets are the ends of 90 % intervals by Student's t, over what the column "over" names: points are compared
-    seed by seed or session by session, from three on. Those of a search follow from its smallest values, and those of
-    critical batch sizes from the curve through all batch sizes (docs/studies.md). The p-value is two-sided. All claims
-    together, but for those about times of one session, have a false discovery rate (Benjamini & Hochberg 1995), by
-    which one decided claim in twenty is expected to be decided in the wrong direction. "In one session" means that the
-    study ran once. Another session may measure other times, so such an interval is that of this session alone and
-    decides nothing. An estimate contains or excludes a published value if its interval does."""
+    seed by seed or day by day, from three on. Those of critical batch sizes follow from the curve through all batch
+    sizes (docs/studies.md). The p-value is two-sided. All claims together, but for those about times of one day, have a
+    false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected to be decided in
+    the wrong direction. "On one day": the study ran on one day. Another day may measure other times, so an interval
+    over the starts of that day decides nothing. An estimate contains or excludes a published value if its interval
+    does."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
@@ -98,8 +98,8 @@ _NO_TRIAL = "no trial has ended at a point that it is about"
 
 
 def p_text(answer: Answer) -> str:
-    """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none, or none that holds in other sessions."""
-    if not answer.compared or not answer.bound or answer.one_session:
+    """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none, or none that holds on other days."""
+    if not answer.compared or not answer.bound or answer.one_day:
         return ""
     return "< 0.001" if answer.p < 0.001 else f"{answer.p:.2g}"
 
@@ -126,8 +126,10 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
     places = list(_places(verdict, results))
     compared: list[Compared] = []
     doubts: list[str] = [] if places else ["the study has no results for it"]
-    for place, figures in places:
-        doubts += [f"{place}: {reason}" if place else reason for figure in figures for reason in figure.reasons]
+    reasons = [[reason for figure in figures for reason in figure.reasons] for _, figures in places]
+    everywhere = set.intersection(*map(set, reasons)) if len(reasons) > 1 else set()
+    for (place, figures), of_place in zip(places, reasons, strict=True):
+        doubts += [reason if reason in everywhere or not place else f"{place}: {reason}" for reason in of_place]
         if figures and all(figure.confidence is not None for figure in figures):
             compared.append(_at_a_place(verdict, place, figures, bound, results.metric))
     complete = bool(compared) and len(compared) == len(places)
@@ -142,13 +144,13 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
         units=_units([each.units for _, figures in places for each in figures if each.confidence is not None]),
-        one_session=verdict.figure in TIMES and results.study.sessions == 1,
+        one_day=verdict.figure in TIMES and results.unit_of_times != "day",
         published=verdict.published,
     )
 
 
 def _units(of_figures: Sequence[str]) -> str:
-    """How many seeds, sessions or runs figures come from, in words; where these differ, the fewest and the most."""
+    """How many seeds, days, starts or runs figures come from, in words; where these differ, the fewest and the most."""
     found = sorted(set(of_figures), key=lambda units: int(units.partition(" ")[0].replace(",", "")))
     return " to ".join([*(units.partition(" ")[0] for units in found[:-1][:1]), *found[-1:]])
 

@@ -31,3 +31,14 @@ def test_a_report_has_the_minutes_of_the_whole_study_or_none(
     studies.keep("made-up", studies.run("made-up"), into=tmp_path / "docs")
     text = (tmp_path / "docs" / "made-up" / "README.md").read_text(encoding="utf-8")
     assert "made-up.yaml)" in text and (" minutes." in text) != stopped
+
+
+def test_a_report_of_a_tree_with_changes_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studies, "FOLDERS", tmp_path)
+    folder = write_report(study_folder(results([trial(0, {})]), tmp_path / "made-up"))
+    page = tmp_path / "made-up" / "report.md"
+    made = "\n## Made with\n\nalray 0.4 at commit 0123456789ab with changes, Python 3.11.7\n"
+    page.write_text(page.read_text(encoding="utf-8") + made, encoding="utf-8")
+    with pytest.raises(SystemExit, match="had changes"):
+        studies.keep("made-up", 1.0, into=tmp_path / "docs")
+    assert folder.summary.trials == 1 and not (tmp_path / "docs").exists()

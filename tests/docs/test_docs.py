@@ -89,8 +89,7 @@ def test_the_page_of_keys_is_current() -> None:
 def test_the_pages_of_studies_are_current() -> None:
     """`make findings`."""
     found = findings_page.findings(findings_page.SPECS, findings_page.REPORTS)
-    for path, text in findings_page.pages(found).items():
-        assert path.read_text(encoding="utf-8") == text
+    assert findings_page.PAGE.read_text(encoding="utf-8") == findings_page.page(found)
     found, elsewhere = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS), published.section()
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, elsewhere)
     (counted,) = (line.split(" | ") for line in elsewhere.splitlines() if "that set no number**" in line)

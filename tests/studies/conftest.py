@@ -78,13 +78,14 @@ def staged(
 
 def trial(number: int, point: dict[str, Any], **fields: Any) -> TrialRecord:
     """A trial that came to its end; `steps`: to the target; `validation`: its best accuracy; `ran`: keys of its
-    summary. The point says how many stages it has."""
+    summary. The point says how many stages it has. Each session began on a day of its own."""
     steps, validation = fields.pop("steps", None), fields.pop("validation", 0.5)
     ran = {"stages": point.get("pipeline.stages", 1), **fields.pop("ran", {})}
     filled = {
         "index": 0,
         "values": {},
         "seed": 0,
+        "began": f"2026-01-{fields.get('session', 0) + 1:02}T10:00:00+00:00",
         "overrides": [],
         "status": "finished" if steps is None else "reached",
         "reached": None if steps is None else Reached(step=steps, samples=steps * BATCH, training_s=steps / 100),

@@ -326,8 +326,9 @@ class Study(Section):
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
     sessions: PositiveInt = 1
     """Number of times that the study is started, each with new processes, to measure all its times again. Within a
-    session the points run in turns, a seed a turn, forwards and backwards. Times of one session lie closer together
-    than those of two, so intervals of times are over sessions. Default: 1."""
+    session the points run in turns, a seed a turn, forwards and backwards. Times of one day lie closer together than
+    those of two. So sessions that begin on one day count as one, and claims about times are decided over days.
+    Default: 1."""
     search: AnySearch | None = None
     """Values that are searched for. null: none."""
     target: Target | None = None
