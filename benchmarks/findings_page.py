@@ -347,7 +347,7 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 def main() -> None:
     found = findings(SPECS, REPORTS)
     PAGE.write_text(page(found), encoding="utf-8")
-    first = first_runs(REPORTS) | {each.study: each.first_ran for each in found if each.first_ran}
+    first = {each.study: each.first_ran for each in found if each.first_ran}
     (REPORTS / FIRST_RUNS).write_text(json.dumps(first, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
