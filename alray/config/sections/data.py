@@ -309,7 +309,7 @@ class TextSection(DataSection):
     def of_kind(self) -> Expected:
         return _of_documents(self.text)
 
-    @field_validator("augment", "mix", "image_size", "channels", "normalise")
+    @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
@@ -366,7 +366,7 @@ class TokenSection(DataSection):
             raise refusal("a known tokenizer has a fixed vocabulary", "leave out vocabulary_size, or name an end_token")
         return self
 
-    @field_validator("augment", "mix", "image_size", "channels", "normalise")
+    @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
