@@ -17,7 +17,8 @@ from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
 from alray.data.form import SampleForm
 from alray.inference.chosen_weights import RequestedWeights, Weights
-from alray.inference.export import FORMATS, Exported, Format, export_route
+from alray.inference.early import FORMATS, Format
+from alray.inference.export import Exported, export_route
 from alray.inference.generation import Generated, generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.plain_network import PlainNetwork, plain_network

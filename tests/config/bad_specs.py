@@ -538,6 +538,7 @@ BAD_SPECS = (
     no_spec("", text="[" * 2000),
     no_spec("2", text="name: a\nb: \x00"),
     # What came later is last, for replay numbers them.
+    bad("2 data.batch_size", data="{source: digits, batch_size: 5000}"),
     bad("command line", overrides=("optimizer.lr", "=", "0.1")),
     bad("command line", overrides=("optimizer.lr=", "0.1")),
     bad("command line", "command line", overrides=("optimizer.lr", "=0.1", "seed=", "3")),
