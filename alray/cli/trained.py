@@ -188,10 +188,10 @@ def export(
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
         from alray.inference.chosen_weights import RequestedWeights
-        from alray.inference.early import require_request
+        from alray.inference.early import format_of, require_request
 
-        requested = RequestedWeights(best, step)
-        require_request(folder, requested, depth, format=format)
+        chosen, requested = format_of(format), RequestedWeights(best, step)
+        require_request(folder, requested, depth)
         from alray.inference.export import export_route
         from alray.inference.network import TrainedNetwork
         from alray.report.text import size
@@ -205,7 +205,7 @@ def export(
             without_data=True,
             on_cpu=True,
         )
-        written = export_route(network, depth, format, None if output is None else location_of(output))
+        written = export_route(network, depth, chosen, None if output is None else location_of(output))
         if json:
             streams.answer({**asdict(written), "weights": network.weights.as_json()})
             return

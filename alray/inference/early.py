@@ -19,21 +19,24 @@ Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "pretraine
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
+def format_of(word: str) -> Format:
+    """The format of this name. Raises RequestError if there is none."""
+    if word not in FORMATS:
+        hint = did_you_mean(nearest(word, FORMATS), f"choose one of {', '.join(FORMATS)}")
+        raise RequestError(f"`{word}` is not a format", key="--format", hint=hint)
+    return word
+
+
 def require_request(
     run_dir: Location,
     requested: RequestedWeights,
     depth: int | None = None,
     *,
     inputs: Sequence[str] = (),
-    format: str | None = None,
 ) -> None:
-    """Raise CheckpointError if this is no run folder, or has no checkpoint; RequestError if it has none as asked, fewer
-    components than `depth`, or if there is no such format; DataError for inputs that are no files, if the network takes
-    no text.
+    """Raise CheckpointError if this is no run folder, or has no checkpoint; RequestError if it has none as asked, or
+    fewer components than `depth`; DataError for inputs that are no files, if the network takes no text.
     """
-    if format is not None and format not in FORMATS:
-        hint = did_you_mean(nearest(format, FORMATS), f"choose one of {', '.join(FORMATS)}")
-        raise RequestError(f"`{format}` is not a format", key="--format", hint=hint)
     run_dir = require_run_dir(run_dir)
     manifest, _ = find_weights(run_dir, requested)
     components = sum(manifest["partition"])

@@ -248,7 +248,7 @@ def _in_words(error: ErrorDetails, here: Spot) -> Words:
     told["keys"] = f" with the keys {', '.join(here.keys)}" if here.keys else ", such as {a: 1}"
     if "actual_length" in told:
         got = str(told["actual_length"])
-        wanted = int(told.get("min_length", told.get("max_length")))
+        wanted = int(told.get("min_length") or told["max_length"])
         told["entries"] = counted(wanted, "entry", "entries")
         told["change"] = counted(abs(wanted - int(got)), "entry", "entries")
     expected, hint = _WORDS[error["type"]]
