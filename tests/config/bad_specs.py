@@ -512,7 +512,7 @@ BAD_SPECS = (
     ),
     # Files that are no specs.
     no_keys("2 a", text="a: 1\na: 2"),
-    no_spec("3", text="a: 1\n---\nb: 2"),
+    no_spec("2", text="a: 1\n---\nb: 2"),
     no_spec("2", text="a:\n\tb: 1"),
     no_spec("1", text="a: b: c"),
     no_spec("2", text="a: [1\nb: 2"),
