@@ -126,7 +126,8 @@ def require_mini_batch(num_train: int, section: DataSection, left: str) -> None:
 
 
 def never_trained(labels: Tensor | None, train: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """A sentence about the classes or labels of which the training split has no sample; none if there are none.
+    """A sentence about the classes or labels of which the training split has no sample, and about a class that is the
+    only one; none if there are none.
 
     Args:
         labels: as for `divide`; or [N, labels], not 0 where a sample has one of several labels.
@@ -140,7 +141,8 @@ def never_trained(labels: Tensor | None, train: Tensor, classes: tuple[str, ...]
     )
     missing = [name for number, name in enumerate(classes) if number not in trained]
     if not missing:
-        return ()
+        alone = not several and len(classes) == 1
+        return (f"`{classes[0]}` is the only class, so there is nothing to tell apart",) if alone else ()
     share = "" if several or in_all <= trained else "; data.split_by_classes=true leaves it its share"
     found = having("flags" if several else "class", missing, "no sample")
     return (f"{found} in the training split and cannot be learnt{share}",)

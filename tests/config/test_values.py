@@ -90,6 +90,7 @@ def test_a_hundred_errors_are_enough(complaints: Complaints) -> None:
         (("channels: [4]", "channels: '4, 8'"), "write `[4, 8]`"),
         (("{kind: adam}", "{kind: adam, betas: 1}"), "write a list: each entry after a `-`"),
         (("{kind: adam}", "sdg"), "did you mean `sgd`?"),
+        (("{kind: adam}", "{lerning_rate: 0.1}"), "did you mean `lr`?"),
         (("epochs: 1", "epochs: 1, checkpoint: {every: none}"), "write `N steps`"),
         (("epochs: 1", "epochs: 1, evaluate_every: none"), "write `null`"),
         (("{kind: associated_learning}", "al"), "did you mean `associated_learning`?"),

@@ -75,7 +75,7 @@ def apply_overrides(
     """
     applied = Applied()
     done: list[Path] = []
-    for words in _without_blanks(texts):
+    for words in each_in_words(texts):
         text = " ".join(words)
         if len(words) > 1:
             hint = f"write them without blanks, `{''.join(words)}`, or in quotes"
@@ -95,7 +95,7 @@ def apply_overrides(
     return applied
 
 
-def _without_blanks(texts: Sequence[str]) -> list[list[str]]:
+def each_in_words(texts: Sequence[str]) -> list[list[str]]:
     """The overrides, each in one word: of one that is typed with blanks around its `=`, a shell makes several."""
     found: list[list[str]] = []
     for text in texts:

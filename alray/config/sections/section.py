@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from alray.config.sections.usual_names import usual_name
+from alray.config.sections.usual_names import USUAL_NAMES, usual_name
 from alray.core.errors import PlanError, printable
 from alray.core.quantities import value_of
 
@@ -99,18 +99,20 @@ def listed(words: Sequence[str], last: str = "or") -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The one of the known keys, values or names that was probably meant: what a spec calls what others call `word`,
-    the most alike, or the only one that has the same letters or contains it."""
+    the most alike, the only one that has the same letters or contains it, or the most alike of others' names."""
     by_lower = {each.lower(): each for each in known}
     word = word.lower()
     if (usual := usual_name(word)) in by_lower:
         return by_lower[usual]
-    for found in (
-        difflib.get_close_matches(word, by_lower, n=1, cutoff=_SIMILARITY),
-        [each for each in by_lower if sorted(each) == sorted(word)],
-        [each for each in by_lower if len(word) >= _PART and word in each],
+    by_others = {other: by_lower[name] for other, name in USUAL_NAMES.items() if name in by_lower}
+    for names, found in (
+        (by_lower, difflib.get_close_matches(word, by_lower, n=1, cutoff=_SIMILARITY)),
+        (by_lower, [each for each in by_lower if sorted(each) == sorted(word)]),
+        (by_lower, [each for each in by_lower if len(word) >= _PART and word in each]),
+        (by_others, difflib.get_close_matches(word, by_others, n=1, cutoff=_SIMILARITY)),
     ):
         if len(found) == 1:
-            return by_lower[found[0]]
+            return names[found[0]]
     return None
 
 

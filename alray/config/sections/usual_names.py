@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_USUAL = {
+USUAL_NAMES = {
     "learning_rate": "lr",
     "base_lr": "lr",
     "l2": "weight_decay",
@@ -64,4 +64,4 @@ _USUAL = {
 
 def usual_name(word: str) -> str:
     """What a spec calls what others call `word`; the word itself where they do not differ."""
-    return _USUAL.get(word.lower().replace("-", "_"), word)
+    return USUAL_NAMES.get(word.lower().replace("-", "_"), word)
