@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from alray.config.sections.section import nearest
+from alray.config.sections.section import did_you_mean, nearest
 from alray.config.user_code import named_error
 from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, UserCodeError
 from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, EventRecord, Record, StepRecord
@@ -86,7 +86,7 @@ class Called:
                     raise RequestError(
                         f"`{name}` of `{_name(callback)}` is never called",
                         key=f"callbacks[{index}]",
-                        hint=f"did you mean `{meant}`?" if meant else f"the methods are {', '.join(_METHODS)}",
+                        hint=did_you_mean(meant, f"the methods are {', '.join(_METHODS)}"),
                     )
         self._callbacks: list[Any] = list(callbacks)
         self._failed = ""  # the name of the first callback that failed

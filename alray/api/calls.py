@@ -21,7 +21,7 @@ from alray.api.console.interrupts import Interrupts
 from alray.api.notebook import NotebookDisplay, cell_output, preformatted
 from alray.config.loading.overrides import override_text
 from alray.config.loading.source_locations import COMMAND_LINE
-from alray.config.sections.section import Section, describe, nearest
+from alray.config.sections.section import Section, describe, did_you_mean, nearest
 from alray.config.user_code import require_not_imported
 from alray.core.errors import AlrayError, RequestError
 from alray.core.storage.objects import ObjectPath
@@ -132,7 +132,7 @@ def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
     raise RequestError(
         f"`{value}` is none of {', '.join(f'`{each}`' for each in known)}",
         key=key,
-        hint=f"did you mean `{meant}`?" if meant is not None else "name one of them",
+        hint=did_you_mean(meant, "name one of them"),
     )
 
 

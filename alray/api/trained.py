@@ -10,14 +10,15 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from alray.api.calls import api_errors, checked, defaults_of_torch, require_one_of
+from alray.api.calls import api_errors, checked, defaults_of_torch
 from alray.config.loading.inputs import load_own_spec
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
 from alray.data.form import SampleForm
 from alray.inference.chosen_weights import RequestedWeights, Weights
-from alray.inference.export import FORMATS, Exported, Format, export_route
+from alray.inference.early import Format, format_of
+from alray.inference.export import Exported, export_route
 from alray.inference.generation import Generated, generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.plain_network import PlainNetwork, plain_network
@@ -185,8 +186,7 @@ class Trained:
         Raises:
             RequestError: for an unknown format.
         """
-        require_one_of(format, FORMATS, key="format")
-        return export_route(self._on_cpu, depth, format, None if output is None else location_of(output))
+        return export_route(self._on_cpu, depth, format_of(format), None if output is None else location_of(output))
 
 
 def _require_samples(samples: torch.Tensor, network: PlainNetwork) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from alray.api.calls import checked, teller
 from alray.api.objects import taken
 from alray.api.runs import Run, run, run_taken
-from alray.config.loading.usual_names import asked, key_elsewhere, key_here
+from alray.config.loading.messages import key_elsewhere
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.sections.run import LENGTHS
-from alray.config.sections.section import describe
+from alray.config.sections.section import describe, did_you_mean, nearest
 from alray.config.sections.spec import NAME, Spec
 from alray.core.errors import RequestError
 
@@ -53,8 +53,8 @@ def train(
     """
     known = (*Spec.model_fields, *sorted(_OPTIONS), "validation", "test", "stages", "epochs")
     for key in keys.keys() - set(known):
-        meant = key_here(key, known) or key_elsewhere(key)
-        hint = asked(_as_argument(meant)) if meant else f"known: {', '.join(known)}"
+        meant = nearest(key, known) or key_elsewhere(key)
+        hint = did_you_mean(_as_argument(meant) if meant else None, f"known: {', '.join(known)}")
         raise RequestError("unknown argument", key=key, hint=hint)
     for section, key in _GIVEN.items():
         _require_further_keys(section, key, keys.get(section, {}))

@@ -242,7 +242,7 @@ def _override_meant(error: typer.TyperException, arguments: Sequence[str]) -> st
 
     None if the command takes no overrides, or if no key of a spec has that name.
     """
-    from alray.config.loading.usual_names import key_elsewhere
+    from alray.config.loading.messages import key_elsewhere
     from alray.config.sections.spec import Spec
     from alray.config.study.section import Study
 

@@ -62,7 +62,10 @@ def validate(
     with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
         problems: list[Problem] = []
-        overrides = [word for word in specs if gives_value(word)]
+        from alray.config.loading.overrides import each_in_words
+
+        typed = each_in_words(specs)
+        overrides = [word for words in typed if len(words) > 1 or gives_value(words[0]) for word in words]
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(

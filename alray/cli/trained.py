@@ -11,13 +11,12 @@ import typer
 from alray.cli.options import AllowCode, BestWeights, DataLocations, Depth, Json, RunDir, Step
 from alray.cli.terminal import Terminal, shown, terminal
 from alray.core.errors import RequestError
-from alray.core.storage.location import Location, location_of
+from alray.core.storage.location import location_of
 
 if TYPE_CHECKING:
     from alray.inference.export import Exported
 
 _ALL = "all"
-_FORMATS = ("safetensors", "torch_export", "onnx", "state_dict", "pretrained")
 
 
 def evaluate(
@@ -38,16 +37,17 @@ def evaluate(
     """
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
-        wanted = _depth(depth)
-        _require_run(folder)
-        from alray.core.metric import ACCURACY
         from alray.inference.chosen_weights import RequestedWeights
+        from alray.inference.early import require_request
+
+        wanted, requested = _depth(depth), RequestedWeights(best, step)
+        require_request(folder, requested, wanted)
+        from alray.core.metric import ACCURACY
         from alray.inference.network import TrainedNetwork
         from alray.inference.requests import evaluate
         from alray.report.table import Table
         from alray.report.text import score
 
-        requested = RequestedWeights(best, step)
         network = TrainedNetwork(folder, allow_code=allow_code, requested=requested, data=data or ())
         found = evaluate(network, wanted)
         weights = found.weights
@@ -119,12 +119,14 @@ def predict(
                 key="--prompt",
                 hint="give inputs, or for a language model --prompt with a text to continue",
             )
-        if not (isinstance(source, Path) and source.is_file()):
-            _require_run(source)
         from alray.inference.chosen_weights import RequestedWeights
-        from alray.inference.requests import open_network
+        from alray.inference.early import require_request
 
         requested = RequestedWeights(best, step)
+        if not (isinstance(source, Path) and source.is_file()):
+            require_request(source, requested, depth, inputs=inputs or ())
+        from alray.inference.requests import open_network
+
         network = open_network(source, allow_code=allow_code, requested=requested, data=data or ())
         if prompt is not None:
             from alray.inference.generation import generate
@@ -185,17 +187,15 @@ def export(
     """
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
-        _require_run(folder)
         from alray.inference.chosen_weights import RequestedWeights
-        from alray.inference.export import FORMATS, export_route
+        from alray.inference.early import format_of, require_request
+
+        chosen, requested = format_of(format), RequestedWeights(best, step)
+        require_request(folder, requested, depth)
+        from alray.inference.export import export_route
         from alray.inference.network import TrainedNetwork
         from alray.report.text import size
 
-        if format not in FORMATS:
-            raise RequestError(
-                f"`{format}` is not a format", key="--format", hint=f"choose one of {', '.join(FORMATS)}"
-            )
-        requested = RequestedWeights(best, step)
         network = TrainedNetwork(
             folder,
             allow_code=allow_code,
@@ -205,7 +205,7 @@ def export(
             without_data=True,
             on_cpu=True,
         )
-        written = export_route(network, depth, format, None if output is None else location_of(output))
+        written = export_route(network, depth, chosen, None if output is None else location_of(output))
         if json:
             streams.answer({**asdict(written), "weights": network.weights.as_json()})
             return
@@ -237,15 +237,10 @@ def _say_what_the_class_is(streams: Terminal, written: Exported) -> None:
         streams.say("docs/from_pytorch.md says how the class loads this file, and how to use a readout")
 
 
-def _require_run(folder: Location) -> None:
-    """Raise CheckpointError if this is no run folder, before torch is imported, which takes seconds."""
-    from alray.core.run_folder.store import require_run_dir
-
-    require_run_dir(folder)
-
-
 def _formats(incomplete: str) -> list[str]:
-    return [name for name in _FORMATS if name.startswith(incomplete)]
+    from alray.inference.early import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
 
 
 def _depth(text: str) -> int | None:

@@ -25,7 +25,7 @@ from alray.config.known_code import CODE, CodeRecord, origin_of, sha256, write_r
 from alray.config.loading.own_files import is_reserved, module_file, name_is_taken, no_module, own_files
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.sections.own_code import OBJECT, PREFIX, PythonReference, parse_python_reference
-from alray.config.sections.section import nearest
+from alray.config.sections.section import did_you_mean, nearest
 from alray.core.errors import FAULTS_OF_USER_CODE, AlrayError, Problem, RequestError, SpecError, UserCodeError
 from alray.core.packages import require
 from alray.core.storage.appended import local_copy
@@ -203,7 +203,7 @@ class UserCode:
             meant = nearest(parsed.name, dir(module))
             raise SpecError(
                 f"`{reference}`: module `{parsed.module}` has no `{parsed.name}`",
-                hint="name a class or function of that module" if meant is None else f"did you mean `{meant}`?",
+                hint=did_you_mean(meant, "name a class or function of that module"),
             )
         return getattr(module, parsed.name)
 

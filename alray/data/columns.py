@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from alray.config.sections.section import did_you_mean, nearest
 from alray.core.errors import DataError
 
 Column = str | int
@@ -75,7 +76,8 @@ def column_number(column: Column, names: Sequence[str], path: Path, key: str) ->
     if found is None:
         what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
         there = f"the first line is {', '.join(f'`{name}`' for name in names[:MOST_SHOWN])}"
-        raise DataError(f"there is no column {what}", file=str(path), line=1, key=key, hint=there)
+        hint = did_you_mean(nearest(str(column), names), there)
+        raise DataError(f"there is no column {what}", file=str(path), line=1, key=key, hint=hint)
     return found
 
 

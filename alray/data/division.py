@@ -106,7 +106,7 @@ def part_sizes(num_samples: int, section: DataSection) -> tuple[int, int]:
     """Return the sizes of the validation and the training split. Raises DataError if they leave no mini-batch, or no
     document that could be cut into windows."""
     num_validation, num_train = section.split(num_samples)
-    left = f"data.validation_fraction and data.train_fraction leave {num_train} of {num_samples} training samples"
+    left = section.left_of(num_samples)
     if num_train == 0:
         raise DataError(left, key="data", hint="decrease the first or increase the second")
     if not isinstance(section, TokenSection):
@@ -120,16 +120,14 @@ def require_mini_batch(num_train: int, section: DataSection, left: str) -> None:
     Args:
         left: its size in words.
     """
-    if num_train < section.batch_size and section.last_batch == "drop":
-        raise DataError(
-            f"{left}, fewer than one mini-batch of {section.batch_size}",
-            key="data.batch_size",
-            hint=f"set data.batch_size to at most {num_train}, or set data.last_batch=keep",
-        )
+    fault = section.mini_batch_fault(num_train, left)
+    if fault is not None:
+        raise DataError(fault[0], key="data.batch_size", hint=fault[1])
 
 
 def never_trained(labels: Tensor | None, train: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """A sentence about the classes or labels of which the training split has no sample; none if there are none.
+    """A sentence about the classes or labels of which the training split has no sample, and about a class that is the
+    only one; none if there are none.
 
     Args:
         labels: as for `divide`; or [N, labels], not 0 where a sample has one of several labels.
@@ -143,7 +141,8 @@ def never_trained(labels: Tensor | None, train: Tensor, classes: tuple[str, ...]
     )
     missing = [name for number, name in enumerate(classes) if number not in trained]
     if not missing:
-        return ()
+        alone = not several and len(classes) == 1
+        return (f"`{classes[0]}` is the only class, so there is nothing to tell apart",) if alone else ()
     share = "" if several or in_all <= trained else "; data.split_by_classes=true leaves it its share"
     found = having("flags" if several else "class", missing, "no sample")
     return (f"{found} in the training split and cannot be learnt{share}",)

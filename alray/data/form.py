@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from torch import Tensor
 
 from alray.config.sections.data import WordNumbering
+from alray.core.run_folder.store import FORM
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location
 from alray.data.csv_file import CsvForm
@@ -27,9 +28,6 @@ from alray.data.standardisation import fits_float32
 from alray.data.table_file import RowReader
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.shape import Shape
-
-FORM = "sample.json"
-"""The file of a run folder."""
 
 _Pixels = Annotated[int, Field(ge=1, le=65_535)]
 

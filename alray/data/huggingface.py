@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from alray.config.sections.section import did_you_mean, nearest
 from alray.core.errors import DataError, DataMissing
 from alray.data.columns import plain
 from alray.data.picture import Picture, PictureFiles, read_image
@@ -80,7 +81,7 @@ class HubSets:
             for column in columns:
                 if column not in table.column_names:
                     known = ", ".join(table.column_names)
-                    hint = f"the columns are {known}"
+                    hint = did_you_mean(nearest(column, table.column_names), f"the columns are {known}")
                     raise self.wrong(f"there is no column `{column}`", key=f"data.{key}", hint=hint)
         return table
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -23,6 +23,7 @@ from alray.core.errors import FAULTS_OF_USER_CODE, RequestError
 from alray.core.storage import disk
 from alray.core.storage.location import Location, require_no_links
 from alray.data.form import TargetForm
+from alray.inference.early import Format
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
@@ -30,8 +31,6 @@ from alray.models.component import trainable
 from alray.models.imported.hugging_face import save
 from alray.models.route import Route
 
-Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "pretrained"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 _ENDINGS: dict[Format, str] = {
     "safetensors": ".safetensors",
     "torch_export": ".pt2",

@@ -65,6 +65,11 @@ class Scale(nn.Module):
 """
 
 
+def test_blanks_around_an_equals_sign_are_one_error(alray: Callable[..., Any], spec: Path) -> None:
+    said = alray("validate", spec, "optimizer.lr", "=", "0.1", "--json").json
+    assert [problem["message"] for problem in said["errors"]] == ["`optimizer.lr = 0.1` has blanks around `=`"]
+
+
 def test_validate_looks_for_data_and_modules_and_runs_nothing(alray: Callable[..., Any], spec: Path) -> None:
     text = spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:owm.Scale', by: 2}", 1)
     data = text.splitlines()[1]

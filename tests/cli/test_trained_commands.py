@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,26 @@ def test_evaluate_one_route(alray: Callable[..., Any], ended: Path) -> None:
 def test_a_route_that_is_not_there(alray: Callable[..., Any], ended: Path, depth: str) -> None:
     said = alray("evaluate", ended, f"--depth={depth}", "--json")
     assert (said.code, said.json["errors"][0]["key"]) == (2, "--depth")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("evaluate", "--depth", "9"), "--depth: there is no route of depth 9; "),
+        (("evaluate", "--step", "7"), "--step: there is no checkpoint after 7 mini-batches; "),
+        (("predict", "nowhere.png"), "nowhere.png: the file does not exist; "),
+        (("export", "--format", "onx"), "--format: `onx` is not a format; did you mean `onnx`?"),
+        (("export", "--format", "onnx", "--depth", "0"), "--depth: there is no route of depth 0; "),
+    ],
+)
+def test_what_the_files_of_a_run_refuse_is_told_before_torch_is_there(
+    alray: Callable[..., Any], ended: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    for module in ("network", "export", "requests"):
+        monkeypatch.setitem(sys.modules, f"alray.inference.{module}", None)  # importing it fails
+    command, *rest = arguments
+    answer = alray(command, ended, *rest)
+    assert answer.code == 2 and answer.errors.startswith(said), answer.errors
 
 
 def test_predict(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:

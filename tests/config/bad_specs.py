@@ -512,7 +512,7 @@ BAD_SPECS = (
     ),
     # Files that are no specs.
     no_keys("2 a", text="a: 1\na: 2"),
-    no_spec("3", text="a: 1\n---\nb: 2"),
+    no_spec("2", text="a: 1\n---\nb: 2"),
     no_spec("2", text="a:\n\tb: 1"),
     no_spec("1", text="a: b: c"),
     no_spec("2", text="a: [1\nb: 2"),
@@ -537,4 +537,9 @@ BAD_SPECS = (
     no_spec("", text="[" * 102 + "]" * 102),
     no_spec("", text="[" * 2000),
     no_spec("2", text="name: a\nb: \x00"),
+    # What came later is last, for replay numbers them.
+    bad("2 data.batch_size", data="{source: digits, batch_size: 5000}"),
+    bad("command line", overrides=("optimizer.lr", "=", "0.1")),
+    bad("command line", overrides=("optimizer.lr=", "0.1")),
+    bad("command line", "command line", overrides=("optimizer.lr", "=0.1", "seed=", "3")),
 )

@@ -248,12 +248,11 @@ def test_a_key_by_another_name_or_in_another_section(load: Load, override: str, 
 @pytest.mark.parametrize(
     ("override", "word"),
     [
-        ("name=007", "name='007'"),
-        ("name=1e3", "name='1e3'"),
-        ("data.classes='2020'", "data.classes=['2020']"),
-        ("data.classes='a, b'", "data.classes=['a, b']"),
-        ("data.classes=a b", "data.classes=[a b]"),
-        ("data.classes='a \"b\", c'", """data.classes=['a "b", c']"""),
+        ("name=007", 'name="007"'),
+        ("name=1e3", 'name="1e3"'),
+        ("data.classes='2020'", "data.classes=[2020]"),
+        ("data.classes='a, b'", 'data.classes=["a", "b"]'),
+        ("data.classes=a b", 'data.classes=["a b"]'),
     ],
 )
 def test_a_hint_works_when_it_is_followed_in_a_shell(

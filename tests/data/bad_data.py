@@ -85,11 +85,13 @@ MNIST_FILES: Files = {
 
 BAD_DATA = (
     # Too few samples, or samples of another kind.
-    BadData("data.batch_size", "source: synthetic, samples: 100, classes: 3, shape: [1], batch_size: 91"),
+    BadData(
+        "data.batch_size", "source: table, train: a.csv, batch_size: 91", {"a.csv": "x,label\n" + "1,a\n2,b\n" * 50}
+    ),
     BadData("data", "source: synthetic, samples: 100, classes: 3, shape: [1], train_fraction: 0.001"),
     BadData("data.augment", "source: synthetic, samples: 100, shape: [1], augment: strong, batch_size: 1"),
     BadData("data.samples", "source: synthetic, shape: [3, 256, 256], samples: 100000"),
-    BadData("data.classes", "source: synthetic, shape: [3, 4, 4], samples: 10, classes: 1000000000000000"),
+    BadData("data.classes", "source: synthetic, shape: [3, 4, 4], samples: 99, classes: 1000000000000000"),
     BadData("data.image_size", "source: synthetic, shape: [20], image_size: 8"),
     # Documents in CSV files.
     BadData("train.csv data.train", "source: text_csv, train: train.csv"),

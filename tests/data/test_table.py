@@ -349,6 +349,13 @@ def test_other_delimiters_and_decimal_signs(tmp_path: Path, delimiter: str, deci
             opened(tmp_path / "b.csv", label_column="kind", delimiter=delimiter)
 
 
+def test_a_class_that_is_the_only_one_is_told(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "t.csv", [(1, 2, "cat")] * 20)
+    section = spec.TableFiles(source="table", train=file, label_column="kind", batch_size=4)
+    data = open_data(section, seed=0, load=spec.no_code)
+    assert data.notes == ("`cat` is the only class, so there is nothing to tell apart",)
+
+
 def test_a_class_that_is_never_trained_is_told_and_can_be_kept(tmp_path: Path) -> None:
     rows = [(float(step), "rare" if step < 3 else "usual") for step in range(60)]
     file = write_csv(tmp_path / "a.csv", rows, ("x", "label"))

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, get_args
 
+from pydantic import BaseModel, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations
-from alray.config.loading.usual_names import asked, key_elsewhere, key_here, value_meant
-from alray.config.loading.value_messages import Words, value_message
-from alray.config.sections.grammar import Spot, spot_of_error
+from alray.config.loading.source_locations import COMMAND_LINE, SourceLocation, SourceLocations
+from alray.config.loading.yaml_text import read_yaml
+from alray.config.sections.grammar import Spot, key_types, sections_of, spot_of_error
 from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
-from alray.config.sections.section import ANCHORS, PLAIN, Section, describe
+from alray.config.sections.section import ANCHORS, PLAIN, Section, describe, did_you_mean, listed, nearest
 from alray.config.sections.spec import Spec
-from alray.core.errors import Problem
+from alray.config.sections.usual_names import usual_name
+from alray.core.counting import counted
+from alray.core.errors import Problem, SpecError
 from alray.core.packages import provided
 
 WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""
+_WORDS = {
+    "int_type": ("expected an integer", "write a whole number"),
+    "int_from_float": ("expected an integer", "write a whole number"),
+    "int_parsing_size": ("expected an integer below 2^63", "write a smaller number"),
+    "float_type": ("expected a number", "write a number"),
+    "finite_number": ("expected a finite number", "write a finite number"),
+    "bool_type": ("expected true or false", "write true or false"),
+    "string_type": ("expected a text", "write a text"),
+    "string_unicode": ("expected a text in UTF-8", "write a text of whole characters"),
+    "string_too_short": ("expected a text that is not empty", "write at least one character"),
+    "string_pattern_mismatch": (  # `model.layers` alone has a pattern
+        "expected names with dots between them",
+        "write names with dots between them, such as encoder.layers",
+    ),
+    "tuple_type": ("expected a list", "write a list: each entry after a `-`, or all of them in [ ]"),
+    "dict_type": ("expected a section", "write a section{keys}"),
+    "model_type": ("expected a section", "write a section{keys}"),
+    "model_attributes_type": ("expected a section", "write a section{keys}"),
+    "greater_than": ("must be greater than {gt}", "write a number that is greater than {gt}"),
+    "greater_than_equal": ("must be at least {ge}", "write a number that is at least {ge}"),
+    "less_than": ("must be less than {lt}", "write a number that is less than {lt}"),
+    "less_than_equal": ("must be at most {le}", "write a number that is at most {le}"),
+    "too_short": ("expected at least {entries}", "add {change}"),
+    "too_long": ("expected at most {entries}", "remove {change}"),
+    "literal_error": ("expected {known}", "write {known}"),
+}
+"""For each type of pydantic's errors that the values of the models can raise: what was expected, and what to write."""
+
+Words = tuple[str, str]
+"""The message and the hint of a problem."""
 
 
 def problem(
@@ -58,7 +93,7 @@ def meant_kind(word: Any, here: Spot) -> str | None:
     if tag in here.members:
         return tag
     short = {member.abbreviation.lower(): kind for kind, member in here.members.items() if member.abbreviation}
-    return short.get(word.lower()) or value_meant(word, here.known)
+    return short.get(word.lower()) or nearest(word, here.known)
 
 
 def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type[Section] = Spec) -> Words:
@@ -67,22 +102,51 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
     If only another section has it, the command line gets the whole override to write.
     """
     word, known = str(path[-1]), around.keys
-    meant = key_here(word, known)
+    meant = nearest(word, known)
     if meant is None:
         meant = key_elsewhere(word, root, path[:-1])
         location = locations.of(path)
         if meant is not None and location.file == COMMAND_LINE and location.text is not None:
             value, field = location.text.partition("=")[2], spot_of_error(tuple(meant.split(".")), root).field
             words = (get_args(field.annotation) or field.examples or ()) if field is not None else ()
-            meant += f"={value_meant(value, [word for word in words if isinstance(word, str)]) or value}"
-    if meant is not None:
-        return "unknown key", asked(meant)
-    if anchor := locations.anchor_below(path):
-        return "unknown key", (
+            meant += f"={nearest(value, [word for word in words if isinstance(word, str)]) or value}"
+    otherwise = f"known: {', '.join(known)}" if known else "remove it"
+    if meant is None and (anchor := locations.anchor_below(path)):
+        otherwise = (
             f"to hold an anchor alone, a key stands at the top and begins with `{ANCHORS}`, such as "
             f"`{ANCHORS}{str(path[0]).lstrip('.')}`; or write `&{anchor}` before the value where it is used first"
         )
-    return "unknown key", f"known: {', '.join(known)}" if known else "remove it"
+    return "unknown key", did_you_mean(meant, otherwise)
+
+
+def key_elsewhere(word: str, root: type[Section] = Spec, around: Path = ()) -> str | None:
+    """The key of this name in the grammar, such as `run.epochs`: the only one, or the only one that is not deeper.
+
+    None if there is no such key, or if it lies in the section `around` itself, where another kind has it. Entries of
+    lists are not looked at.
+    """
+    for name in (word, usual_name(word)):
+        found = _by_name(root).get(name, ())
+        highest = [path for path in found if len(path) == min(map(len, found))]
+        if len(highest) == 1 and around not in (highest[0], highest[0][:-1]):
+            return key_text(highest[0])
+    return None
+
+
+@cache
+def _by_name(root: type[Section]) -> dict[str, tuple[Path, ...]]:
+    found: dict[str, tuple[Path, ...]] = {}
+    for path in dict.fromkeys(_paths(root, ())):
+        name = str(path[-1])
+        found[name] = (*found.get(name, ()), path)
+    return found
+
+
+def _paths(section: type[Section], around: Path) -> Iterator[Path]:
+    for name, annotation in key_types(section).items():
+        yield (*around, name)
+        for inner in sections_of(annotation):
+            yield from _paths(inner, (*around, name))
 
 
 _PACKAGE = "it is in a package of its own: pip install ./plugins/{}, in a clone of alray"
@@ -99,18 +163,17 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
     """Return message and hint for a `kind`, `source` or `block` that does not exist."""
     group = here.choice.group if here.choice is not None else None
     of_packages = [] if group is None else [name for name in provided(group) if name not in here.members]
+    message = f"unknown {noun} `{word}`"
     if group == "alray.trackers" and word in _TRACKERS:
-        return f"unknown {noun} `{word}`", _TRACKERS[word]
+        return message, _TRACKERS[word]
     if word.startswith(PREFIX) and not here.is_open:
-        return f"unknown {noun} `{word}`", f"no class of yours is possible here; known: {', '.join(here.known)}"
-    meant = meant_kind(word, here) or value_meant(word, of_packages)
-    hint = f"did you mean `{meant}`? " if meant is not None else ""
+        return message, f"no class of yours is possible here; known: {', '.join(here.known)}"
+    meant = meant_kind(word, here) or nearest(word, of_packages)
+    hint = f"{did_you_mean(meant, '')} ".lstrip()
     own = f"your classes as {FORM}"
     if known := [*here.known, *of_packages]:
-        hint += f"known: {', '.join(known)}{f', and {own}' if here.is_open else ''}"
-    else:
-        hint += f"no installed package provides any; known: {own}"
-    return f"unknown {noun} `{word}`", hint
+        return message, f"{hint}known: {', '.join(known)}{f', and {own}' if here.is_open else ''}"
+    return message, f"{hint}no installed package provides any; known: {own}"
 
 
 def _problem(error: ErrorDetails, locations: SourceLocations, root: type[Section]) -> Problem:
@@ -127,11 +190,8 @@ def _problem(error: ErrorDetails, locations: SourceLocations, root: type[Section
         path = path[:-1]
     elif kind == "missing":
         words = "this key is required", f"add `{path[-1]}: ...` ({_first_sentence(here)})"
-    elif kind == PLAIN:
-        context = error["ctx"]
-        words = str(context["message"]), str(context["hint"])
     else:
-        words = value_message(error, here, locations.exactly(path))
+        words = _wrong_value(error, here, locations.exactly(path))
     return problem(locations, path, *words, at_key=kind == "extra_forbidden")
 
 
@@ -139,22 +199,16 @@ def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
     value = error["input"]
     assert here.choice is not None
     key = here.choice.key
+    known = f"known: {', '.join([*here.known, FORM] if here.is_open else here.known)}"
     if not isinstance(value, dict):
-        return here.path, (
-            f"expected a section, got {describe(value)}",
-            f"write, for example, {{{key}: {(here.known or [FORM])[0]}}}",
-        )
+        return here.path, (f"expected a section, got {describe(value)}", f"write a section with its `{key}`; {known}")
     path = (*here.path, key)
     if key not in value:
-        return path, ("this key is required", f"known: {_known(here)}")
+        return path, ("this key is required", known)
     word = value[key]
     if not isinstance(word, str):
-        return path, (f"expected the name of a {key}, got {describe(word)}", f"known: {_known(here)}")
+        return path, (f"expected the name of a {key}, got {describe(word)}", known)
     return path, unknown_word(key, word, here)
-
-
-def _known(here: Spot) -> str:
-    return ", ".join([*here.known, FORM] if here.is_open else here.known)
 
 
 def _first_sentence(here: Spot) -> str:
@@ -162,3 +216,112 @@ def _first_sentence(here: Spot) -> str:
     description = (here.field.description if here.field is not None else None) or "its value"
     sentence = description.split(". ")[0].rstrip(".")
     return f"{sentence[0].lower()}{sentence[1:]}"
+
+
+def _wrong_value(error: ErrorDetails, here: Spot, at: SourceLocation | None) -> Words:
+    """Message and hint for a value of the wrong type, for one out of bounds, and for a word that is not known.
+
+    The hint is the first near value that the key takes, if the key alone refuses this one too.
+
+    Args:
+        at: where the value is; None if only a section around it has a location.
+    """
+    value, context = error["input"], error.get("ctx", {})
+    if error["type"] == PLAIN:
+        message, hint = str(context["message"]), str(context["hint"])
+    else:
+        message, hint = _in_words(error, here)
+    written = at.written if at is not None and re.fullmatch(r"[-+.\w]+", at.written or "") else None
+    of_key = error["msg"] in _faults(here, value)
+    for near in _near(value, written) if of_key else ():
+        if not _faults(here, near):
+            text = json.dumps(near, ensure_ascii=False)
+            word = at.as_override(text) if at is not None and re.search(r"[\"\s\[]", text) else None
+            shell = "" if word is None else f", in a shell as `{word}`"
+            return message, f"write `{text}`{' without quotes' if text == value else ''}{shell}"
+    return message, hint
+
+
+def _in_words(error: ErrorDetails, here: Spot) -> Words:
+    value, got = error["input"], describe(error["input"])
+    told = {name: f"{each:g}" if isinstance(each, float) else each for name, each in error.get("ctx", {}).items()}
+    told["keys"] = f" with the keys {', '.join(here.keys)}" if here.keys else ", such as {a: 1}"
+    if "actual_length" in told:
+        got = str(told["actual_length"])
+        wanted = int(told.get("min_length") or told["max_length"])
+        told["entries"] = counted(wanted, "entry", "entries")
+        told["change"] = counted(abs(wanted - int(got)), "entry", "entries")
+    expected, hint = _WORDS[error["type"]]
+    if error["type"] == "literal_error":
+        known = [word.strip("'") for word in told["expected"].replace(" or ", ", ").split(", ")]
+        told["known"] = listed(known)
+        if isinstance(value, str) and (meant := nearest(value, known)) is not None:
+            return f"{expected.format(**told)}, got {got}", did_you_mean(meant, "")
+        if len(known) > 1:
+            hint = "write one of these"
+    return f"{expected.format(**told)}, got {got}", f"{hint.format(**told)}{_or_leave_out(here)}"
+
+
+def _or_leave_out(here: Spot) -> str:
+    """Return the end of a hint if the key has a default."""
+    if here.field is None or here.field.is_required():
+        return ""
+    default = here.field.default
+    if isinstance(default, bool):
+        default = str(default).lower()
+    shown = f" for {default}" if isinstance(default, str | int | float) else ""
+    return f", or leave the key out{shown}"
+
+
+_NAMES: dict[str, bool | None] = {
+    **dict.fromkeys(("true", "yes", "on", "y"), True),
+    **dict.fromkeys(("false", "no", "off", "n"), False),
+    "none": None,
+}
+"""What other languages write for the values of YAML."""
+
+
+def _near(value: Any, written: str | None = None) -> Iterator[Any]:
+    """Values near a wrong one, the likeliest first: without quotes or brackets, as a whole number, as a flag, as text,
+    in brackets.
+
+    Args:
+        written: how a number is written: the zeros of 007 stay.
+    """
+    within: list[Any] = []
+    if isinstance(value, str):
+        within = [_NAMES[value.lower()]] if value.lower() in _NAMES else [*_read(value), *_read(f"[{value}]")]
+    elif isinstance(value, list) and len(value) == 1:
+        within = value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from [int(value)] if isinstance(value, float) and value.is_integer() else []
+        yield from [bool(value)] if value in (0, 1) else []
+        yield written or str(value)
+    for each in within:
+        yield each
+        if isinstance(value, list) or not isinstance(each, str | list):
+            yield from _near(each)
+    if not isinstance(value, list | dict):
+        yield [value]
+
+
+def _read(text: str) -> list[Any]:
+    """The value of a text in YAML, if it has one."""
+    try:
+        return [read_yaml(text, "")[0]]
+    except SpecError:
+        return []
+
+
+def _faults(here: Spot, value: Any) -> list[str]:
+    """What pydantic says of a value under the rules of sections, whatever else is in the section."""
+    try:
+        _alone(here.key_type).model_validate({"value": value})
+    except ValidationError as error:
+        return [each["msg"] for each in error.errors()]
+    return []
+
+
+@cache
+def _alone(annotation: Any) -> type[BaseModel]:
+    return create_model("Alone", __config__=Section.model_config, value=(annotation, ...))

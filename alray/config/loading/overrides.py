@@ -75,7 +75,12 @@ def apply_overrides(
     """
     applied = Applied()
     done: list[Path] = []
-    for text in texts:
+    for words in each_in_words(texts):
+        text = " ".join(words)
+        if len(words) > 1:
+            hint = f"write them without blanks, `{''.join(words)}`, or in quotes"
+            applied.refuse(text, f"`{text}` has blanks around `=`", hint)
+            continue
         override = _parse(text, document, flat, applied)
         if override is None:
             continue
@@ -88,6 +93,17 @@ def apply_overrides(
             done.append(override.path)
     applied.notes += set_aside(document, frozenset(done), locations)
     return applied
+
+
+def each_in_words(texts: Sequence[str]) -> list[list[str]]:
+    """The overrides, each in one word: of one that is typed with blanks around its `=`, a shell makes several."""
+    found: list[list[str]] = []
+    for text in texts:
+        if found and (text.startswith("=") or (found[-1][-1].endswith("=") and "=" not in text)):
+            found[-1].append(text)
+        else:
+            found.append([text])
+    return found
 
 
 def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: Applied) -> _Override | None:

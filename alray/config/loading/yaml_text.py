@@ -1,13 +1,13 @@
 """YAML for specs: the core types of version 1.2, one document, no duplicate keys, and a line for every value.
 
-PyYAML reads YAML 1.1, in which `3e-4` is text, `on` is true, `010` is eight and `1:30` is ninety. Only its scanner and
-parser are used here. This file defines what a plain scalar means.
+PyYAML reads YAML 1.1, in which `3e-4` is text, `on` is true, `010` is eight and `1:30` is ninety. Its nodes are
+used here. This file says what a plain scalar means, and makes values of nodes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import PurePath
@@ -25,97 +25,97 @@ from alray.core.storage.objects import ObjectPath
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
 _LARGEST = 20_000
-"""Keys and values in one document, and values with aliases expanded; more is a mistake or an attack."""
+"""Keys and values in one document, and values with aliases expanded; more is a mistake or an attack, for which PyYAML
+takes minutes."""
 _DEEPEST = 32
 """Sections within sections: the deepest committed spec has 6. PyYAML takes the longer for a line the deeper it lies."""
 _LONGEST_NUMBER = 100  # digits
-
 _LINE_ENDS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 """The line ends of PyYAML."""
-_PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
-    ("null", r"~|null|Null|NULL|", "~nN\0"),
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-    ("merge", r"<<", "<"),
-)
-
-
-_HINTS = {
-    "a tab": "indent with spaces",
-    "mapping values": "put each `key: value` on a separate line, and a text with `: ` in quotes",
-    "sequence entries": "put each `- entry` on a separate line, below its key",
-    "could not find expected ':'": "write `key: value`, and close the brackets and quotes above",
-    "expected ',' or": "separate entries by commas, and close the bracket",
-    "<block end>": "indent all keys of a section, and all entries of a list, alike",
-    "while scanning a quoted scalar": "close the quote",
-    "escape": "write `\\\\` for a backslash, or put the text in single quotes",
-    "undefined alias": "write `&name` before the value that `*name` stands for, or put the text in quotes",
-    "cannot start any token": "put the text in quotes",
-    "the node content": "write a value here, or remove the comma or bracket",
-    "": "put a text that begins with a special character in quotes",
-}
-"""Hints for syntax errors, by words of PyYAML's message; the first match counts."""
-
-Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
-"""For each first letter ("" for an empty text): the types that a plain scalar can have, and their patterns."""
-
-
-def _resolvers() -> Resolvers:
-    resolvers: Resolvers = {}
-    for name, pattern, first in _PLAIN_SCALARS:
-        for letter in first:
-            entry = (_TAG + name, re.compile(rf"^(?:{pattern})$"))
-            resolvers.setdefault("" if letter == "\0" else letter, []).append(entry)
-    return resolvers
-
-
 _UNSEEN = re.compile("[\u00a0\u2007\u202f\u200b\u2060\ufeff]")
 """No-break spaces and characters without width: YAML takes them for letters, and nobody sees them."""
 
 
-def _cautious(resolvers: Resolvers) -> Resolvers:
-    """Add the resolvers of YAML 1.1, so that text which either version reads as another type is written in quotes.
-    So is text with a character that nobody sees.
-    """
-    old = yaml.SafeDumper.yaml_implicit_resolvers
-    unseen: Any = {None: [(_TAG + "unseen", re.compile(f".*{_UNSEEN.pattern}", re.DOTALL))]}  # None: any first letter
-    cautious: Resolvers = {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
-    cautious.update(unseen)
-    return cautious
+def _text(text: str) -> str:
+    text.encode("utf-8", "surrogateescape")  # as Python holds a file name with bytes that are not UTF-8
+    return text
 
 
-class _TooMany(Exception):
-    """A document has more keys and values than any spec. PyYAML takes minutes for millions of them."""
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(text)
+    return int(text, 0 if text.startswith(("0o", "0x")) else 10)
 
 
-class _TooDeep(Exception):
-    """A document has more sections within sections than any spec. PyYAML's time grows with their square."""
+def _float(text: str) -> float:
+    return float(re.sub(r"^([-+]?)\.(?=[a-zA-Z])", r"\1", text))
 
 
-class _YamlLoader(yaml.SafeLoader):
-    yaml_implicit_resolvers = _resolvers()
-    _composed = 0
-    _depth = 0
+_SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "null": (r"~|null|Null|NULL|", lambda text: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: {"true": True, "false": False}[text.lower()]),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _integer),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        _float,
+    ),
+    "str": (r"(?!)", _text),  # what is none of the others
+}
+"""The types of scalars: which plain ones have it, and their value."""
+_RESOLVERS = [(_TAG + name, re.compile(f"^(?:{pattern})$")) for name, (pattern, _) in _SCALARS.items()]
+_RESOLVERS.append((_MERGE, re.compile("^<<$")))
+_READ = {None: _RESOLVERS}  # None: whatever the first letter is
+_QUOTED = [each for old in yaml.SafeDumper.yaml_implicit_resolvers.values() for each in old]
+_WRITTEN = {None: [*_RESOLVERS, *_QUOTED, (_TAG + "unseen", re.compile(f".*{_UNSEEN.pattern}", re.DOTALL))]}
+
+_SYNTAX: tuple[tuple[str, str | None, str], ...] = (
+    ("'\\t'", "a tab cannot begin a value or indent a line", "indent with spaces"),
+    ("another document", "a second document starts here", "write each document to a separate file"),
+    ("mapping values", None, "put each `key: value` on a separate line, and a text with `: ` in quotes"),
+    ("sequence entries", None, "put each `- entry` on a separate line, below its key"),
+    ("could not find expected ':'", None, "write `key: value`, and close the brackets and quotes above"),
+    ("expected ',' or", None, "separate entries by commas, and close the bracket"),
+    ("<block end>", None, "indent all keys of a section, and all entries of a list, alike"),
+    ("while scanning a quoted scalar", None, "close the quote"),
+    ("escape", None, "write `\\\\` for a backslash, or put the text in single quotes"),
+    ("undefined alias", None, "write `&name` before the value that `*name` stands for, or put the text in quotes"),
+    ("cannot start any token", None, "put the text in quotes"),
+    ("the node content", None, "write a value here, or remove the comma or bracket"),
+    ("not allowed", None, "write it as an escape in a double-quoted text, or remove it"),
+    ("", None, "put a text that begins with a special character in quotes"),
+)
+"""Of syntax errors: words of PyYAML's message, what is told in its place, and the hint. The first match counts."""
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = _READ
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self._file = file
+        self._composed = 0
+        self._depth = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         self._composed += 1
-        if self._composed > _LARGEST:
-            raise _TooMany
-        if self._depth > _DEEPEST:
-            raise _TooDeep
+        _require_small(self._file, self._composed, self._depth, "shorten its lists and sections")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
 
+def _require_small(file: str | None, count: int, depth: int, hint: str) -> None:
+    if count > _LARGEST:
+        raise SpecError(f"the file has more than {_LARGEST:,} keys and values", hint=hint, file=file)
+    if depth > _DEEPEST:
+        raise SpecError("sections are nested too deeply", hint=f"use at most {_DEEPEST} levels", file=file)
+
+
 class _Dumper(yaml.SafeDumper):
-    yaml_implicit_resolvers = _cautious(_resolvers())
+    """Puts a text in quotes that YAML 1.1 or 1.2 reads as another type, or that has a character that nobody sees."""
+
+    yaml_implicit_resolvers = _WRITTEN
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -154,12 +154,10 @@ def parse_yaml(text: str, file: str) -> Parsed:
     Raises:
         SpecError: with the first syntax error.
     """
-    locations = SourceLocations(file)
-    lines = _LINE_ENDS.split(text)
-    builder = _Builder(locations, lines)
-    node = _compose(text, file, lines)
+    builder = _Builder(SourceLocations(file), _LINE_ENDS.split(text))
+    node = builder.compose(text, file)
     value = None if node is None else builder.build(node, ())
-    return Parsed(value, locations, builder.problems)
+    return Parsed(value, builder.locations, builder.problems)
 
 
 def read_yaml(text: str, file: str) -> tuple[Any, SourceLocations]:
@@ -207,177 +205,113 @@ def plain(value: Any, path: Path = ()) -> Any:
     )
 
 
-def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
-    try:
-        loader = _YamlLoader(text)
-    except yaml.reader.ReaderError as error:
-        raise _unreadable(error, text, file, lines) from error
-    try:
-        node = loader.get_node() if loader.check_node() else None
-        second = loader.get_node() if loader.check_node() else None
-    except yaml.MarkedYAMLError as error:
-        raise _unparsable(error, file, lines) from error
-    except _TooDeep as error:
-        raise _too_deep(file) from error
-    except _TooMany as error:
-        raise _too_many(file, "shorten its lists and sections") from error
-    except ValueError as error:  # from chr(), for an escape beyond the last character
-        at = _location(file, lines, loader.line)
-        raise SpecError.of((at.problem("not YAML: an escape is not a character", _HINTS["escape"], None),)) from error
-    finally:
-        loader.dispose()
-    if second is not None:
-        at = _location(file, lines, second.start_mark.line, second.start_mark.column)
-        raise SpecError.of(
-            (at.problem("a second document starts here", "write each document to a separate file", None),)
-        )
-    return node
-
-
-def _unreadable(error: yaml.reader.ReaderError, text: str, file: str, lines: Sequence[str]) -> SpecError:
-    before = _LINE_ENDS.split(text[: error.position])
-    at = _location(file, lines, len(before) - 1, len(before[-1]))
-    message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
-    return SpecError.of((at.problem(message, "write it as an escape in a double-quoted text, or remove it", None),))
-
-
-def _unparsable(error: yaml.MarkedYAMLError, file: str, lines: Sequence[str]) -> SpecError:
-    mark = error.problem_mark or error.context_mark
-    message = error.problem or "it cannot be read"
-    if "'\\t'" in message:
-        message = "a tab cannot begin a value or indent a line"
-    elif error.context:
-        begun = error.context_mark
-        where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
-        message = f"{message} ({error.context}{where})"
-    hint = next(hint for words, hint in _HINTS.items() if words in message)
-    at = _location(file, lines, mark.line, mark.column) if mark is not None else SourceLocation(file, None)
-    variable = VARIABLE.search(at.text or "")
-    if variable is not None:
-        message = f"{message}, in a line with `{variable[0]}`"
-    return SpecError.of((at.problem(f"not YAML: {message}", hint, None),))
-
-
-def _location(file: str | None, lines: Sequence[str], line: int, column: int | None = None) -> SourceLocation:
-    """A line, and a character in it that is wrong; both are counted from 0."""
-    text = lines[line] if line < len(lines) else None
-    return SourceLocation(file, line + 1, text, value=None if column is None else (column + 1, column + 2))
-
-
-def _too_many(file: str | None, hint: str) -> SpecError:
-    return SpecError(f"the file has more than {_LARGEST:,} keys and values", hint=hint, file=file)
-
-
-def _too_deep(file: str | None) -> SpecError:
-    return SpecError("sections are nested too deeply", hint=f"use at most {_DEEPEST} levels", file=file)
-
-
 class _Builder:
     """Makes values from nodes. Each alias gives a new value, so that an override changes one value only."""
 
     def __init__(self, locations: SourceLocations, lines: Sequence[str]) -> None:
         self.problems: dict[Path, Problem] = {}
-        self._locations = locations
+        self.locations = locations
         self._lines = lines
         self._around: set[int] = set()
         self._count = 0
 
+    def compose(self, text: str, file: str) -> Node | None:
+        """The node of the document, None if there is none. Raises SpecError with the first syntax error."""
+        line = 0
+        try:
+            loader = _Loader(text, file)
+            try:
+                return loader.get_single_node()
+            finally:
+                line = loader.line
+                loader.dispose()
+        except yaml.reader.ReaderError as error:
+            before = _LINE_ENDS.split(text[: error.position])
+            message = f"the character U+{ord(text[error.position]):04X} is not allowed"
+            raise self._unparsable(message, len(before) - 1, len(before[-1])) from error
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            assert mark is not None
+            message = error.problem or "it cannot be read"
+            if error.context:
+                begun = error.context_mark
+                where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
+                message = f"{message} ({error.context}{where})"
+            raise self._unparsable(message, mark.line, mark.column) from error
+        except ValueError as error:  # from chr(), for an escape beyond the last character
+            raise self._unparsable("an escape is not a character", line) from error
+
+    def _unparsable(self, message: str, line: int, column: int | None = None) -> SpecError:
+        own, hint = next((own, hint) for words, own, hint in _SYNTAX if words in message)
+        at = self._line(line, column)
+        variable = VARIABLE.search(at.text or "")
+        in_line = "" if variable is None else f", in a line with `{variable[0]}`"
+        return SpecError.of((at.problem(f"{own or f'not YAML: {message}'}{in_line}", hint, None),))
+
     def build(self, node: Node, path: Path) -> Any:
         self._count += 1
-        if self._count > _LARGEST:
-            raise _too_many(self._locations.file, "remove aliases")
-        if len(path) > _DEEPEST:
-            raise _too_deep(self._locations.file)
-        if isinstance(node, ScalarNode):
-            return self._scalar(node, path)
+        _require_small(self.locations.file, self._count, len(path), "remove aliases")
+        kind = node.tag.removeprefix(_TAG)
+        if isinstance(node, ScalarNode) and kind in _SCALARS:
+            return self._scalar(node, kind, path)
         if id(node) in self._around:
-            self._refuse(node, path, "this alias refers to a section that contains it", "remove the alias")
-            return None
+            return self._refuse(node, path, "this alias refers to a section that contains it", "remove the alias")
         self._around.add(id(node))
-        try:
-            return self._collection(node, path)
-        finally:
-            self._around.discard(id(node))
+        value: Any = None
+        if isinstance(node, SequenceNode) and kind == "seq":
+            value = [self._located(item, (*path, index)) for index, item in enumerate(node.value)]
+        elif isinstance(node, MappingNode) and kind == "map":
+            value = self._mapping(node, path)
+        else:
+            message = f"values of the type `{node.tag.replace(_TAG, '!!')}` are not supported"
+            self._refuse(node, path, message, "use text, numbers, lists and sections")
+        self._around.discard(id(node))
+        return value
 
-    def _collection(self, node: Node, path: Path) -> Any:
-        if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
-            for index, item in enumerate(node.value):
-                self._locations.add((*path, index), self._location(item))
-            return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
-        if isinstance(node, MappingNode) and node.tag == _TAG + "map":
-            return self._mapping(node, path)
-        return self._foreign(node, path)
+    def _located(self, node: Node, path: Path, key: Node | None = None) -> Any:
+        self.locations.add(path, self._location(node, key))
+        return self.build(node, path)
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
+        merged = [each for key, value in node.value if key.tag == _MERGE for each in self._merged(value, path)]
         own: dict[str, Any] = {}
         lines: dict[str, int] = {}
-        for key_node, value_node in node.value:
-            if key_node.tag == _MERGE:
-                self._merge(value_node, path, merged)
-        for key_node, value_node in node.value:
-            if key_node.tag == _MERGE:
+        for key, value in node.value:
+            if key.tag == _MERGE:
                 continue
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, ScalarNode) or key_node.tag != _TAG + "str":
-                shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
-                message = f"{shown} is used as a key, but keys are text"
-                self._refuse(key_node, path, message, "write the key in quotes", within=f"line {line}")
-            elif printable(key_node.value) != key_node.value:  # half a surrogate pair, which pydantic does not take
-                message = f"`{printable(key_node.value)}` is used as a key, but keys are text"
-                self._refuse(key_node, path, message, "write another key", within=f"line {line}")
-            elif key_node.style is None and (unseen := _UNSEEN.search(key_node.value)):
-                message, hint = _of_unseen(unseen[0])
-                self._refuse(key_node, path, message, hint, within=f"line {line}")
-            elif key_node.value in own:
-                first = lines[key_node.value]
-                self._refuse(
-                    key_node,
-                    (*path, key_node.value),
-                    f"this key is already in line {first}",
-                    "keep one of them",
-                )
+            line = key.start_mark.line + 1
+            fault = _key_fault(key)
+            if fault is not None:
+                self._refuse(key, path, *fault, within=f"line {line}")
+            elif key.value in own:
+                message = f"this key is already in line {lines[key.value]}"
+                self._refuse(key, (*path, key.value), message, "keep one of them")
             else:
-                here = (*path, key_node.value)
-                self._locations.add(here, self._location(value_node, key_node))
-                lines[key_node.value] = line
-                own[key_node.value] = self.build(value_node, here)
-        return {**merged, **own}
+                lines[key.value] = line
+                own[key.value] = self._located(value, (*path, key.value), key)
+        return {**dict(merged), **own}
 
-    def _merge(self, node: Node, path: Path, into: dict[str, Any]) -> None:
+    def _merged(self, node: Node, path: Path) -> Iterator[tuple[str, Any]]:
         """Read `<<: *alias` or `<<: [*a, *b]`. If both have a key, the value of the earlier one is used."""
-        sources = node.value if isinstance(node, SequenceNode) else [node]
-        for source in reversed(sources):
+        for source in reversed(node.value if isinstance(node, SequenceNode) else [node]):
             value = self.build(source, path) if isinstance(source, MappingNode) else None
             if isinstance(value, dict):
-                into.update(value)
+                yield from value.items()
             else:
                 hint = "write, for example, `<<: *name`"
                 self._refuse(source, path, "`<<` needs a section or a list of sections", hint, within="<<")
 
-    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+    def _scalar(self, node: ScalarNode, kind: str, path: Path) -> Any:
         unseen = next((end for end in (node.value[:1], node.value[-1:]) if _UNSEEN.match(end)), None)
         if unseen is not None and node.style is None:
             self._refuse(node, path, *_of_unseen(unseen))
             return _UNSEEN.sub("", node.value)
-        make = _SCALARS.get(node.tag)
-        if make is None:
-            return self._foreign(node, path)
         try:
-            return make(node.value)
-        except ValueError:
-            kind = node.tag.removeprefix(_TAG)
-            # An escape can be half of a surrogate pair, which cannot be printed.
-            text = node.value.encode("utf-8", "backslashreplace").decode("utf-8")
+            return _SCALARS[kind][1](node.value)
+        except (ValueError, KeyError):
+            text = printable(node.value)
             shown = text if len(text) <= 60 else text[:57] + "..."
-            self._refuse(node, path, f"`{shown}` is not a value of the type {kind}", "write another value")
-            return None
-
-    def _foreign(self, node: Node, path: Path) -> None:
-        tag = node.tag.replace(_TAG, "!!")
-        self._refuse(
-            node, path, f"values of the type `{tag}` are not supported", "use text, numbers, lists and sections"
-        )
+            return self._refuse(node, path, f"`{shown}` is not a value of the type {kind}", "write another value")
 
     def _refuse(self, node: Node, path: Path, message: str, hint: str, within: str | None = None) -> None:
         """
@@ -389,8 +323,26 @@ class _Builder:
 
     def _location(self, node: Node, key: Node | None = None) -> SourceLocation:
         """The location of a value: the line of its key, if it has one, else that where it begins."""
-        at = _location(self._locations.file, self._lines, (node if key is None else key).start_mark.line)
+        at = self._line((node if key is None else key).start_mark.line)
         return replace(at, key=_span(key, at.line) if key is not None else None, value=_span(node, at.line))
+
+    def _line(self, line: int, column: int | None = None) -> SourceLocation:
+        """A line, and a character in it that is wrong; both are counted from 0."""
+        text = self._lines[line] if line < len(self._lines) else None
+        value = None if column is None else (column + 1, column + 2)
+        return SourceLocation(self.locations.file, line + 1, text, value=value)
+
+
+def _key_fault(key: Node) -> tuple[str, str] | None:
+    """Message and hint for a key that is none."""
+    if not isinstance(key, ScalarNode):
+        return "a list or section is used as a key, but keys are text", "write the key in quotes"
+    if key.tag != _TAG + "str":
+        return f"`{key.value}` is used as a key, but keys are text", "write the key in quotes"
+    if printable(key.value) != key.value:  # half a surrogate pair, which pydantic does not take
+        return f"`{printable(key.value)}` is used as a key, but keys are text", "write another key"
+    unseen = _UNSEEN.search(key.value) if key.style is None else None
+    return None if unseen is None else _of_unseen(unseen[0])
 
 
 def _of_unseen(character: str) -> tuple[str, str]:
@@ -408,35 +360,3 @@ def _span(node: Node, line: int | None) -> Span | None:
     if first.line + 1 != line:
         return None
     return first.column + 1, max(end.column + 1 if end.line == first.line else 0, first.column + 2)
-
-
-def _text(text: str) -> str:
-    text.encode("utf-8", "surrogateescape")  # as Python holds a file name with bytes that are not UTF-8
-    return text
-
-
-def _integer(text: str) -> int:
-    if len(text) > _LONGEST_NUMBER:
-        raise ValueError(text)
-    if text.startswith(("0o", "0x")):
-        return int(text, 0)
-    return int(text, 10)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
-
-
-def _float(text: str) -> float:
-    return float(re.sub(r"^([-+]?)\.(?=[a-zA-Z])", r"\1", text))
-
-
-_SCALARS: dict[str, Callable[[str], Any]] = {
-    _TAG + "null": lambda text: None,
-    _TAG + "bool": _boolean,
-    _TAG + "int": _integer,
-    _TAG + "float": _float,
-    _TAG + "str": _text,
-}

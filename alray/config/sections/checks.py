@@ -436,6 +436,15 @@ def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
                 return
 
 
+def training_set_has_a_mini_batch(spec: Spec) -> Iterator[Finding]:
+    """An epoch has a mini-batch. Of most sources only the data can tell."""
+    samples = spec.data.training_set
+    if samples is not None and (training := spec.data.split(samples)[1]) > 0:
+        fault = spec.data.mini_batch_fault(training, spec.data.left_of(samples))
+        if fault is not None:
+            yield ("data", "batch_size"), *fault
+
+
 def one_validation_set(spec: Spec) -> Iterator[Finding]:
     """A validation set comes from the source or from its training set."""
     if spec.data.own_validation and spec.data.validation_fraction > 0:
@@ -480,5 +489,6 @@ CHECKS: tuple[Check, ...] = (
     stop_says_when,
     stop_metric_is_measured,
     one_validation_set,
+    training_set_has_a_mini_batch,
     pools_leave_an_image,
 )

@@ -36,6 +36,7 @@ from alray.config.sections.section import (
     refusal,
 )
 from alray.config.sections.task import Label, TaskSection
+from alray.planning.schedules.micro_batches import Fault
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
@@ -222,6 +223,25 @@ class DataSection(PartSection):
         validation = max(1, round(samples * self.validation_fraction)) if self.validation_fraction > 0 else 0
         return validation, round((samples - validation) * self.train_fraction)
 
+    def mini_batch_fault(self, training: int, left: str) -> Fault | None:
+        """Message and hint if the training split has no mini-batch.
+
+        Args:
+            training: its samples.
+            left: their number in words.
+        """
+        if training >= self.batch_size or self.last_batch == "keep":
+            return None
+        return (
+            f"{left}, fewer than one mini-batch of {self.batch_size}",
+            f"set data.batch_size to at most {training}, or set data.last_batch=keep",
+        )
+
+    def left_of(self, samples: int) -> str:
+        """How many of the samples of the training set are for training, in words."""
+        training = self.split(samples)[1]
+        return f"data.validation_fraction and data.train_fraction leave {training} of {samples} training samples"
+
 
 class OwnValidationSection(DataSection):
     """The keys of a source that may have its own validation set."""
@@ -309,7 +329,7 @@ class TextSection(DataSection):
     def of_kind(self) -> Expected:
         return _of_documents(self.text)
 
-    @field_validator("augment", "mix", "image_size", "channels", "normalise")
+    @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
@@ -366,7 +386,7 @@ class TokenSection(DataSection):
             raise refusal("a known tokenizer has a fixed vocabulary", "leave out vocabulary_size, or name an end_token")
         return self
 
-    @field_validator("augment", "mix", "image_size", "channels", "normalise")
+    @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):

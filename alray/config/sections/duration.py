@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from alray.config.sections.section import describe, refusal
+from alray.config.sections.section import describe, listed, refusal
 
 Unit = Literal["steps", "samples", "epochs", "s"]
 _PATTERN = r"^([0-9]+(?:\.[0-9]+)?) *(steps?|samples?|epochs?|s)$"
@@ -54,41 +54,42 @@ def _unit(text: str) -> Unit:
     return next(unit for unit in get_args(Unit) if unit == text)
 
 
-def _validated(value: Any) -> Duration:
-    if isinstance(value, Duration):
-        return value
-    hint = "write `N steps`, `N samples`, `N epochs` or `N s`"
-    if not isinstance(value, str):
-        raise refusal(f"expected a duration, got {describe(value)}", hint)
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise refusal(str(error), hint) from error
+@dataclass(frozen=True)
+class _In:
+    """Reads a duration as a field of the spec, in one of these units."""
+
+    units: tuple[Unit, ...]
+
+    def __call__(self, value: Any) -> Duration:
+        hint = f"write {listed([f'N {unit}' for unit in self.units])}"
+        try:
+            if not isinstance(value, str | Duration):
+                raise ValueError(f"expected a duration, got {describe(value)}")
+            duration = parse_duration(value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise refusal(str(error), hint) from error
+        if duration.unit not in self.units:
+            raise refusal(f"expected a number of {_COUNTED[self.units]}, got `{duration}`", hint)
+        return duration
 
 
+_SERIALIZER = PlainSerializer(str, return_type=str)
+_STEPS: tuple[Unit, ...] = ("steps",)
+_OF_DATA: tuple[Unit, ...] = ("steps", "samples", "epochs")
+_COUNTED = {_STEPS: "mini-batches", _OF_DATA: "mini-batches, samples or epochs"}
 SpecDuration = Annotated[
     Duration,
-    PlainValidator(_validated),
-    PlainSerializer(str, return_type=str),
+    PlainValidator(_In(get_args(Unit))),
+    _SERIALIZER,
     WithJsonSchema(
         {"type": "string", "pattern": _PATTERN, "examples": ["1 epoch", "500 steps", "10000 samples", "30 s"]}
     ),
 ]
 """A `Duration` as a field of the spec."""
-
-
-def _counted(duration: Duration) -> Duration:
-    if duration.unit == "s":
-        raise refusal(
-            f"expected a number of mini-batches, samples or epochs, got `{duration}`",
-            "write `N steps`, `N samples` or `N epochs`",
-        )
-    return duration
-
-
 CountedDuration = Annotated[
-    SpecDuration,
-    AfterValidator(_counted),
+    Duration,
+    PlainValidator(_In(_OF_DATA)),
+    _SERIALIZER,
     WithJsonSchema(
         {
             "type": "string",
@@ -98,3 +99,10 @@ CountedDuration = Annotated[
     ),
 ]
 """A `Duration` that does not depend on the clock."""
+Steps = Annotated[
+    Duration,
+    PlainValidator(_In(_STEPS)),
+    _SERIALIZER,
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]+ *steps?$", "examples": ["8 steps"]}),
+]
+"""A `Duration` of mini-batches."""

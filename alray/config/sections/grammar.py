@@ -36,6 +36,7 @@ class Spot:
         members: these models by tag.
         field: the field of the section around it, if this position is not an entry of a list.
         annotation: the type of the value here, with what `Annotated` adds; None if the grammar does not know it.
+        key_type: that of the whole key or entry, where `annotation` is the one of several types that was taken.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class Spot:
     members: dict[str, type[Section]]
     field: FieldInfo | None
     annotation: Any
+    key_type: Any
 
     @property
     def known(self) -> list[str]:
@@ -74,6 +76,7 @@ def spot_of_error(location: tuple[str | int, ...], root: type[Section] = Spec) -
         root: the model of the whole document.
     """
     annotation: Any = root
+    key_type: Any = root
     field: FieldInfo | None = None
     path: list[str | int] = []
     for part in location:
@@ -85,6 +88,7 @@ def spot_of_error(location: tuple[str | int, ...], root: type[Section] = Spec) -
         section = section_of(annotation)
         field = section.model_fields.get(str(part)) if section is not None else None
         annotation = key_types(section).get(str(part)) if section is not None else item_of(annotation)
+        key_type = annotation
     choice = choice_of(annotation)
     members = {tag: section_of(arm) for tag, arm in (_arms(annotation) or {}).items()}
     return Spot(
@@ -94,6 +98,7 @@ def spot_of_error(location: tuple[str | int, ...], root: type[Section] = Spec) -
         {tag: member for tag, member in members.items() if member is not None},
         field,
         annotation,
+        key_type,
     )
 
 

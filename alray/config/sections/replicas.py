@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from alray.config.sections.all_reduce import ALL_REDUCES, AllReduce
 from alray.config.sections.choice import ByShape, Choice
 from alray.config.sections.compression import COMPRESSIONS, Compression
-from alray.config.sections.duration import Duration, SpecDuration
+from alray.config.sections.duration import Steps
 from alray.config.sections.section import (
     Counts,
     NonNegativeFloat,
@@ -41,7 +41,7 @@ class DisturbanceSection(Section):
         if self.factor == 1.0 and self.added_s is None:
             raise refusal("a disturbance slows nobody", "set factor above 1, or added_s")
         if self.added_s is not None and self.added_s[0] > self.added_s[1]:
-            raise refusal("the largest of added_s is below the smallest", "write, for example, [5, 10]")
+            raise refusal("the largest of added_s is below the smallest", "write the smallest first: added_s: [5, 10]")
         return self
 
 
@@ -76,12 +76,6 @@ Disturbance = Annotated[
 ]
 
 
-def _in_steps(duration: Duration) -> Duration:
-    if duration.unit != "steps":
-        raise refusal(f"expected a number of mini-batches, got `{duration}`", "write `N steps`")
-    return duration
-
-
 class OuterOptimizer(Section):
     """DiLoCo (Douillard et al., arXiv 2311.08105, algorithm 1): SGD with Nesterov's momentum on what all replicas start
     from. Its gradient is the mean, over the replicas, of the weights at the last meeting minus those now.
@@ -102,11 +96,7 @@ class AverageEvery(Section):
     between two averages show and keep the mean, and do not change the training.
     """
 
-    average_every: Annotated[
-        SpecDuration,
-        AfterValidator(_in_steps),
-        WithJsonSchema({"type": "string", "pattern": r"^[0-9]+ *steps?$", "examples": ["8 steps"]}),
-    ]
+    average_every: Steps
     """Number of mini-batches between two averages, as `N steps`."""
     outer: OuterOptimizer | None = None
     """Optimizer of what replicas start from after a meeting (DiLoCo): a section, or {} for that of the paper.

@@ -13,6 +13,7 @@ from alray.config.sections.section import (
     PositiveInt,
     Section,
     describe,
+    did_you_mean,
     listed,
     nearest,
     refusal,
@@ -32,7 +33,7 @@ _MEASURED = tuple(f"{split}_{metric}" for metric in METRICS for split in SPLITS)
 def _measured(value: Any) -> Any:
     if value is not None and value not in _MEASURED:
         meant = nearest(value, _MEASURED) if isinstance(value, str) else None
-        hint = f"did you mean `{meant}`?" if meant else "a set and the metric of the task, such as validation_accuracy"
+        hint = did_you_mean(meant, "write a set and the metric of the task, such as validation_accuracy")
         raise refusal(f"expected one of {listed(_MEASURED)}, got {describe(value)}", hint)
     return value
 

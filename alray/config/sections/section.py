@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from alray.config.sections.usual_names import USUAL_NAMES, usual_name
 from alray.core.errors import PlanError, printable
 from alray.core.quantities import value_of
 
@@ -21,7 +22,10 @@ PLAIN = "plain"
 ANCHORS = "x-"
 """How keys at the top of a spec or a study begin that only hold values for YAML's anchors. Nothing reads them."""
 
-_SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
+_SIMILARITY = 0.7
+"""Of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`."""
+_PART = 3
+"""Letters of a word that may stand for a longer one, such as `csv` for `text_csv`."""
 
 
 class Section(BaseModel):
@@ -94,10 +98,34 @@ def listed(words: Sequence[str], last: str = "or") -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that the user probably meant by `word`, if there is one."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_SIMILARITY)
-    return by_lower[matches[0]] if matches else None
+    """The one of the known keys, values or names that was probably meant: what a spec calls what others call `word`,
+    the most alike, the only one that has the same letters or contains it, or the most alike of others' names."""
+    by_lower = {each.lower(): each for each in known}
+    word = word.lower()
+    if (usual := usual_name(word)) in by_lower:
+        return by_lower[usual]
+    by_others = {other: by_lower[name] for other, name in USUAL_NAMES.items() if name in by_lower}
+    for names, found in (
+        (by_lower, difflib.get_close_matches(word, by_lower, n=1, cutoff=_SIMILARITY)),
+        (by_lower, [each for each in by_lower if sorted(each) == sorted(word)]),
+        (by_lower, [each for each in by_lower if len(word) >= _PART and word in each]),
+        (by_others, difflib.get_close_matches(word, by_others, n=1, cutoff=_SIMILARITY)),
+    ):
+        if len(found) == 1:
+            return names[found[0]]
+    return None
+
+
+def did_you_mean(meant: str | None, otherwise: str) -> str:
+    """The hint that asks whether a key, an override or a value was meant.
+
+    Args:
+        otherwise: the hint if none is near.
+    """
+    if meant is None:
+        return otherwise
+    remark = " With local losses it limits the gradients of each component alone" if "clip_norm" in meant else ""
+    return f"did you mean `{meant}`?{remark}"
 
 
 def is_too_long(path: str) -> bool:

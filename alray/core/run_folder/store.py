@@ -26,10 +26,12 @@ from alray.core.storage.lock import LOCK, is_held
 from alray.core.storage.objects import ObjectPath
 
 MANIFEST = "manifest.json"
+FORM = "sample.json"
+"""How a file or a text becomes a sample, without the data."""
 _MARK = ".run"
 _NEVER_BEGAN = "ended before its first record"
 _BEFORE_RECORDS = (
-    *(_MARK, LOCK, "spec.yaml", "environment.json", "sample.json", "plan.json", "records.jsonl"),
+    *(_MARK, LOCK, "spec.yaml", "environment.json", FORM, "plan.json", "records.jsonl"),
     *("code", "code.json", "logs", "tensorboard"),
 )
 """The files that a run writes before its first record."""

@@ -19,8 +19,9 @@ from alray.config.objects import names_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import SpecError, printable
 from alray.core.run_folder.records import read_environment, replace_file, write_json
+from alray.core.run_folder.store import FORM
 from alray.core.storage.location import Location
-from alray.data.form import FORM, DataForm
+from alray.data.form import DataForm
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.workload import Workload
 

@@ -67,7 +67,7 @@ class TableFiles(OwnValidationSection):
     """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
     of the training file."""
 
-    @field_validator("augment", "image_size", "channels")
+    @field_validator("augment", "image_size", "channels", mode="before")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
