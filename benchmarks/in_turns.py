@@ -27,10 +27,10 @@ from alray.models.component import Component
 from alray.models.encoder import Tensors
 from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.program import Program
+from alray.planning.prediction.simulate import unhindered_steps
 from alray.planning.schedules.actions import COMPUTE, Action, ActionKind, parse
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.recomputation import schedule_with
-from alray.planning.schedules.unhindered import list_bound
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.runtime.device import devices
@@ -199,8 +199,15 @@ def _ideal_s(spec: Spec, micro_batches: int, computed: Mapping[tuple[ActionKind,
         weight_gradient_s=seconds("G"),
         recompute_s=seconds("C"),
     )
-    schedule = schedule_with(spec.schedule, recomputes=spec.pipeline.activation_checkpointing)
-    return list_bound(schedule.actions)(durations, spec.pipeline.stages, micro_batches)
+    program = Program.of_schedule(
+        spec.schedule,
+        spec.pipeline.stages,
+        8,
+        micro_batches=micro_batches,
+        virtual_stages=spec.virtual_stages,
+        recomputes=spec.pipeline.activation_checkpointing,
+    )
+    return float(unhindered_steps(program, durations)[0])
 
 
 class Edges:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from alray.core.run_folder.records import Record, StageRecord
+from alray.planning.prediction.program import Program
+from alray.planning.prediction.simulate import unhindered_steps
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.table import SCHEDULES
 from benchmarks.runs import Recorded, described, recorded, settings, write_results
 
 SPEC = Path(__file__).with_name("sleeping.yaml")
@@ -35,7 +36,7 @@ FORMULAS = {
 
 def law_s(schedule: str) -> float:
     """Seconds of a mini-batch by the schedule's law, of the sleep alone."""
-    return SCHEDULES[schedule].bound(Durations([FORWARD_S] * STAGES, [BACKWARD_S] * STAGES, [0.0] * STAGES), STAGES, 1)
+    return _without_messages_s(schedule, [FORWARD_S] * STAGES, [BACKWARD_S] * STAGES)
 
 
 def clocks_law_s(schedule: str, records: Sequence[Record]) -> float:
@@ -47,7 +48,12 @@ def clocks_law_s(schedule: str, records: Sequence[Record]) -> float:
         steps = max(1, sum(each.steps for each in own))
         forward_s[stage] = sum(each.data_s + each.forward_s for each in own) / steps
         backward_s[stage] = sum(each.backward_s + each.update_s for each in own) / steps
-    return SCHEDULES[schedule].bound(Durations(forward_s, backward_s, [0.0] * STAGES), STAGES, 1)
+    return _without_messages_s(schedule, forward_s, backward_s)
+
+
+def _without_messages_s(schedule: str, forward_s: Sequence[float], backward_s: Sequence[float]) -> float:
+    program = Program.of_schedule(schedule, STAGES, 64)
+    return float(unhindered_steps(program, Durations(forward_s, backward_s, [0.0] * STAGES))[0])
 
 
 def measure(*overrides: str, repeats: int, run: Callable[..., Recorded] = recorded) -> dict[str, Any]:

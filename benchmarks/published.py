@@ -26,10 +26,10 @@ from scipy.optimize import brentq
 
 from alray.planning.prediction.all_reduce import LinkCost, backend_seconds
 from alray.planning.prediction.costs import ComponentCosts, Costs, Link
-from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.machines import DEVICES, USUAL
 from alray.planning.prediction.predict import program_of
 from alray.planning.prediction.program import Program
+from alray.planning.prediction.seconds import RunSeconds
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
 from alray.planning.schedules.actions import Action, ActionKind
@@ -292,11 +292,11 @@ class Run:
             replicas=self.given.get("replicas", 1),
             links=(self.link,) * stages if stages > 1 and not self.library.waits else (),
         )
-        durations = action_durations(setting, (1,) * stages)
+        durations = RunSeconds(setting).of_cuts((1,) * stages)
         program = program_of(setting, num_batches=1)
         seconds = simulate(program, durations, in_flight=1).duration_s
         if passes > 1:
-            no_update = replace(durations, update_s=[0.0] * stages)
+            no_update = replace(durations, update_s=[0.0] * stages, averages_s=())
             seconds += (passes - 1) * simulate(program, no_update, in_flight=1).duration_s
         return seconds + self.barriers_s
 

@@ -63,17 +63,15 @@ def searches(result: dict[str, Any]) -> list[str]:
         "## The search of a cut",
         "",
         "`make bench` cut chains of components with random times, a process for each search. Seconds are those of a "
-        "processor. The last column is how far the step that was found may be from that of the best cut. With virtual "
-        "stages the bound is that of components that could be divided, and leaves out that micro-batches wait for each "
-        "other on other stages.",
+        "processor. The last column is the step that was found.",
         "",
-        "| components | stages | `schedule` | micro-batches | seconds | MB | at most from the best |",
+        "| components | stages | `schedule` | micro-batches | seconds | MB | step |",
         "|---|---|---|---|---|---|---|",
     ]
     for entry in result["searches"]:
         lines.append(
             f"| {entry['components']:,} | {entry['stages']} | `{entry['schedule']}` | {entry['micro_batches']} "
-            f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} | {100 * entry['within']:.2g} % |"
+            f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} | {entry['step_s']:.4g} s |"
         )
     fitted = result["fit"]
     for entry in result["limited"]:
@@ -87,8 +85,7 @@ def searches(result: dict[str, Any]) -> list[str]:
         "",
         f"`alray fit` of DGL with {fitted['components']} such components on {fitted['devices']} A100 showed "
         f"{fitted['layouts']} layouts after **{fitted['seconds']:.0f}** processor seconds, with "
-        f"{fitted['megabytes']:.0f} MB, torch included. The fastest is at most {100 * fitted['within']:.2g} % from the "
-        "best cut.",
+        f"{fitted['megabytes']:.0f} MB, torch included.",
     ]
     return [*lines, ""]
 
@@ -103,14 +100,11 @@ def brute_force(result: dict[str, Any]) -> list[str]:
         f"`make bench` predicted all {result['cuts']:,} cuts of {result['chains']} random chains, "
         f"{result['with_limits']} of them with memory limits, with messages and links, each schedule in its turn "
         "(`benchmarks/brute_force.py`). As for a plan, the search found the best cut of "
-        f"**{percent('best')}** of the chains, and the bound that it printed is at most 2 % below in "
-        f"**{percent('bound_near')}**: it simulates all of so few cuts.",
+        f"**{percent('best')}** of the chains: it simulates all of so few cuts.",
         "",
-        "With that turned off, as for a chain with too many cuts, bound and moves of boundaries found the best cut of "
-        f"{percent('moved_best')}, and in 95 % of the chains one within {percent('moved_far')} of it. The bound is at "
-        f"most 2 % below in {percent('moved_bound_near')}, in the median {percent('moved_bound_median')}: with two to "
-        "four stages and few components, what messages and stages wait for is a large part of a step. In "
-        f"{percent('right')} of the chains no cut is below a bound.",
+        "With that turned off, as for a chain with too many cuts, moves of boundaries found the best cut of "
+        f"{percent('moved_best')}, and in 95 % of the chains one within {percent('moved_far')} of it. In "
+        f"{percent('right')} of the chains no cut is below its bound, and what is called the best cut is it.",
         "",
     ]
 

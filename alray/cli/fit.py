@@ -13,7 +13,7 @@ from alray.cli.terminal import reading, terminal
 from alray.core.counting import counted
 from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
-from alray.report.text import BETTER, seconds, seconds_range, share, size
+from alray.report.text import seconds, seconds_range, share, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,6 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
     notes = [*found.refused]
     if found.machines is None:
         notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
-    notes.append(BETTER)
     needs = "the data need" if found.machines else "libraries and the data need"
     notes.append(f"left: of what each stage may hold, besides its tensors; {needs} some of it")
     if not found.rows:
@@ -115,7 +114,6 @@ def _table(found: Fitting) -> Table:
             ", ".join(map(str, row.partition)),
             seconds(row.predicted_step_time_s),
             *((seconds_range(row.predicted_step_range_s),) if ranged else ()),
-            share(row.gain),
             share(row.predicted_bubble),
             ", ".join(_digits(left / factor) for left in row.left_bytes),
         )
@@ -129,7 +127,6 @@ def _table(found: Fitting) -> Table:
             "cut",
             "step",
             *ranged,
-            "better",
             "bubble",
             f"left, {unit}",
         ),

@@ -13,7 +13,7 @@ from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import definition
 from alray.report.table import Table
-from alray.report.text import BETTER, seconds, seconds_range, share, size
+from alray.report.text import seconds, seconds_range, share, size
 
 _MEMORY = {
     "parameters": ("parameters",),
@@ -48,7 +48,7 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
         for schedule in dict.fromkeys(row.schedule for row in rows if row.gradient_delay)
     ]
     starred = "* the schedule and stages of this spec; " if own in rows else ""
-    notes.append(f"{starred}{BETTER}; memory is that of the stage that needs the most")
+    notes.append(f"{starred}memory is that of the stage that needs the most")
     table = page.table(_alternatives(rows, own))
     return "\n\n".join([f"{heading}\n{_basis(plan, page)}", table, "\n".join(map(page.sentence, notes))])
 
@@ -65,7 +65,6 @@ def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
             *parts,
             "step",
             *ranged,
-            "better",
             "bubble",
             "bound",
             "memory",
@@ -78,7 +77,6 @@ def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
                 *((str(row.micro_batches),) if in_parts else ()),
                 seconds(row.predicted_step_time_s),
                 *((seconds_range(row.predicted_step_range_s),) if ranged else ()),
-                share(row.gain),
                 share(row.predicted_bubble),
                 seconds(row.bound_s),
                 size(max(row.peak_memory_bytes)),

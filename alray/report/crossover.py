@@ -276,7 +276,6 @@ def _columns(found: Crossover, row: Row) -> dict[str, Any]:
         "memory_limit_bytes": _told(row.memory_limit),
         "partition": " ".join(map(str, row.partition)),
         "step_s": row.step_s,
-        "least_step_s": row.least_s,
         "low_step_s": row.range_s and row.range_s[0],
         "high_step_s": row.range_s and row.range_s[1],
         "memory_bytes": row.memory_bytes,

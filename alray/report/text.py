@@ -5,11 +5,6 @@ from __future__ import annotations
 import math
 
 NOT_MEASURED = "–"
-BETTER = (
-    "better: no other cut of the row is faster by more than this "
-    f"({NOT_MEASURED}: not known, as where stages share processors or compute unevenly)"
-)
-"""What a column `better` of layouts says."""
 
 
 def seconds(value: float | None) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import chain
 
 from alray.core.run_folder.records import Record
-from alray.planning.prediction.durations import stage_durations
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predicted_timeline
 from alray.planning.prediction.timeline import TimedAction, Timeline
@@ -110,7 +109,9 @@ def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
 
 def _with_data(plan: Plan, bars: Iterable[TimedAction]) -> Iterable[TimedAction]:
     """The bars, the first forward of each mini-batch divided: in a plan it includes reading the mini-batch."""
-    first_s = stage_durations(plan.costs, plan.partition, plan.stage_speed).forward_s[0]
+    speed = plan.stage_speed[0] if plan.stage_speed else 1.0
+    forward_s = sum(component.forward_s for component in plan.costs.components[: plan.partition[0]])
+    first_s = plan.costs.data_s + forward_s / speed
     share = plan.costs.data_s / first_s if first_s > 0 else 0.0
     for bar in bars:
         action = parse(bar.action)

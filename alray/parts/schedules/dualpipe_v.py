@@ -20,7 +20,6 @@ from alray.planning.schedules.micro_batches import Fault
 from alray.planning.schedules.pipeline import IDLE, Step, numbered, with_messages
 from alray.planning.schedules.placement import v_shaped
 from alray.planning.schedules.schedule import Computation, Schedule
-from alray.planning.schedules.unhindered import list_bound
 
 
 def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> list[Computation]:
@@ -57,7 +56,6 @@ SCHEDULE = Schedule(
     name="dualpipe_v",
     methods="backpropagation",
     actions=ACTIONS,
-    bound=list_bound(ACTIONS),
     limited_by=IDLE,
     demand=demand,
     fewest_virtual_stages=2,

@@ -12,13 +12,12 @@ It is gpipe with one micro-batch, and torch runs it as that.
 from __future__ import annotations
 
 from alray.parts.schedules import gpipe
-from alray.planning.schedules.pipeline import two_phases_bound, with_messages
+from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.schedule import Schedule
 
 SCHEDULE = Schedule(
     name="naive",
     methods="backpropagation",
     actions=with_messages(gpipe.order),
-    bound=two_phases_bound,
     limited_by="one stage works at a time",
 )

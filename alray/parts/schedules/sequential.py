@@ -11,15 +11,13 @@ The reference that all other schedules of local losses are compared with, and th
 
 from __future__ import annotations
 
-from alray.planning.schedules.local import in_order, one_after_another
-from alray.planning.schedules.schedule import Schedule, whole_work
+from alray.planning.schedules.local import in_order
+from alray.planning.schedules.schedule import Schedule
 
 SCHEDULE = Schedule(
     name="sequential",
     methods="local losses",
     actions=in_order("R F R.1 L B U S S.1 W"),
-    bound=one_after_another,
-    least=whole_work,
     limited_by="one stage works at a time",
     fewest_virtual_stages=1,
 )

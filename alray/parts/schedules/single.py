@@ -7,14 +7,13 @@ Two mini-batches with F = U = 1 s and B = 2 s:
 
 from __future__ import annotations
 
-from alray.planning.schedules.local import in_order, one_after_another
+from alray.planning.schedules.local import in_order
 from alray.planning.schedules.schedule import Schedule
 
 SCHEDULE = Schedule(
     name="single",
     methods="backpropagation",
     actions=in_order("F B U"),
-    bound=one_after_another,
     limited_by="one stage does all the work",
     default_on=("one stage",),
     one_stage=True,

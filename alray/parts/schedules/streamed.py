@@ -14,25 +14,14 @@ shorter than the forwards of the other stages, the stage waits for it.
 
 from __future__ import annotations
 
-from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.local import in_order
-from alray.planning.schedules.placement import of_stages
 from alray.planning.schedules.schedule import Schedule
-
-
-def bound(durations: Durations, stages: int, micro_batches: int) -> float:
-    """The slowest stage."""
-    work = [f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True)]
-    return max(of_stages(work, stages))
-
 
 SCHEDULE = Schedule(
     name="streamed",
     methods="local losses",
     actions=in_order("R F S R.1 L S.1 B U"),
-    bound=bound,
     limited_by="{slowest}",
-    slowest_stage=True,
     default_on=("one stage", "several stages"),
     fewest_virtual_stages=1,
 )

@@ -16,9 +16,8 @@ the pipeline; the weights do not depend on where cuts are.
 from __future__ import annotations
 
 from alray.planning.schedules.actions import Action
-from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.micro_batches import one_per_stage
-from alray.planning.schedules.pipeline import recomputed, with_messages
+from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.schedule import Computation, Schedule
 
 
@@ -54,21 +53,10 @@ def _ends(action: Action, micro_batches: int) -> bool:
     return action.number == micro_batches - 1 and (action.down or action.kind == "B")
 
 
-def bound(durations: Durations, stages: int, micro_batches: int) -> float:
-    """The slowest stage."""
-    return max(
-        micro_batches * (forward + again + backward) + update
-        for forward, again, backward, update in zip(
-            durations.forward_s, recomputed(durations), durations.backward_s, durations.update_s, strict=True
-        )
-    )
-
-
 SCHEDULE = Schedule(
     name="2bw",
     methods="backpropagation",
     actions=actions,
-    bound=bound,
     limited_by="{slowest}",
     demand=one_per_stage("2bw"),
     gradient_delay=1,

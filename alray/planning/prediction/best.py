@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.durations import copies_s
 from alray.planning.prediction.memory import memory_of, run_bytes, stage_ranges
 from alray.planning.prediction.partition import (
     Cut,
@@ -21,49 +20,64 @@ from alray.planning.prediction.partition import (
     longest_run,
     partition_auto,
     partition_uniform,
-    run_sums,
     short_runs,
     with_cheapest_largest,
 )
-from alray.planning.prediction.search import SAME, BestCut, every_cut, search_cut, step_of
+from alray.planning.prediction.search import SAME, BestCut, every_cut, fits, search_cut, step_of
+from alray.planning.prediction.seconds import RunSeconds, copies_s
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.table import SCHEDULES
 
 _MOST_WEIGHED = 4_000
 """The most cuts whose memory is computed, one after another, to find one that fits."""
+
+_MORE_EVEN = 0.02
+"""By which share the slowest stage of a cut from which a search begins may be slower, for stages that have more even
+work."""
 
 
 @lru_cache(maxsize=8)
 def best_cut(setting: StepSetting) -> BestCut:
     """The cut with the shortest step that keeps within the memory limits. Messages between stages are counted.
 
-    Where a step takes as long as its slowest stage, a dynamic programme finds this cut; ties are broken as in
-    `alray.planning.prediction.partition`. The cuts of the other schedules are simulated, see
-    `alray.planning.prediction.search`. So are those of a step that takes longer than its slowest stage because messages
-    are slow to arrive.
+    No step is shorter than its slowest stage is busy. A dynamic programme finds the cut whose slowest stage is fastest;
+    ties are broken as in `alray.planning.prediction.partition`. If its step takes no longer, it is the best cut.
+    Otherwise cuts are simulated, see `alray.planning.prediction.search`.
 
     Raises PlanError where there are more stages than components, or where no cut fits. The error then names the stage
     that is over its limit in the cut that comes nearest to fitting.
     """
     found, copied_s = _searched(setting), copies_s(setting)
-    return replace(found, step_s=max(found.step_s, copied_s), least_s=max(found.least_s, copied_s))
+    return replace(found, step_s=max(found.step_s, copied_s), is_best=found.is_best or found.step_s <= copied_s)
 
 
 def _searched(setting: StepSetting) -> BestCut:
     """The same, where copies of the last component take no time on a link."""
     check_parts(setting)
-    start = _fitting(setting) if setting.memory_limits else None
+    fitting = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
         cut = (len(setting.costs.components),)
-        step_s = step_of(setting, cut)
-        return BestCut(cut, step_s, step_s)
-    if setting.virtual_stages == 1 and (setting.memory_limits or SCHEDULES[setting.schedule].slowest_stage):
-        start, slowest_s = _with_fastest_slowest_stage(setting, start)
-        if SCHEDULES[setting.schedule].slowest_stage and step_of(setting, start) <= slowest_s * (1.0 + SAME):
-            return BestCut(start, slowest_s, slowest_s)
-    if start is None:
-        start = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
-    return search_cut(setting, start)
+        return BestCut(cut, step_of(setting, cut), is_best=True)
+    if setting.virtual_stages > 1:
+        return search_cut(setting, [_even(setting) if fitting is None else fitting])
+    starts, slowest_s = _starts(setting, fitting)
+    if (step_s := step_of(setting, starts[0])) <= slowest_s * (1.0 + SAME):
+        return BestCut(starts[0], step_s, is_best=True)
+    return search_cut(setting, starts)
+
+
+def near_cut(setting: StepSetting) -> Cut | None:
+    """A cut whose step is near to that of the best one, without a search; None where none was found within the memory
+    limits. The setting has several parts."""
+    cuts = [_even(setting)]
+    nearest = nearest_to_fitting(setting) if setting.memory_limits else None
+    if setting.virtual_stages == 1 and (nearest is None or fits(setting, nearest)):
+        cuts += _starts(setting, nearest)[0]
+    fitting = [cut for cut in dict.fromkeys(cuts) if fits(setting, cut)]
+    return min(fitting, key=partial(step_of, setting), default=None)
+
+
+def _even(setting: StepSetting) -> Cut:
+    return partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
 
 
 def check_parts(setting: StepSetting) -> None:
@@ -71,55 +85,50 @@ def check_parts(setting: StepSetting) -> None:
     check_size(len(setting.costs.components), setting.stages, setting.virtual_stages)
 
 
-def _with_fastest_slowest_stage(setting: StepSetting, fitting: Cut | None) -> tuple[Cut, float]:
-    """The cut whose slowest stage is fastest, messages included, within the memory limits; and that stage's seconds.
+def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float]:
+    """Cuts within the memory limits from which a search begins, without virtual stages: that whose slowest stage is
+    fastest, with these seconds; and where stages drain after each mini-batch, that which is soonest done if each stage
+    is busy from the arrival of the first micro-batch.
 
     Args:
         fitting: a cut within the memory limits; None: there are no limits.
     """
     size, stages = len(setting.costs.components), setting.stages
-    seconds, shares = _run_seconds(setting), _run_shares(setting)
-    speeds = setting.stage_speed or (1.0,) * stages
+    run_seconds, shares = RunSeconds(setting), _run_shares(setting)
+    seconds = run_seconds.of_stage
     known = enumerate(stage_ranges(fitting or partition_uniform(size, stages)))
     slowest_s = max(float(seconds(stage, own.start, own.stop)) for stage, own in known)
 
     @cache
-    def seconds_at(speed: float) -> Matrix:
-        """Of a stage of this speed, for runs that no slower stage than the slowest one of a known cut holds."""
-        stage = speeds.index(speed)
+    def seconds_of(stage: int) -> Matrix:
+        """For runs that no slower stage than the slowest one of a known cut holds."""
         longest = longest_run(partial(seconds, stage, sends=False), slowest_s, size, size + 1 - stages)
         return short_runs(partial(seconds, stage), size, longest)
 
     def is_full(stage: int) -> NDArray[np.bool_]:
-        most = seconds_at(speeds[stage]).shape[1]
+        most = seconds_of(run_seconds.alike[stage]).shape[1]
         longest = longest_run(partial(shares, stage, sends=False), 1.0 + SAME, size, most)  # sums are rounded
         return short_runs(partial(shares, stage), size, longest) > 1.0
 
     full = [is_full(stage) for stage in range(stages)] if setting.memory_limits else None
 
     def of_stage(stage: int) -> Matrix:
-        own = seconds_at(speeds[stage])
+        own = seconds_of(run_seconds.alike[stage])
         return own if full is None else np.where(full[stage], np.inf, own[:, : full[stage].shape[1]])
 
-    return with_cheapest_largest(of_stage, size, stages)
+    fastest, slowest_s = with_cheapest_largest(of_stage, size, stages)
+    starts = [fastest, with_cheapest_largest(of_stage, size, stages, more=_MORE_EVEN)[0]]
+    if setting.scheduled.gradient_delay or not (
+        setting.scheduled.is_pipeline or setting.scheduled.has_barrier(setting.stages)
+    ):
+        return starts, slowest_s
+    arrival = run_seconds.arrival_s[:-1, None]
 
+    def with_arrival(stage: int) -> Matrix:
+        return of_stage(stage) + arrival
 
-def _run_seconds(setting: StepSetting) -> StageCost:
-    """The time of runs of components as a stage, with half of each message at their ends."""
-    costs = setting.costs
-    computing = run_sums([component.train_s for component in costs.components])
-    reducing = run_sums([component.reduce_s * (setting.replicas > 1) for component in costs.components])
-    # The sender spends half of a message's time, the receiver the other half.
-    half = np.array([0.0, *(costs.up_s(component) / 2 for component in costs.components)])
-    half[-1] = 0.0
-
-    def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
-        speed = setting.stage_speed[stage] if setting.stage_speed else 1.0
-        messages = half[first] + sends * half[ends]
-        other: Matrix = messages + reducing(first, ends) + (first == 0) * costs.data_s
-        return computing(first, ends) / speed + other
-
-    return of
+    starts += [with_cheapest_largest(with_arrival, size, stages, more=more)[0] for more in (0.0, _MORE_EVEN)]
+    return list(dict.fromkeys(starts)), slowest_s
 
 
 def _run_shares(setting: StepSetting) -> StageCost:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from alray.core.errors import PlanError, UserCodeError
-from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
@@ -32,14 +31,13 @@ class Alternative:
     peak_memory_bytes: tuple[int, ...] | None = None  # of each stage
     refused: str | None = None  # why it cannot run
     predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
-    gain: float | None = field(default=None, compare=False)  # `BestCut.gain_of` this step
     gradient_delay: int = 0  # as of a `Schedule`
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def of_plan(cls, plan: Plan, gain: float | None = None) -> Alternative:
+    def of_plan(cls, plan: Plan) -> Alternative:
         """The row with the figures of a plan."""
         return cls(
             schedule=plan.schedule_name,
@@ -52,7 +50,6 @@ class Alternative:
             bound_s=plan.bound_s,
             peak_memory_bytes=tuple(own.memory.total_bytes for own in plan.stage_plans),
             predicted_step_range_s=plan.predicted_step_range_s,
-            gain=gain,
             gradient_delay=SCHEDULES[plan.schedule].gradient_delay,
         )
 
@@ -139,7 +136,7 @@ def compare_plans(
             except (PlanError, UserCodeError) as error:  # a block may not take so few samples
                 rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))
             else:
-                rows.append(Alternative.of_plan(plan, best_cut(setting).gain_of(plan.predicted_step_time_s)))
+                rows.append(Alternative.of_plan(plan))
     return tuple(sorted(rows, key=_rank))
 
 

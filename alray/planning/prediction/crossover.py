@@ -1,7 +1,7 @@
 """The crossover: which way to train is fastest over numbers of devices, micro-batches, links and memory.
 
 A way is a method in a schedule, on so many stages and replicas. Each is predicted as a plan predicts it, with a device
-for every stage of every replica. Cuts are searched in two passes: every way gets the cut that a bound calls the best,
+for every stage of every replica. Cuts are searched in two passes: every way gets a cut that is near to the best one,
 and those that come near to the fastest get the search of `partition: auto`.
 """
 
@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby, product
 from operator import itemgetter
 
 from alray.core.errors import PlanError, RequestError, UserCodeError
-from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
-from alray.planning.prediction.bound import least_step
+from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.durations import copied_bytes
 from alray.planning.prediction.make import edge_plans, step_range
 from alray.planning.prediction.memory import memory_of
-from alray.planning.prediction.partition import Cut, partition_auto
+from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import predict_step
-from alray.planning.prediction.search import step_of
+from alray.planning.prediction.seconds import copied_bytes
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
@@ -131,7 +129,6 @@ class Row:
     Attributes:
         memory_limit: bytes that each device has, or `OWN`, if the cut was chosen for it; None: it needs no choice.
         step_s: of one mini-batch.
-        least_s: no cut has a shorter step.
         memory_bytes: of the stage that needs the most.
         over: whether a stage needs more than its own device has.
         sent_bytes: by all devices, for one mini-batch.
@@ -143,7 +140,6 @@ class Row:
     memory_limit: int | None
     partition: Cut
     step_s: float
-    least_s: float
     memory_bytes: int
     sent_bytes: float
     over: bool = False
@@ -439,16 +435,10 @@ class _Search:
         limit: int | None = None,
         cut: Cut | None = None,
     ) -> Row:
-        nearest: Cut
-        if setting.num_parts == 1:
-            nearest = (len(setting.costs.components),)
-            least_s = 0.0
-        else:
-            even = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
-            cuts, least_s = least_step(setting, even, step_of(setting, even))
-            nearest = min([even, *cuts], key=partial(step_of, setting))
+        if cut is None and setting.num_parts > 1:
+            cut = near_cut(replace(setting, memory_limits=()))
         share = contender.averaged_share
-        row = _row(way, link, limit, setting, own, share, nearest if cut is None else cut, least_s)
+        row = _row(way, link, limit, setting, own, share, cut or (len(setting.costs.components),))
         self._found[row] = setting, own, share
         return row
 
@@ -467,13 +457,13 @@ class _Search:
         """The row with the fastest cut. Where that cut does not fit a limit of memory and the present one does, the row
         with the present cut stays for this limit."""
         setting, own, share = self._found[row]
-        if setting.num_parts == 1 or step_of(setting, row.partition) <= row.least_s * (1.0 + 1e-9):
+        if setting.num_parts == 1:
             return [row]
         try:
             best = best_cut(setting)
         except PlanError:  # of very many cuts of virtual stages few are weighed; that of the row fits all the same
             return [row]
-        fastest = _row(row.way, row.link, row.memory_limit, setting, own, share, best.cut, best.least_s)
+        fastest = _row(row.way, row.link, row.memory_limit, setting, own, share, best.cut)
         fits = [
             [limit for limit in self._axes.memory if _fits(each, limit, own=limit == self._axes.memory[0])]
             for each in (row, fastest)
@@ -494,7 +484,6 @@ def _row(
     own: tuple[int, ...],
     averaged_share: float,
     cut: Cut,
-    least_s: float,
 ) -> Row:
     step_s = predict_step(setting, cut).step_time_s
     needed = [memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages)]
@@ -507,7 +496,6 @@ def _row(
         memory_limit=limit,
         partition=tuple(cut),
         step_s=step_s,
-        least_s=least_s or step_s,
         memory_bytes=max(needed),
         sent_bytes=way.replicas * between + averaged_share * averages,
         over=any(need > limit for need, limit in zip(needed, own, strict=False)),

@@ -30,14 +30,15 @@ class Dependencies:
     offsets: Positions
 
 
-def find_dependencies(program: Program, in_flight: int) -> Dependencies:
+def find_dependencies(program: Program, in_flight: int | None) -> Dependencies:
     """Match each receive with its send, and the barriers of all stages with each other.
 
     An edge holds `in_flight` mini-batches that wait to be received: the first part of a mini-batch is sent only when
     the receiver has taken the first part of the mini-batch `in_flight` before it. Later parts, such as the labels, find
-    the room of their mini-batch already there. Raises PlanError where actions do not match.
+    the room of their mini-batch already there. None: an edge holds any number. Raises PlanError where actions do not
+    match.
     """
-    if in_flight < 1:
+    if in_flight is not None and in_flight < 1:
         raise PlanError(f"in_flight is {in_flight}", hint="use at least 1", key="pipeline.in_flight")
     sizes = [len(codes) for codes in program.codes]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -62,6 +63,8 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
                     _check_order(program, stage, sends, receives)
                     continue
                 on[offsets[peer] + receives] = offsets[stage] + sends
+                if in_flight is None:
+                    continue
                 sends, receives = _first_parts(codes, sends), _first_parts(program.codes[peer], receives)
                 on[offsets[stage] + sends[in_flight:]] = offsets[peer] + receives[:-in_flight]
     return Dependencies(on, offsets)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+
+import numpy as np
 
 from alray.planning.prediction.best import best_cut, fullest_stage, nearest_to_fitting
-from alray.planning.prediction.durations import action_durations, computing_s, copies_links
 from alray.planning.prediction.predict import StepPrediction, predict_step
+from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_links
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.placement import of_stages
@@ -41,7 +42,7 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
 
 def _averages(setting: StepSetting, partition: Sequence[int], step_s: float) -> str:
     """The share of the step in which a stage averages over the replicas; nothing where it is less than 1 %."""
-    averages_s = action_durations(setting, partition).averages_s
+    averages_s = RunSeconds(setting).of_cuts(partition).averages_s
     longest_s = max(of_stages(averages_s, setting.stages, setting.place))
     if longest_s <= (_WORTH_TELLING - 1.0) * step_s:
         return ""
@@ -49,10 +50,9 @@ def _averages(setting: StepSetting, partition: Sequence[int], step_s: float) -> 
 
 
 def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: float) -> str:
-    """How much faster another cut is, or at most could be.
+    """How much faster another cut is.
 
-    Stages that share processors slow each other down, and only the chosen cut is predicted with that. No other cut can
-    be faster than the best one would be without.
+    Stages that share processors slow each other down, and only the chosen cut is predicted with that.
     """
     if setting.memory_limits and fullest_stage(setting, nearest_to_fitting(setting))[0] > 1.0:
         return "no cut fits the memory of the devices"
@@ -62,24 +62,22 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
         if better_s > 0 and step_time_s / better_s >= _WORTH_TELLING:
             known = "best" if best.is_best else "a better"
             return f"{known} cut {list(best.cut)} gives {step_time_s / better_s:.2f}x"
-    gain = step_time_s / best.least_s if best.least_s > 0 else 1.0
-    if gain <= 1.0 + _EQUAL:
-        return "no other cut is better"
-    if gain < _WORTH_TELLING:
-        return "no other cut is better by 1 %"
-    return f"no other cut is better by more than {ceil(round(100 * (gain - 1.0), 6))} %"
+    proven = best.is_best and step_time_s <= best.step_s * (1.0 + _EQUAL)
+    return "no other cut is better" if proven else "no better cut was found"
 
 
 def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
     """The schedule's sentence with its fields filled in."""
-    durations = action_durations(setting, partition)
+    durations = RunSeconds(setting).of_cuts(partition)
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
         return f"the link between stages {busy[1]} and {busy[2]} takes {_milliseconds(busy[0])} for a mini-batch"
     schedule, stages = setting.scheduled, setting.stages
+    after_forward = [durations.label_s, durations.backward_s, durations.update_s, durations.averages_s]
+    after_forward_s = np.sum([np.asarray(seconds) for seconds in after_forward if len(seconds)], axis=0)
     return schedule.limited_by.format(
         slowest=_slowest(computing, ""),
-        slowest_backward=_slowest(of_stages(durations.after_forward_s, stages, schedule.place), " in backward"),
+        slowest_backward=_slowest(of_stages(after_forward_s, stages, schedule.place), " in backward"),
         forwards=_milliseconds(sum(durations.forward_s)),
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
@@ -89,7 +87,7 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
 def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:
     """Seconds for which the busiest link between nodes is busy with one mini-batch, in one direction, and the stages at
     its ends."""
-    labels = durations.labels_link_s or [0.0] * len(durations.up_link_s)
+    labels = durations.labels_link_s if len(durations.labels_link_s) else [0.0] * len(durations.up_link_s)
     up = [
         setting.micro_batches * seconds + of_labels
         for seconds, of_labels in zip(durations.up_link_s, labels, strict=True)

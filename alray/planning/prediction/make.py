@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage
-from alray.planning.prediction.durations import action_durations, evaluation_durations
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
-from alray.planning.prediction.predict import StepPrediction, predict_evaluation, predict_step
+from alray.planning.prediction.predict import StepPrediction, bound_of, predict_evaluation, predict_step
+from alray.planning.prediction.seconds import RunSeconds
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations
@@ -50,7 +50,7 @@ def make_plan(
     parameters = [component.parameters for component in setting.costs.components]
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
-    durations = action_durations(setting, counts)
+    durations = RunSeconds(setting).of_cuts(counts)
     evaluating = _of_evaluations(setting, shares)
     return Plan(
         method=method,
@@ -67,7 +67,7 @@ def make_plan(
         cores=setting.cores,
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
-        bound_s=prediction.bound_s,
+        bound_s=bound_of(setting, counts),
         limited_by=limited_by(setting, counts, prediction),
         evaluation_s=predict_evaluation(evaluating, counts, evaluation_batches),
         deadline_s=_deadline_s(evaluating, counts, prediction),
@@ -128,7 +128,7 @@ def _of_evaluations(setting: StepSetting, shares: Sequence[int]) -> StepSetting:
 
 def _deadline_s(evaluating: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
     """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
-    inference = evaluation_durations(evaluating, counts)
+    inference = RunSeconds(evaluating).of_evaluation(counts)
     messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
     longest_wait_s = max(
         prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s) + messages_s
@@ -145,10 +145,10 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], durations: Durati
     ranges = stage_ranges(counts)
     runs = [ranges[virtual] for virtual in held]
     computed = setting.scheduled.counts(setting.stages, setting.micro_batches, setting.virtual_stages)
-    seconds = durations.computing.computations
+    seconds = durations.computations
 
     def total(*kinds: ActionKind) -> float:
-        of_kinds = ((kind, virtual) for kind in kinds if seconds[kind] for virtual in held)
+        of_kinds = ((kind, virtual) for kind in kinds if len(seconds[kind]) for virtual in held)
         return sum(computed.get((kind, virtual), 0) * seconds[kind][virtual] for kind, virtual in of_kinds)
 
     data_s = setting.costs.data_s if stage == 0 else 0.0
@@ -160,7 +160,7 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], durations: Durati
         forward_s=max(0.0, total("F", "C") - data_s),
         backward_s=total("L", "B", "I", "G"),
         update_s=total("U"),
-        averages_s=sum(durations.averages_s[virtual] for virtual in held) if durations.averages_s else 0.0,
+        averages_s=sum(durations.averages_s[virtual] for virtual in held) if len(durations.averages_s) else 0.0,
         memory=memory_of(setting, counts, stage),
         chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
     )

@@ -134,10 +134,14 @@ def partition_intervals(cost: Matrix | Sequence[Matrix], stages: int) -> tuple[C
     return with_cheapest_largest(lambda stage: runs[id(costs[stage % len(costs)])], size, stages)
 
 
-def with_cheapest_largest(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float]:
+def with_cheapest_largest(
+    of_stage: Callable[[int], Matrix], size: int, stages: int, *, more: float = 0.0
+) -> tuple[Cut, float]:
     """As `partition_intervals`.
 
     Args:
+        more: by which share the most expensive stage of the partition may be above the cheapest possible cost, for
+            more even ones.
         of_stage: as for `slowest_behind`. It is asked twice for each stage, so that not all have to be in memory.
 
     Raises:
@@ -155,7 +159,7 @@ def with_cheapest_largest(of_stage: Callable[[int], Matrix], size: int, stages: 
 
     def squares(stage: int) -> Matrix:
         own = of_stage(stage)
-        found: Matrix = np.where(own <= slowest, own / unit, np.inf) ** 2
+        found: Matrix = np.where(own <= slowest * (1.0 + more), own / unit, np.inf) ** 2
         return found
 
     cut = smallest_sum(squares, size, stages)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from alray.planning.prediction.durations import action_durations, computing_s, copies_s, evaluation_durations
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.program import Program
+from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_s, lines_of
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.simulate import simulate, simulation_of
+from alray.planning.prediction.simulate import simulate, simulation_of, unhindered_steps
 from alray.planning.prediction.timeline import Timeline
 from alray.planning.schedules.schedule import Schedule
 
@@ -30,7 +30,6 @@ class StepPrediction:
 
     step_time_s: float
     bubble: float | None  # None where stages take turns: while one computes, the others have to wait
-    bound_s: float
     first_step_s: float  # of the first mini-batch, until all stages are done with it
     shared: bool  # whether stages share too few processors, so that these determine the step time
     even_step_s: float  # the step if every computation always took its mean
@@ -96,7 +95,8 @@ def _program(schedule: Schedule, name: str, stages: int, num_batches: int, **set
 
 def timeline_of(setting: StepSetting, partition: Sequence[int], num_batches: int | None = None) -> Timeline:
     """The timeline of the first mini-batches of a run with this setting and partition."""
-    return simulate(program_of(setting, num_batches), action_durations(setting, partition), in_flight=setting.in_flight)
+    durations = RunSeconds(setting).of_cuts(partition)
+    return simulate(program_of(setting, num_batches), durations, in_flight=setting.in_flight)
 
 
 def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPrediction:
@@ -104,7 +104,7 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
 
     With `setting.cores` all stages and replicas share that many processors. Computations that run at the same time then
     slow each other down by `Costs.contention`, and the step takes at least as long as the processors need for all work.
-    The bound leaves contention out. Nor is a step shorter than its copies take the link (`copies_s`). Where stages take
+    Nor is a step shorter than its copies take the link (`copies_s`). Where stages take
     turns in one process, the step is the sum of all their work.
 
     Where computations are uneven (`Costs.jitter_s`), stages and replicas wait for whichever takes longer this time. The
@@ -112,36 +112,47 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     """
     costs = setting.costs
     cores = setting.cores
-    schedule = setting.scheduled
-    durations = action_durations(setting, partition)
+    durations = RunSeconds(setting).of_cuts(partition)
     if setting.in_turns:
         work_s = setting.replicas * sum(computing_s(setting, durations))
-        return StepPrediction(work_s, None, work_s, first_step_s=work_s, shared=False, even_step_s=work_s)
+        return StepPrediction(work_s, None, first_step_s=work_s, shared=False, even_step_s=work_s)
     timeline = timeline_of(setting, partition)
-    bound_s = schedule.bound(durations, setting.stages, setting.micro_batches)
-    alone_s = sum(computing_s(setting, durations))
     if setting.cores is not None and costs.contention > 1.0:
         durations = durations.times(_slower(setting, timeline))
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     even_step_s = step_time_s = timeline.step_time_s
     if costs.jitter_s > 0.0 and setting.stages * setting.replicas > 1:
-        simulation = simulation_of(program_of(setting), setting.in_flight, links=len(durations.up_link_s) > 0)
+        simulation = simulation_of(program_of(setting), setting.in_flight, lines_of(setting))
         steps = simulation.uneven_steps(durations, costs.jitter_s)
         step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))
     copied_s = copies_s(setting)
     step_time_s, even_step_s = max(step_time_s, copied_s), max(even_step_s, copied_s)
     shared = False
     if cores is not None:
-        threads = costs.threads * setting.replicas * costs.processor_share
-        bound_s = max(bound_s, alone_s * threads / cores)
         # The processors pack and unpack the messages too.
         messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
-        work = (sum(computing_s(setting, durations)) + messages) * threads / cores
+        work = (sum(computing_s(setting, durations)) + messages) * _threads(setting) / cores
         shared = work > step_time_s
         step_time_s, even_step_s = max(step_time_s, work), max(even_step_s, work)
-    computing = sum(computing_s(setting, durations.computing))
+    computing = sum(computing_s(setting, durations, averages=False))
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
-    return StepPrediction(step_time_s, bubble, bound_s, float(timeline.completed_s[0]), shared, even_step_s)
+    return StepPrediction(step_time_s, bubble, float(timeline.completed_s[0]), shared, even_step_s)
+
+
+def bound_of(setting: StepSetting, partition: Sequence[int]) -> float:
+    """Seconds that no step of this partition is below: if messages take no time and always find room, and stages do not
+    slow each other down. Nor is a step shorter than the processors need for all work."""
+    durations = RunSeconds(setting).of_cuts(partition)
+    work_s = sum(computing_s(setting, durations))
+    if setting.in_turns:
+        return setting.replicas * work_s
+    bound_s = float(unhindered_steps(program_of(setting), durations)[0])
+    return bound_s if setting.cores is None else max(bound_s, work_s * _threads(setting) / setting.cores)
+
+
+def _threads(setting: StepSetting) -> float:
+    """Processors that the computation of one stage keeps busy, in all replicas."""
+    return setting.costs.threads * setting.replicas * setting.costs.processor_share
 
 
 def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
@@ -166,7 +177,7 @@ def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batch
     """
     if num_batches == 0:
         return 0.0
-    durations = evaluation_durations(setting, partition)
+    durations = RunSeconds(setting).of_evaluation(partition)
     work = sum(durations.infer_s) + sum(durations.route_s) + sum(durations.up_s) + sum(durations.down_s)
     if setting.virtual_stages > 1:
         stages = [setting.place(virtual, setting.stages) for virtual in range(setting.num_parts)]

@@ -2,8 +2,7 @@
 
 The step of a pipeline, or of a schedule with barriers, depends on all stages and messages together, not only on the
 slowest stage. So cuts are simulated, many at once. Up to `MOST_CUTS` cuts all of them are; with more, the search moves
-from cut to cut, and what it finds need not be the best. It ends where it meets a bound that holds for all cuts
-(`alray.planning.prediction.bound`).
+from cut to cut, and what it finds need not be the best.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from math import comb
 
 import numpy as np
 
-from alray.planning.prediction.bound import least_step
-from alray.planning.prediction.durations import action_durations, computing_s
 from alray.planning.prediction.memory import memory_of
-from alray.planning.prediction.partition import Cut, partition_auto
+from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import program_of, simulated_batches
 from alray.planning.prediction.program import Floats
+from alray.planning.prediction.seconds import RunSeconds, computing_s, lines_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulation_of
 
@@ -30,10 +28,6 @@ MOST_ACTIONS = 40_000_000
 """The most actions that a search of all cuts simulates; they take one or two seconds."""
 MOST_MOVED_ACTIONS = 2_000_000
 """The most actions that a search from cut to cut simulates: about a second."""
-_COMPONENT_ACTIONS = 30
-"""Adding up the durations of a cut takes as long for each component as simulating so many actions."""
-NEAR = 1e-3
-"""Relative distance from the bound at which a search ends."""
 _AT_ONCE = 2_000_000
 """Actions that are simulated at once; they take some dozens of megabytes."""
 SAME = 1e-9
@@ -47,37 +41,21 @@ class BestCut:
 
     Attributes:
         step_s: its step, where each stage has its own processors.
-        least_s: no cut has a shorter step there. Equal to `step_s` where the search was complete.
+        is_best: whether no cut has a shorter step there.
     """
 
     cut: Cut
     step_s: float
-    least_s: float
-
-    @property
-    def is_best(self) -> bool:
-        """Whether no cut is better."""
-        return self.step_s <= self.least_s * (1.0 + SAME)
-
-    def gain_of(self, step_s: float) -> float | None:
-        """By which share of the least step this step of the cut is longer than that at most: no cut is better by more.
-        None where it is longer than the step that was searched for, because stages share processors or computations
-        are uneven: that changes the steps of other cuts too, and they were not compared with it."""
-        if len(self.cut) == 1:
-            return 0.0
-        if step_s > self.step_s * (1.0 + _EQUAL):
-            return None
-        return 0.0 if self.is_best or self.least_s <= 0 else self.step_s / self.least_s - 1.0
+    is_best: bool
 
 
-def search_cut(setting: StepSetting, start: Cut, *, complete: bool = True) -> BestCut:
+def search_cut(setting: StepSetting, starts: Sequence[Cut], *, complete: bool = True) -> BestCut:
     """The cut with the shortest simulated step among those within the memory limits.
 
-    Ties go to the smallest bound, then to the smallest sum of squared stage times, then to the earliest cut. With more
-    than `MOST_CUTS` cuts, the search begins with `start` and with those that the bound of all cuts comes from. Of the
-    best, a boundary is moved to wherever this makes the step shortest, again and again; where no boundary is left to
-    move, two neighbours together, then three, until `MOST_MOVED_ACTIONS` were simulated or the step is near the bound.
-    `start` must keep within the memory limits.
+    Ties go to the smallest sum of squared stage times, then to the earliest cut. With more than `MOST_CUTS` cuts, the
+    search begins with the best of `starts`. A boundary is moved to wherever this makes the step shortest, again and
+    again; where no boundary is left to move, two neighbours together, then three, until `MOST_MOVED_ACTIONS` were
+    simulated. `starts` must keep within the memory limits.
 
     Args:
         complete: whether all cuts are simulated where they are few enough.
@@ -87,32 +65,19 @@ def search_cut(setting: StepSetting, start: Cut, *, complete: bool = True) -> Be
     number = comb(size - 1, parts - 1)
     if complete and number <= steps.affordable:
         found = steps.shortest(list(every_cut(size, parts)))
-        assert found is not None, "`start` keeps within the memory limits"
-        return BestCut(*found, least_s=found[1])
+        assert found is not None, "`starts` keep within the memory limits"
+        return BestCut(*found, is_best=True)
     steps.affordable = steps.most(MOST_MOVED_ACTIONS)
-    best = steps.shortest([start])
-    assert best is not None, "`start` keeps within the memory limits"
-    near, least_s = least_step(setting, *best)
-    if near and best[1] > least_s * (1.0 + NEAR):
-        best = min(best, steps.shortest(near) or best, key=lambda found: found[1])
+    best = steps.shortest(starts)
+    assert best is not None, "`starts` keep within the memory limits"
     together = 1
-    while together < parts and steps.affordable > 0 and best[1] > least_s * (1.0 + NEAR):
+    while together < parts and steps.affordable > 0:
         moved = steps.shortest(list(islice(_moves(best[0], together), steps.affordable)))
         if moved is not None and moved[1] < best[1] * (1.0 - SAME):
             best, together = moved, 1
         else:
             together += 1
-    return BestCut(*best, least_s=min(least_s, best[1]))
-
-
-def near_cut(setting: StepSetting) -> BestCut | None:
-    """The fastest of an even cut and of those that the bound of all cuts comes from, without a search; None where none
-    of them keeps within the memory limits. The setting has several parts."""
-    steps = _SimulatedSteps(setting)
-    even = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
-    cuts, least_s = least_step(setting, even, float(steps.of([even])[0]))
-    found = steps.shortest([even, *cuts])
-    return None if found is None else BestCut(*found, least_s=min(least_s, found[1]))
+    return BestCut(*best, is_best=False)
 
 
 def step_of(setting: StepSetting, cut: Cut) -> float:
@@ -164,14 +129,14 @@ class _SimulatedSteps:
         flushes = setting.scheduled.is_pipeline and not setting.scheduled.gradient_delay
         self._repeats = simulated_batches(setting) if flushes else None
         program = program_of(setting, 1 if flushes else None)
-        self._simulation = simulation_of(program, setting.in_flight, links=any(setting.links))
+        self._simulation = simulation_of(program, setting.in_flight, lines_of(setting))
+        self._seconds = RunSeconds(setting)
         self._size = sum(len(codes) for codes in program.codes) * (self._repeats or 1)
         self.affordable = self.most(MOST_ACTIONS)
 
     def most(self, actions: int) -> int:
         """How many cuts may be simulated for so many actions."""
-        of_cut = self._size + _COMPONENT_ACTIONS * len(self._setting.costs.components)
-        return max(1, min(MOST_CUTS, actions // of_cut))
+        return max(1, min(MOST_CUTS, actions // self._size))
 
     def of(self, cuts: Sequence[Cut]) -> Floats:
         """The step of each cut."""
@@ -179,8 +144,8 @@ class _SimulatedSteps:
         at_once = max(1, _AT_ONCE // self._size)
         found = []
         for first in range(0, len(cuts), at_once):
-            every = [action_durations(self._setting, cut) for cut in cuts[first : first + at_once]]
-            found.append(self._simulation.step_times(every, repeats=self._repeats))
+            durations = self._seconds.of_cuts(cuts[first : first + at_once])
+            found.append(self._simulation.step_times(durations, repeats=self._repeats))
         return np.concatenate(found)
 
     def shortest(self, cuts: Sequence[Cut]) -> tuple[Cut, float] | None:
@@ -200,12 +165,9 @@ class _SimulatedSteps:
             return None
         return (ties[0] if len(ties) == 1 else min(ties, key=self._rank)), shortest
 
-    def _rank(self, cut: Cut) -> tuple[float, float, Cut]:
-        setting = self._setting
-        durations = action_durations(setting, cut)
-        bound = setting.scheduled.bound(durations, setting.stages, setting.micro_batches)
-        squares = sum(seconds**2 for seconds in computing_s(setting, durations))
-        return _rounded(bound), _rounded(squares), cut
+    def _rank(self, cut: Cut) -> tuple[float, Cut]:
+        squares = sum(seconds**2 for seconds in computing_s(self._setting, self._seconds.of_cuts(cut)))
+        return _rounded(squares), cut
 
 
 def _rounded(value: float) -> float:

@@ -1,20 +1,18 @@
 """Simulation: when each action of a program starts and ends, computed without torch.
 
 A stage does its actions in order, one at a time. A receive starts when its message has arrived. A send starts when its
-edge has room: an edge holds `in_flight` mini-batches that wait to be received. Between nodes, a send also waits until
-little enough of the messages before it is still on the link, and its message until the stage's network card has sent
-those before. A barrier opens when every stage has reached it. Every other action starts as soon as the one before it
-ends. Any lists of actions can be simulated, not only those of a schedule.
+edge has room: an edge holds `in_flight` mini-batches that wait to be received. Every other action starts as soon as the
+one before it ends. Any lists of actions can be simulated, not only those of a schedule.
 
-Events are the actions that wait for another stage, and the first action of each stage. All other times follow by
-addition. Events are computed in rounds, each for all stages, and for all durations that are simulated at once. In a
-round every stage that need not wait for a later round comes to its next event. So a round has one event of each stage
-at most, and needs only those of the rounds before it.
+Two more kinds of lists make waits alike. A barrier is a list of arrivals, one of each stage; what comes behind it waits
+for the last one. What messages between nodes go through is a list of messages, one after another, while both stages
+compute on: all that a stage sends to other nodes goes through its network card, whichever neighbour it is for, and what
+it sends within its node through the link of its device. The system takes some bytes from a sender before they are on
+their way, so a send waits only if more than that is left of those before it.
 
-A link carries the messages from one stage to another, one after another, while both compute on. The system takes some
-bytes from a sender before they are on their way, so a send waits only if more than that is left of those before it.
-All that a stage sends to other nodes goes through its network card, one message after another, whichever neighbour it
-is for; what it sends within its node goes through the link of its device.
+Events are the actions that wait for another list, and the beginning of each list. All other times follow by addition.
+An event starts when the last of what it waits for is done. Events are computed in rounds, for all durations that are
+simulated at once: those of a round wait for events of the rounds before it alone.
 """
 
 from __future__ import annotations
@@ -22,14 +20,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alray.planning.prediction.dependencies import FIRST_BARRIER, NOTHING, deadlock, find_dependencies
-from alray.planning.prediction.program import NUM_KINDS, Codes, Floats, Program, kind_number, kinds, looked_up
+from alray.planning.prediction.program import NUM_KINDS, Floats, Program, kind_number, kinds, looked_up
 from alray.planning.prediction.timeline import Timeline, computations_of, mean_step
-from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.durations import Durations, Through
+
+if TYPE_CHECKING:
+    from alray.planning.schedules.durations import Seconds
 
 _DRAWS = 16  # simulations with random times: 64 steps of a pipeline, whose median is off by a sixth of their deviation
 Positions = NDArray[np.int64]
@@ -42,25 +45,32 @@ def simulate(program: Program, durations: Durations, *, in_flight: int) -> Timel
     Raises PlanError for a program that cannot end: a message that is never sent or never received, barriers that do
     not agree, or stages that wait for each other. The error says which stage waits for what.
     """
-    return simulation_of(program, in_flight, links=len(durations.up_link_s) > 0).timeline(durations)
+    return simulation_of(program, in_flight, durations.lines).timeline(durations)
+
+
+def unhindered_steps(program: Program, durations: Durations) -> Floats:
+    """The step of each cut that the durations are of, if messages take no time and always find room."""
+    return simulation_of(program, None).step_times(durations.unhindered)
 
 
 @lru_cache(maxsize=2)
-def simulation_of(program: Program, in_flight: int, *, links: bool) -> Simulation:
+def simulation_of(program: Program, in_flight: int | None, lines: tuple[Through | None, ...] = ()) -> Simulation:
     """As `Simulation`, made once for the cuts of a setting that are predicted one after another."""
-    return Simulation(program, in_flight, links=links)
+    return Simulation(program, in_flight, lines)
 
 
 class Simulation:
     """A program with what waits for what in it, which no durations change.
 
-    Events are numbered consecutively over all stages, and so are actions.
+    Actions are numbered consecutively over all stages. So are events: the beginnings of the stages, the actions that
+    wait for other lists, the arrivals at barriers, and the messages on lines.
     """
 
-    def __init__(self, program: Program, in_flight: int, *, links: bool) -> None:
+    def __init__(self, program: Program, in_flight: int | None, lines: tuple[Through | None, ...] = ()) -> None:
         """
         Args:
-            links: whether messages may go from node to node.
+            in_flight: mini-batches that an edge holds; None: any number.
+            lines: as of `Durations`.
 
         Raises:
             PlanError: for a program that cannot end.
@@ -68,34 +78,83 @@ class Simulation:
         self._program = program
         dependencies = find_dependencies(program, in_flight)
         on, self._offsets = dependencies.on, dependencies.offsets
-        every_kind = np.concatenate([kinds(codes).astype(np.uint8) for codes in program.codes])
+        self._kinds = np.concatenate([kinds(codes) for codes in program.codes])
+        self._sent = Sent.of(program, lines)
         is_event = on != NOTHING
-        if links:
-            is_event |= np.isin(every_kind, [kind_number("S"), kind_number("S", True)])
-        is_event[self._offsets[:-1][np.diff(self._offsets) > 0]] = True
-        self._positions = np.flatnonzero(is_event)
-        self._first = np.searchsorted(self._positions, self._offsets)  # of each stage
-        self._receives = np.isin(every_kind[self._positions], [kind_number("R"), kind_number("R", True)])
-        waited = on[self._positions]
-        self._remote = np.flatnonzero(waited >= 0)  # the events that wait for an action
-        # An awaited action that waits for nothing itself is no event: count from the event before it.
-        needed = waited.copy()
-        needed[self._remote] = self._event_of(waited[self._remote])
-        self._rounds = rounds_of(self._first, needed)
-        if self._rounds.stuck:
-            stuck = {stage: int(self._positions[at] - self._offsets[stage]) for stage, at in self._rounds.stuck.items()}
-            raise deadlock(program, stuck, in_flight)
+        is_event[self._sent.actions] = True
+        self._actions = np.flatnonzero(is_event)
+        self._event = self._events_of_actions()
+        self._waits = self._all_waits(on)
+        self._rounds = Rounds.of(program.stages, self._waits)
+        if len(self._rounds.missing):
+            raise deadlock(program, self._stuck(), in_flight or 0)
         last = [self._last_computations(batch) for batch in range(program.num_batches)]
-        # The actions whose ends are needed, in order; where among them those are that events wait for, and the last
-        # computations of each mini-batch.
-        self._asked = np.flatnonzero(np.isin(np.arange(len(on)), np.concatenate([waited[self._remote], *last])))
-        self._awaited = np.searchsorted(self._asked, waited[self._remote])
-        self._completing = [np.searchsorted(self._asked, actions) for actions in last]
+        self._completing = [actions for actions in last if len(actions)]
 
-    def _event_of(self, actions: Positions) -> Positions:
-        """The last event that does not come after each of these actions."""
-        found: Positions = np.searchsorted(self._positions, actions, side="right") - 1
+    def _events_of_actions(self) -> Positions:
+        """For each action, the event from which its times are counted: the last one of its stage up to it."""
+        stages, size = self._program.stages, len(self._kinds)
+        events = np.full(size, _NONE)
+        begun = np.flatnonzero(np.diff(self._offsets) > 0)
+        events[self._offsets[begun]] = begun
+        events[self._actions] = stages + np.arange(len(self._actions))
+        found: Positions = events[np.maximum.accumulate(np.where(events != _NONE, np.arange(size), 0))]
         return found
+
+    def _all_waits(self, on: Positions) -> Waits:
+        """
+        Args:
+            on: the action, or barrier, that each action waits for.
+        """
+        stages, size, sent, actions = self._program.stages, len(on), self._sent, self._actions
+        events, on = stages + np.arange(len(actions)), on[actions]
+        # The event before on the same stage.
+        before = np.where(np.isin(actions, self._offsets[:-1]), self._stage_of(actions), self._event[actions - 1])
+        # The numbers of arrivals at each barrier follow those of actions; the numbers of messages follow these.
+        at_barrier = np.flatnonzero(on <= FIRST_BARRIER)
+        at_barrier = at_barrier[np.lexsort((actions[at_barrier], -on[at_barrier]))]
+        arrivals = stages + len(actions) + np.arange(len(at_barrier))
+        messages = stages + len(actions) + len(at_barrier) + np.arange(len(sent.actions))
+        message = np.full(size, _NONE)
+        message[sent.actions] = messages
+        receives = np.isin(self._kinds[actions], [kind_number("R"), kind_number("R", True)])
+        awaited = np.maximum(on, 0)
+        over_line = np.flatnonzero((on >= 0) & receives & (message[awaited] != _NONE))
+        direct = np.flatnonzero((on >= 0) & ~(receives & (message[awaited] != _NONE)))
+        follows = np.flatnonzero(np.arange(len(arrivals)) % stages > 0)
+        opens = arrivals[np.arange(len(arrivals)) // stages * stages + stages - 1]
+        ahead, same_way = np.flatnonzero(sent.ahead != _NONE), np.flatnonzero(sent.before != _NONE)
+        rows = Rows(size, len(sent.actions))
+        base = np.full(stages + len(actions) + len(arrivals) + len(messages), rows.zero)
+        base[events] = actions
+        line = message[awaited[over_line]] - messages[:1]
+        packed = self._event[sent.actions]
+        return Waits.of(
+            base,
+            [
+                (events, before, actions, False),
+                (events[direct], self._event[on[direct]], rows.end + on[direct], receives[direct]),
+                (arrivals, before[at_barrier], actions[at_barrier], False),
+                (arrivals[follows], arrivals[follows] - 1, rows.zero, False),
+                (events[at_barrier], opens, rows.zero, stages > 1),
+                (messages, packed, rows.end + sent.actions, False),
+                (messages[ahead], messages[sent.ahead[ahead]], rows.on_line + sent.ahead[ahead], False),
+                (packed[same_way], messages[sent.before[same_way]], rows.room + same_way, False),
+                (events[over_line], message[awaited[over_line]], rows.arrival + line, True),
+            ],
+        )
+
+    def _stage_of(self, actions: Positions) -> Positions:
+        found: Positions = np.searchsorted(self._offsets, actions, side="right") - 1
+        return found
+
+    def _stuck(self) -> dict[int, int]:
+        """For each stage that cannot proceed, the index in its list at which it waits."""
+        first = self._program.stages
+        missing = self._rounds.missing
+        actions = self._actions[missing[missing < first + len(self._actions)] - first]
+        stages = self._stage_of(actions)
+        return {int(stage): int(actions[stages == stage].min() - self._offsets[stage]) for stage in np.unique(stages)}
 
     def _last_computations(self, batch: int) -> Positions:
         """The last computation of a mini-batch on each stage that has one."""
@@ -106,16 +165,13 @@ class Simulation:
 
     def timeline(self, durations: Durations) -> Timeline:
         """When each action starts and ends with these durations."""
-        times = self._times(self._work([durations]), self._zeros(1))[:, 0]
-        starts, ends = [], []
-        seconds = _seconds(durations, self._program)
-        for stage, first in enumerate(self._offsets[:-1]):
-            spent = looked_up(seconds, self._program, stage)
-            before = np.cumsum(spent) - spent
-            event = self._event_of(first + np.arange(len(spent)))
-            starts.append(times[event] + (before - before[self._positions[event] - first]))
-            ends.append(starts[-1] + spent)
-        return Timeline(self._program, tuple(starts), tuple(ends))
+        work = self._work(durations)
+        times = self._times(work, self._zeros(1))[:, 0]
+        counted = times[self._event] - work.values[self._waits.base[self._event], 0]
+        size = len(self._kinds)
+        starts, ends = (counted + work.values[rows, 0] for rows in (slice(size), slice(size, 2 * size)))
+        cut = self._offsets[1:-1]
+        return Timeline(self._program, tuple(np.split(starts, cut)), tuple(np.split(ends, cut)))
 
     def uneven_steps(self, durations: Durations, jitter_s: float) -> Floats:
         """Times of steps in which each computation takes a random time: [steps, `_DRAWS`], seconds.
@@ -126,331 +182,306 @@ class Simulation:
         duration as variance, independently of all others. So a computation of two parts is as uneven as its parts are
         one after the other. Messages and averages always take as long. The draws are the same for the same program.
         """
-        completed = self._completed(self._work([durations] * _DRAWS, jitter_s), repeats=1)
+        completed = self._completed(self._work(durations, jitter_s), repeats=1)
         steady = self._program.steady_batches
         return np.diff(np.stack(completed[(steady - 1) // 2 : steady]), axis=0) if steady > 1 else completed[0]
 
-    def step_times(self, every: Sequence[Durations], *, repeats: int | None = None) -> Floats:
-        """The step time with each of these durations, as `timeline(...).step_time_s` gives it.
-
-        Latencies and buffers are those of the first.
+    def step_times(self, durations: Durations, *, repeats: int | None = None) -> Floats:
+        """The step time of each cut that the durations are of, as `timeline(...).step_time_s` gives it.
 
         Args:
             repeats: how many mini-batches there are where the program is of one, and stages do it again and again. None
                 of its messages may be on its way any longer when a stage sends its first one of the next mini-batch.
         """
-        completed = self._completed(self._work(every), repeats=repeats or 1)
+        completed = self._completed(self._work(durations), repeats=repeats or 1)
         steps: Floats = mean_step(completed.__getitem__, repeats or self._program.steady_batches)
         return steps
 
     def _completed(self, work: _Work, *, repeats: int) -> list[Floats]:
         """When each mini-batch is completed on all stages, with each of the durations."""
-        begins = self._zeros(work.gap.shape[1])
+        begins = self._zeros(work.values.shape[1])
+        last = np.maximum(self._offsets[1:] - 1, 0)
         completed: list[Floats] = []
         for _ in range(repeats):
             times = self._times(work, begins)
-            ends = times[self._event_of(self._asked)] + work.after
-            completed += [ends[actions].max(axis=0) for actions in self._completing]
-            begins = times[self._first[1:] - 1] + work.rest
+            completed += [self._ends(actions, times, work).max(axis=0) for actions in self._completing]
+            begins = self._ends(last, times, work)
         return completed
 
-    def _zeros(self, durations: int) -> Floats:
-        return np.zeros((self._program.stages, durations))
+    def _ends(self, actions: Positions, times: Floats, work: _Work) -> Floats:
+        """When actions end.
 
-    def _work(self, every: Sequence[Durations], jitter_s: float = 0.0) -> _Work:
+        Args:
+            times: of all events.
+        """
+        events = self._event[actions]
+        return times[events] + work.values[len(self._kinds) + actions] - work.values[self._waits.base[events]]
+
+    def _zeros(self, cuts: int) -> Floats:
+        return np.zeros((self._program.stages, cuts))
+
+    def _work(self, durations: Durations, jitter_s: float = 0.0) -> _Work:
         """
         Args:
-            jitter_s: as of `uneven_steps`, for durations that are all the same; 0: every action takes its duration.
+            jitter_s: as of `uneven_steps`, for durations of one cut; 0: every action takes its duration.
         """
-        program = self._program
+        program, sent, size = self._program, self._sent, len(self._kinds)
         generator = np.random.default_rng(0)
-        seconds = np.stack([_seconds(durations, program) for durations in every], axis=-1)
-        on_links = seconds_on_links(every, program)
-        gap, rest = np.zeros((len(self._positions), len(every))), self._zeros(len(every))
-        after = np.zeros((len(self._asked), len(every)))
-        packing = np.zeros_like(gap) if on_links is not None else None
+        computing, waiting = _seconds(durations, program)
+        cuts = _DRAWS if jitter_s > 0.0 else computing.shape[-1]
+        values = np.zeros((Rows(size, len(sent.actions)).zero + 1, cuts))
         for stage, (first, end) in enumerate(zip(self._offsets, self._offsets[1:], strict=False)):
-            spent = looked_up(seconds, program, stage)
+            computed, spent = looked_up(computing, program, stage), looked_up(waiting, program, stage)
             if jitter_s > 0.0:
-                computed = looked_up(_seconds(every[0].computing, program), program, stage)[:, None]
-                spent = spent - computed + generator.gamma(computed / jitter_s, jitter_s, spent.shape)
+                computed = generator.gamma(computed / jitter_s, jitter_s, (end - first, cuts))
+            spent = spent + computed
             until = np.cumsum(spent, axis=0)
-            own = slice(self._first[stage], self._first[stage + 1])
-            positions = self._positions[own] - first
-            before = until[positions] - spent[positions]
-            gap[own][1:] = np.diff(before, axis=0)
-            if packing is not None:
-                packing[own] = spent[positions]
-            if len(spent):
-                rest[stage] = until[-1] - before[-1]
-            asked = slice(*np.searchsorted(self._asked, [first, end]))
-            actions = self._asked[asked]
-            after[asked] = until[actions - first] - before[self._event_of(actions) - own.start]
-        lag = np.full_like(gap, -np.inf)
-        lag[self._remote] = after[self._awaited]
-        lag[self._receives] += every[0].latency_s
-        links = None
-        if on_links is not None and packing is not None:
-            links = LinkEvents.of(program, self._positions, on_links[self._positions], packing, every[0])
-            waited = self._asked[self._awaited]
-            by_link = self._receives[self._remote] & is_on_link(every[0], program)[waited]
-            lag[self._remote[by_link]] += links.after(self._remote[by_link], packing[self._event_of(waited[by_link])])
-        return _Work(gap, lag, after, rest, every[0].latency_s, links)
+            values[first:end], values[size + first : size + end] = until - spent, until
+        if len(sent.actions):
+            sent.add_to(values, size, durations, program)
+        return _Work(values, durations.latency_s)
 
     def _times(self, work: _Work, begins: Floats) -> Floats:
         """When each event starts, where each stage begins at these seconds."""
-        return self._rounds.times(begins, work.gap, work.lag, work.latency_s, work.links)
+        return self._rounds.times(begins, self._waits.lags(work.values, work.latency_s))
 
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """Seconds between events and actions, of shape [events or actions, n] for n durations.
-
+    """
     Attributes:
-        gap: from the event before on the same stage to each event, if that waits for nothing.
-        lag: from the start of the event that it waits for; -inf where it waits for none.
-        after: from the start of the last event until the end of each action that `Simulation` asks for.
-        rest: from the start of the last event of each stage until the end of its list.
-        latency_s: of a barrier.
-        links: None where no message goes from node to node.
+        values: [rows, cuts]; seconds, as `Rows` numbers them.
+        latency_s: of a message, and of a barrier.
     """
 
-    gap: Floats
-    lag: Floats
-    after: Floats
-    rest: Floats
+    values: Floats
     latency_s: float
-    links: LinkEvents | None
 
 
-def _seconds(durations: Durations, program: Program) -> Floats:
-    """[virtual stages, 2 * NUM_KINDS]: seconds of each kind of action; the second half is for parts with labels."""
-    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
-    for kind, seconds in durations.computations.items():
-        if len(seconds):
-            table[:, kind_number(kind)] = seconds
-    labels = durations.labels_up_s if len(durations.labels_up_s) else durations.up_s
-    for first, down, seconds in ((0, False, durations.up_s), (NUM_KINDS, False, labels), (0, True, durations.down_s)):
-        if len(seconds):
-            half = np.array(seconds, dtype=float) / 2
-            table[:-1, first + kind_number("R" if down else "S", down)] = half
-            table[1:, first + kind_number("S" if down else "R", down)] = half
-    return table
+@dataclass(frozen=True)
+class Rows:
+    """The rows of seconds from which waits are computed: first when each action starts, if its stage waits for nothing;
+    then when it ends; then three rows for each message on a line; and one with zeros.
+
+    Attributes:
+        size, messages: how many actions and messages there are.
+    """
+
+    size: int
+    messages: int
+
+    @property
+    def end(self) -> int:
+        return self.size
+
+    @property
+    def on_line(self) -> int:
+        """For how long each message takes its line."""
+        return 2 * self.size
+
+    @property
+    def arrival(self) -> int:
+        """How long it is on its way."""
+        return self.on_line + self.messages
+
+    @property
+    def room(self) -> int:
+        """How long after the message before on the same way began, it can be packed."""
+        return self.arrival + self.messages
+
+    @property
+    def zero(self) -> int:
+        return self.room + self.messages
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """What each event waits for: [waits].
+
+    Attributes:
+        base: [events]; the row from which the times of each event's list are counted.
+        targets, sources: events; the first waits for the second.
+        until: the row up to which it waits.
+        is_late: whether a latency passes besides.
+    """
+
+    base: Positions
+    targets: Positions
+    sources: Positions
+    until: Positions
+    is_late: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, base: Positions, waits: Sequence[tuple[Positions, Positions, Positions | int, Any]]) -> Waits:
+        """
+        Args:
+            waits: targets, sources, until and is_late of several kinds of waits, by target in each of them.
+        """
+        every = [[np.broadcast_to(each, wait[0].shape) for each in wait] for wait in waits]
+        targets, sources, until, is_late = (np.concatenate(column) for column in zip(*every, strict=True))
+        order = np.argsort(targets, kind="stable")
+        return cls(base, targets[order], sources[order], until[order], is_late[order].astype(bool))
+
+    def lags(self, values: Floats, latency_s: float) -> Floats:
+        """[waits, cuts]: how long after each source its target may start."""
+        found: Floats = values[self.until] - values[self.base[self.sources]]
+        found[self.is_late] += latency_s
+        return found
 
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """
     Attributes:
-        order: all events, round by round.
+        order: all events that can be reached, round by round; the beginnings of the stages are the first round.
         ends: the end of each round in `order`.
-        barriers: which rounds are barriers, where all stages start together.
-        slots: for each event, where its time stands: behind the beginnings of the stages, in the order of `order`.
-        before, on: for each entry of `order`, where the time of the event before it on its stage stands, and that of
-            the one that it waits for; where there is none, the beginning of the stage.
-        stuck: for each stage that cannot proceed, the event at which it waits; `order` then lacks some.
+        waits: for each of several waits of an event, [events]: its number, in the order of `order`, or of no wait.
+        sources: where in `order` the events stand that these wait for.
+        missing: the events that wait for each other.
     """
 
     order: Positions
     ends: list[int]
-    barriers: frozenset[int]
-    slots: Positions
-    before: Positions
-    on: Positions
-    stuck: dict[int, int]
+    waits: list[Positions]
+    sources: list[Positions]
+    missing: Positions
 
-    def times(self, begins: Floats, gap: Floats, lag: Floats, barrier_s: float, links: LinkEvents | None) -> Floats:
-        """When each event starts, of shape [events, n] for n simulations.
+    @classmethod
+    def of(cls, stages: int, waits: Waits) -> Rounds:
+        size, number = len(waits.base), len(waits.targets)
+        left = np.bincount(waits.targets, minlength=size)
+        by_source = np.argsort(waits.sources, kind="stable")
+        behind = waits.targets[by_source]
+        first = np.searchsorted(waits.sources[by_source], np.arange(size + 1))
+        order, ready = [], np.arange(stages)
+        while len(ready):
+            order.append(ready)
+            counts = first[ready + 1] - first[ready]
+            until = np.cumsum(counts)
+            reached = behind[np.repeat(first[ready] - until + counts, counts) + np.arange(until[-1])]
+            np.subtract.at(left, reached, 1)
+            ready = np.unique(reached[left[reached] == 0])
+        found = np.concatenate(order)
+        slots = np.zeros(size, dtype=np.int64)
+        slots[found] = np.arange(len(found))
+        place = np.arange(number) - np.searchsorted(waits.targets, waits.targets)
+        of_event, sources = [], []
+        for column in range(int(place.max(initial=0)) + 1):
+            own = np.flatnonzero(place == column)
+            each = np.full(size, number)
+            each[waits.targets[own]] = own
+            of_event.append(each[found])
+            sources.append(np.append(slots[waits.sources], 0)[of_event[-1]])
+        ends = np.cumsum([len(events) for events in order]).tolist()
+        return cls(found, ends, of_event, sources, np.setdiff1d(np.arange(size), found))
+
+    def times(self, begins: Floats, lags: Floats) -> Floats:
+        """When each event starts, [events, cuts].
 
         Args:
-            begins: when each stage begins, of shape [stages, n].
-            gap, lag: seconds after the event before on its stage, and after the one that it waits for.
-            barrier_s: from the arrival of the last stage at a barrier until it opens.
-            links: None where no message goes over a link.
+            begins: when each stage begins, [stages, cuts].
+            lags: of each wait.
         """
-        stages = len(begins)
-        times = np.zeros((stages + len(gap), gap.shape[1]))
-        times[:stages] = begins
-        sent = times if links is None else times.copy()  # when the message of an event has left
-        gap, lag = gap[self.order], lag[self.order]
-        first = 0
-        for number, end in enumerate(self.ends):
-            free = times.take(self.before[first:end], axis=0)
-            free += gap[first:end]
-            own = times[stages + first : stages + end]
-            if number in self.barriers:
-                own[:] = free.max(axis=0) + (barrier_s if stages > 1 else 0.0)
-            else:
-                arrived = sent.take(self.on[first:end], axis=0)
-                arrived += lag[first:end]
-                np.maximum(free, arrived, out=own)
-            if links is not None:
-                events = self.order[first:end]
-                leaves = sent[stages + first : stages + end]
-                leaves[:] = own
-                over = np.flatnonzero(links.over[events])
-                events = events[over]
-                packing = links.packing[events]
-                room = sent[self.slots[links.before[events]]] - packing - links.buffer_s[events, None]
-                own[over] = np.maximum(own[over], np.where(links.before[events, None] >= 0, room, -np.inf))
-                card = np.where(links.ahead[events, None] >= 0, sent[self.slots[links.ahead[events]]], 0.0)
-                leaves[over] = np.maximum(own[over] + packing, card) + links.seconds[events]
-            first = end
-        found: Floats = times[self.slots]
+        lags = np.concatenate([lags, np.full((1, lags.shape[1]), -np.inf)])
+        own_lags = [lags[each] for each in self.waits]
+        times = np.zeros((len(self.order), lags.shape[1]))
+        times[: len(begins)] = begins
+        for first, end in pairwise(self.ends):
+            own = times[first:end]
+            own[:] = -np.inf
+            for sources, lag in zip(self.sources, own_lags, strict=True):
+                done = times.take(sources[first:end], axis=0)
+                done += lag[first:end]
+                np.maximum(own, done, out=own)
+        found = np.empty_like(times)
+        found[self.order] = times
         return found
 
 
-def rounds_of(first: Positions, needed: Positions) -> Rounds:
-    """
-    Args:
-        first: the first event of each stage, and the number of all.
-        needed: the event that each one waits for, NOTHING or a barrier.
-    """
-    size, stages = len(needed), len(first) - 1
-    nothing, never = size, size + 1
-    waits = np.where(needed >= 0, needed, np.where(needed == NOTHING, nothing, never))
-    known = np.zeros(size + 2, dtype=bool)
-    known[nothing] = True
-    following, last = first[:-1].copy(), first[1:]
-    active = np.flatnonzero(following < last)
-    order: list[Positions] = []
-    barriers: set[int] = set()
-    stuck: dict[int, int] = {}
-    while len(active):
-        going, events = active, following[active]
-        ready = known[waits[events]]
-        if ready.any():
-            if not ready.all():
-                going, events = going[ready], events[ready]
-        elif len(going) == stages and _at_barrier(needed[events]):
-            barriers.add(len(order))
-        else:
-            stuck = dict(zip(going.tolist(), events.tolist(), strict=True))
-            break
-        known[events] = True
-        order.append(events)
-        following[going] = events + 1
-        if np.any(events + 1 == last[going]):
-            active = active[following[active] < last[active]]
-    found = np.concatenate([np.zeros(0, dtype=np.int64), *order])
-    slots = np.zeros(size, dtype=np.int64)
-    slots[found] = stages + np.arange(len(found))
-    of_stage = np.repeat(np.arange(stages), np.diff(first))
-    is_first = np.zeros(size + 1, dtype=bool)
-    is_first[first] = True
-    before = np.where(is_first[found], of_stage[found], slots[found - 1])
-    on = np.where(needed[found] >= 0, slots[needed[found]], of_stage[found])
-    ends = np.cumsum([len(events) for events in order], dtype=np.int64).tolist()
-    return Rounds(found, ends, frozenset(barriers), slots, before, on, stuck)
+def _seconds(durations: Durations, program: Program) -> tuple[Floats, Floats]:
+    """Twice [virtual stages, 2 * NUM_KINDS, cuts]: seconds of computing of each kind of action, and of all else; the
+    second half of the kinds is for parts with labels."""
 
+    def by_stage(seconds: Seconds) -> Floats:
+        values = np.asarray(seconds, dtype=float)
+        return values.T if values.ndim > 1 else values[:, None]
 
-def _at_barrier(needed: Positions) -> bool:
-    """Whether all of these wait at the same barrier."""
-    return bool(needed[0] <= FIRST_BARRIER and np.all(needed == needed[0]))
-
-
-def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | None:
-    """[actions, n]: seconds for which each action takes a link, over all stages; None if none of these n durations has
-    a link."""
-    if not any(len(durations.up_link_s) for durations in every):
-        return None
-    table = np.stack([_table(durations, program) for durations in every], axis=-1)
-    return np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
-
-
-def is_on_link(durations: Durations, program: Program) -> NDArray[np.bool_]:
-    """Whether each action takes a link, over all stages.
-
-    The setting decides this and no cut, so that cuts which are simulated at once are predicted as each by itself. A
-    message without bytes takes a link for no time, and its latency passes.
-    """
-    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
-    for half in (0, NUM_KINDS):
-        table[:-1, half + kind_number("S")] = durations.has_link
-    table[1:, kind_number("S", True)] = durations.has_link
-    return np.concatenate([looked_up(table, program, stage) > 0 for stage in range(program.stages)])
-
-
-def _table(durations: Durations, program: Program) -> Floats:
-    """As `alray.planning.prediction.program.looked_up` reads it. Only sends take a link."""
-    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
-    labels = durations.labels_link_s if len(durations.labels_link_s) else durations.up_link_s
-    table[:-1, kind_number("S")], table[:-1, NUM_KINDS + kind_number("S")] = durations.up_link_s, labels
-    table[1:, kind_number("S", True)] = durations.down_link_s
-    return table
+    cuts = by_stage(durations.forward_s if len(durations.forward_s) else durations.infer_s).shape[-1]
+    table = np.zeros((2, program.stages * program.virtual_stages, 2 * NUM_KINDS, cuts))
+    for kind, seconds in durations.computations.items():
+        if len(seconds):
+            table[0, :, kind_number(kind)] = by_stage(seconds)
+    if len(durations.averages_s):
+        table[1, :, kind_number("U")] = by_stage(durations.averages_s)
+    labels = durations.labels_up_s if len(durations.labels_up_s) else durations.up_s
+    for first, down, seconds in ((0, False, durations.up_s), (NUM_KINDS, False, labels), (0, True, durations.down_s)):
+        if len(seconds):
+            half = by_stage(seconds) / 2
+            table[1, :-1, first + kind_number("R" if down else "S", down)] = half
+            table[1, 1:, first + kind_number("S" if down else "R", down)] = half
+    return table[0], table[1]
 
 
 @dataclass(frozen=True, eq=False)
-class LinkEvents:
-    """The effect of links on each event of a simulation.
+class Sent:
+    """The sends over lines, [messages], in the order of their stages.
 
     Attributes:
-        over: whether it is a send over a link. For these, seconds: for how long it takes the link.
-        packing: seconds before that.
-        before: the last send over the same link, or -1.
-        ahead: the last send through the same card, or the same link of a device, or -1; `before` on a line of its own.
-        buffer_s: how long the sends before may still take the link.
+        actions: their numbers.
+        edge: the lower virtual stage of each one's edge.
+        before: the last one before it that goes the same way, or -1.
+        ahead: the last one before it through the same card, or the same link of a device, or on the same line, or -1.
     """
 
-    over: NDArray[np.bool_]
-    seconds: Floats
-    packing: Floats
-    before: Codes
-    ahead: Codes
-    buffer_s: Floats
-    latency_s: Floats
-    """The latency of the link of each send or receive."""
+    actions: Positions
+    edge: Positions
+    before: Positions
+    ahead: Positions
 
     @classmethod
-    def of(
-        cls, program: Program, positions: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
-    ) -> LinkEvents:
-        """
-        Args:
-            positions: the number of each event's action, over all stages.
-            seconds, packing: of each event.
-        """
-        over = is_on_link(durations, program)[positions]
-        codes = np.concatenate(program.codes)[positions]
-        lower = np.concatenate([_lower(program, stage) for stage in range(program.stages)])[positions]
-        goes_down = kinds(codes) == kind_number("S", True)
-        stages = np.array([program.stage_of(virtual) for virtual in range(int(lower.max()) + 2)])
-        source, target = stages[lower + goes_down], stages[lower + ~goes_down]
-        before = _last(np.where(over, source * program.stages + target, _NONE))
-        edge = np.clip(lower, 0, len(durations.link_buffer_s) - 1)
-        through = np.array(durations.link_through or ["itself"] * len(durations.link_buffer_s))[edge]
-        shared = np.where(through == "card", source, program.stages + source)
-        ahead = np.where(through == "itself", before, _last(np.where(over & (through != "itself"), shared, _NONE)))
-        return cls(
-            over,
-            seconds,
-            packing,
-            before,
-            ahead,
-            np.array(durations.link_buffer_s)[edge],
-            np.array(durations.link_latency_s)[edge],
-        )
+    def of(cls, program: Program, lines: tuple[Through | None, ...]) -> Sent:
+        codes = np.concatenate(program.codes)
+        down = kinds(codes) == kind_number("S", True)
+        edge = np.concatenate([program.virtual(stage) for stage in range(program.stages)]) - down
+        # Behind all edges none is named: a send to nowhere is refused before.
+        through = np.array([*("" if line is None else line for line in lines), ""])[np.minimum(edge, len(lines))]
+        actions = np.flatnonzero((down | (kinds(codes) == kind_number("S"))) & (through != ""))
+        edge, down, through = edge[actions], down[actions], through[actions]
+        stages = np.array([program.stage_of(virtual) for virtual in range(len(lines) + 1)])
+        source, target = stages[edge + down], stages[edge + ~down]
+        before = _last(source * program.stages + target)
+        shared = _last(np.where(through == "card", source, program.stages + source), through != "itself")
+        return cls(actions, edge, before, np.where(through == "itself", before, shared))
 
-    def after(self, receives: Codes, packing: Floats) -> Floats:
-        """How much later each of these receives may start than its send, besides the time on the link.
+    def add_to(self, values: Floats, size: int, durations: Durations, program: Program) -> None:
+        """Fill the rows of messages, behind those of `size` actions."""
+        rows = Rows(size, len(self.actions))
+        cuts = values.shape[1]
+        table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS, cuts))
+        labels = durations.labels_link_s if len(durations.labels_link_s) else durations.up_link_s
+        up, labels, down = (np.asarray(each).T for each in (durations.up_link_s, labels, durations.down_link_s))
+        for kind, own, seconds in (
+            (kind_number("S"), slice(None, -1), up),
+            (NUM_KINDS + kind_number("S"), slice(None, -1), labels),
+            (kind_number("S", True), slice(1, None), down),
+        ):
+            table[own, kind] = seconds if seconds.ndim > 1 else seconds[:, None]
+        spent = np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
+        on_line = spent[self.actions]
+        per_edge = durations.link_latency_s, durations.link_buffer_s
+        latency, buffer = (np.array(each)[self.edge, None] for each in per_edge)
+        packing = values[rows.end + self.actions] - values[self.actions]
+        values[rows.on_line : rows.arrival] = on_line
+        values[rows.arrival : rows.room] = on_line + latency
+        values[rows.room : rows.zero] = on_line[self.before] - packing - buffer
 
-        The lag of a receive counts from the start of its send and holds the packing; a message leaves the link later.
-        """
-        latency_s: Floats = self.latency_s[receives, None] - packing
-        return latency_s
 
-
-def _last(ways: Codes) -> Codes:
-    """For each event, the last one before it that goes the same way, or -1; events that go no way are -1."""
+def _last(ways: Positions, asked: NDArray[np.bool_] | None = None) -> Positions:
+    """For each message, the last one before it that goes the same way, or -1; of those that are not asked for -1."""
     found = np.full(len(ways), _NONE)
     order = np.argsort(ways, kind="stable")
-    again = (ways[order[1:]] == ways[order[:-1]]) & (ways[order[1:]] != _NONE)
+    if asked is not None:
+        order = order[asked[order]]
+    again = ways[order[1:]] == ways[order[:-1]]
     found[order[1:][again]] = order[:-1][again]
     return found
-
-
-def _lower(program: Program, stage: int) -> Codes:
-    """The lower (virtual) stage of the edge that each send or receive of a stage uses."""
-    is_lower = np.isin(kinds(program.codes[stage]), [kind_number("S"), kind_number("R", True)])
-    lower: Codes = program.virtual(stage) - ~is_lower
-    return lower

@@ -23,13 +23,11 @@ from typing import cast
 
 from alray.core.counting import counted
 from alray.core.errors import PlanError
-from alray.planning.schedules.actions import ActionKind
-from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.micro_batches import MOST_MICRO_BATCHES, MOST_VIRTUAL_STAGES, any_number
 from alray.planning.schedules.pipeline import IDLE, with_messages
 from alray.planning.schedules.placement import PLACES, Place
 from alray.planning.schedules.schedule import Computation, Layout, Schedule
-from alray.planning.schedules.unhindered import ends_of, list_bound
 
 ENDING = ".csv"
 LARGEST_BYTES = 500_000
@@ -77,7 +75,7 @@ def schedule_of(text: str) -> Schedule:
     actions = with_messages(order)
     lists = [actions(stage, len(rows), 0, layout.micro_batches, virtual_stages) for stage in range(len(rows))]
     try:
-        ends_of(lists, Durations([], [], []), [0.0] * len(rows))
+        _require_end(lists)
     except PlanError as error:
         (problem,) = error.problems
         raise _fault(f"{name}: {problem.message}", problem.hint or "") from error
@@ -85,7 +83,6 @@ def schedule_of(text: str) -> Schedule:
         name=name,
         methods="backpropagation",
         actions=actions,
-        bound=list_bound(actions),
         limited_by=IDLE,
         demand=any_number,
         fewest_virtual_stages=virtual_stages,
@@ -213,3 +210,52 @@ def _in_order(row: Row) -> bool:
         if kind in ("B", "I" if own > 0 else "G"):
             taken.setdefault(("small", own), []).append(part)
     return all(parts == sorted(parts) for parts in taken.values())
+
+
+def _require_end(lists: Sequence[Sequence[Action]]) -> None:
+    """Raises PlanError where stages with these lists wait for each other for ever, however much room edges have."""
+    positions = [0] * len(lists)
+    sent: set[tuple[int, int, bool]] = set()
+    proceeds = True
+    while proceeds:
+        proceeds = False
+        for stage, own in enumerate(lists):
+            for action in own[positions[stage] :]:
+                if action.kind == "R" and (action.stage, action.number, action.down) not in sent:
+                    break
+                if action.kind == "S":
+                    sent.add((action.peer, action.number, action.down))
+                positions[stage] += 1
+                proceeds = True
+    if any(position < len(own) for position, own in zip(positions, lists, strict=True)):
+        raise _deadlock(lists, positions)
+
+
+def _deadlock(lists: Sequence[Sequence[Action]], positions: Sequence[int]) -> PlanError:
+    """The error that names the stages that wait for each other, and for what."""
+    makers = {
+        (action.peer, action.number, action.down): (stage, own[place - 1])
+        for stage, own in enumerate(lists)
+        for place, action in enumerate(own)
+        if action.kind == "S"
+    }
+    stage = next(stage for stage, own in enumerate(lists) if positions[stage] < len(own))
+    passed: list[int] = []
+    waits: list[str] = []
+    while stage not in passed:
+        passed.append(stage)
+        wanted = lists[stage][positions[stage]]
+        other, made = makers[wanted.stage, wanted.number, wanted.down]
+        early = lists[stage][positions[stage] + 1]
+        waits.append(f"stage {stage} cannot do `{_named(early)}` before stage {other} does `{_named(made)}`")
+        stage = other
+    return PlanError(
+        f"the stages wait for each other for ever: {', '.join(waits[passed.index(stage) :])}",
+        hint="move one of these computations",
+        key="pipeline.schedule",
+    )
+
+
+def _named(action: Action) -> str:
+    """A computation as files list it: virtual stage, kind, micro-batch."""
+    return f"{action.stage}{action.kind}{action.number}"

@@ -15,12 +15,8 @@ done yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
-
 from alray.planning.schedules.actions import Action, parse
-from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.placement import held, of_stages, round_robin
+from alray.planning.schedules.placement import held, round_robin
 from alray.planning.schedules.schedule import Actions
 
 
@@ -49,21 +45,3 @@ def in_order(text: str) -> Actions:
         return tuple(found)
 
     return actions
-
-
-def one_after_another(durations: Durations, stages: int, micro_batches: int) -> float:
-    """The bound of a schedule in which one stage works at a time, in seconds: all of their work."""
-    return sum(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
-
-
-def latest_s(durations: Durations, after_forward_s: Sequence[float], stages: int) -> float:
-    """When the latest stage can be done with its forwards and with work of `after_forward_s`, of each virtual stage.
-
-    A mini-batch comes to a virtual stage through all forwards before it. A stage begins with the first virtual stage
-    that it holds, and then has all its work to do.
-    """
-    arrival = [0.0, *accumulate(durations.forward_s)]
-    forward, after = of_stages(durations.forward_s, stages), of_stages(after_forward_s, stages)
-    ways = [come + rest for come, rest in zip(arrival[1:], after_forward_s, strict=True)]
-    own = [arrival[stage] + forward[stage] + after[stage] for stage in range(stages)]
-    return max(*ways, *own)

@@ -10,7 +10,11 @@ v // S of those that its stage holds, counted from 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alray.planning.schedules.durations import Seconds
 
 Place = Callable[[int, int], int]
 """Takes a virtual stage and the number of stages. Returns the stage that holds it."""
@@ -39,7 +43,7 @@ def held(place: Place, stage: int, stages: int, virtual_stages: int) -> list[int
     return [virtual for virtual in range(stages * virtual_stages) if place(virtual, stages) == stage]
 
 
-def of_stages(seconds: Sequence[float], stages: int, place: Place = round_robin) -> list[float]:
+def of_stages(seconds: Seconds, stages: int, place: Place = round_robin) -> list[float]:
     """The seconds of each stage, from those of each virtual stage."""
     total = [0.0] * stages
     for virtual, own in enumerate(seconds):

@@ -23,7 +23,6 @@ from dataclasses import replace
 from functools import cache
 
 from alray.planning.schedules.actions import COMPUTE, Action
-from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 
@@ -74,22 +73,12 @@ def _recomputing(schedule: Schedule) -> Schedule:
         plain = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
         return with_recomputation(plain) if stages > 1 else plain  # a stage alone waits for nothing
 
-    def bound(durations: Durations, stages: int, micro_batches: int) -> float:
-        virtual_stages = len(durations.forward_s) // stages
-        counts = recomputing.counts(stages, micro_batches, virtual_stages)
-        seconds = [
-            each * counts.get(("C", virtual), 0) / micro_batches for virtual, each in enumerate(durations.recompute_s)
-        ]
-        return schedule.bound(replace(durations, recompute_s=seconds), stages, micro_batches)
-
-    recomputing = replace(schedule, actions=actions, bound=bound)
-    return recomputing
+    return replace(schedule, actions=actions)
 
 
 @cache
 def _meeting(schedule: Schedule) -> Schedule:
-    """The schedule with a barrier before the first update of each stage. Its bound holds for it too: no stage is faster
-    for a barrier."""
+    """The schedule with a barrier before the first update of each stage."""
 
     def actions(
         stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1

@@ -8,10 +8,10 @@ The spec, the plan, the stages and the reports ask that value; none of them know
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from alray.core.counting import counted
 from alray.core.errors import PlanError
@@ -28,7 +28,6 @@ from alray.planning.schedules.micro_batches import (
 from alray.planning.schedules.placement import Place, held, of_stages, round_robin
 
 Methods = Literal["local losses", "backpropagation"]
-Bound = Callable[[Durations, int, int], float]
 Computation = tuple[ActionKind, int, int]
 """Kind, virtual stage, micro-batch."""
 
@@ -43,30 +42,6 @@ class Actions(Protocol):
     def __call__(
         self, stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int
     ) -> tuple[Action, ...]: ...
-
-
-class LocalWork(NamedTuple):
-    """Seconds of computing of a run of components with local losses. Numbers or arrays."""
-
-    forward: Any
-    label: Any
-    backward: Any
-    update: Any
-
-
-Least = Callable[[LocalWork, LocalWork, LocalWork], Any]
-"""Takes the work of all components below a stage, of the stage, and of all components. Returns seconds that no step is
-below where a stage has this work, or an array of them."""
-
-
-def own_work(below: LocalWork, own: LocalWork, whole: LocalWork) -> Any:
-    """A stage has to do all its work."""
-    return own.forward + own.label + own.backward + own.update
-
-
-def whole_work(below: LocalWork, own: LocalWork, whole: LocalWork) -> Any:
-    """One stage works at a time."""
-    return own_work(below, whole, whole) + 0.0 * own.forward
 
 
 class Layout(NamedTuple):
@@ -86,15 +61,10 @@ class Schedule:
     """The methods that can run in it: those with local losses, or backpropagation."""
     actions: Actions
     """The actions of one mini-batch on one stage."""
-    bound: Bound
-    """Takes durations, stages and micro-batches. Returns the seconds that no step in steady state can be below."""
     limited_by: str
     """One sentence: what limits the step. `alray.planning.prediction.limits` fills in its fields."""
     default_on: tuple[Literal["one stage", "several stages"], ...] = ()
     """Where `pipeline.schedule: auto` means this schedule."""
-    slowest_stage: bool = False
-    """Whether a step takes as long as its slowest stage, so that a dynamic programme finds the best cut. The cuts of
-    other schedules have to be simulated."""
     one_stage: bool = False
     """Whether it runs on one stage only."""
     demand: Demand | None = None
@@ -103,8 +73,6 @@ class Schedule:
     """Fewest virtual stages on each stage, and their number by default. None: it has no virtual stages."""
     most_virtual_stages: int = MOST_VIRTUAL_STAGES
     """Most virtual stages on each stage."""
-    least: Least = own_work
-    """With local losses, the bound for all cuts: how long a step takes at least where a stage holds some components."""
     place: Place = round_robin
     """Which stage holds which virtual stage."""
     only_layout: Layout | None = None
@@ -191,11 +159,12 @@ class Schedule:
         return _run_of(self, stage, stages, mini_batches, micro_batches, virtual_stages)
 
     def computing_s(self, durations: Durations, stages: int, micro_batches: int) -> list[float]:
-        """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages."""
+        """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages,
+        without averages over replicas."""
         seconds = durations.computations
         total = [0.0] * len(durations.forward_s)
         for (kind, virtual), count in self.counts(stages, micro_batches, len(total) // stages).items():
-            if seconds[kind]:
+            if len(seconds[kind]):
                 total[virtual] += count * seconds[kind][virtual]
         return of_stages(total, stages, self.place)
 

@@ -20,8 +20,8 @@ from alray.core.storage.json_file import first_fault, read_json
 from alray.core.storage.location import require_file
 from alray.planning.prediction.basis import MEASURED_SPREAD, PREDICTED
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.durations import share_s
 from alray.planning.prediction.machines import DEVICES, Machines
+from alray.planning.prediction.seconds import share_s
 
 _SETTINGS: dict[str, Any] = {
     "method": True,

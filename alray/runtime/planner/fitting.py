@@ -14,14 +14,14 @@ from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
-from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
+from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.crossover import NEAR
 from alray.planning.prediction.machines import require_few
 from alray.planning.prediction.make import step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.predict import predict_step
-from alray.planning.prediction.search import SAME, near_cut
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.listed import is_listed
@@ -466,8 +466,6 @@ class Fit:
     predicted_step_time_s: float
     predicted_bubble: float | None
     predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
-    gain: float | None = None  # `BestCut.gain_of` this step; None where no cut fits
-    least_s: float | None = None  # no cut has a shorter step; None where no cut fits
     searched: bool = False  # whether the best cut was searched
 
     @property
@@ -480,10 +478,6 @@ class Fit:
         if self.fits:  # steps are rounded, because equal steps may differ in their last digits
             return False, float(f"{self.predicted_step_time_s:.10g}"), self.stages, self.micro_batches
         return True, -min(self.left_bytes), self.stages, self.micro_batches
-
-    def may_beat(self, step_s: float) -> bool:
-        """Whether a search of the best cut could make the step shorter than this."""
-        return not self.searched and self.least_s is not None and self.least_s < step_s * (1.0 - SAME)
 
     def as_json(self) -> dict[str, Any]:
         return {"fits": self.fits, **asdict(self)}
@@ -500,12 +494,11 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
         PlanError: where it has more parts than there are components.
     """
     check_parts(setting)
-    found = None if search or setting.num_parts == 1 else near_cut(setting)
-    nearest = nearest_to_fitting(setting) if found is None else found.cut
-    searched = found is None and fullest_stage(setting, nearest)[0] <= 1.0
+    near = None if search or setting.num_parts == 1 else near_cut(setting)
+    cut = nearest_to_fitting(setting) if near is None else near
+    searched = near is None and fullest_stage(setting, cut)[0] <= 1.0
     if searched:
-        found = best_cut(setting)
-    cut = nearest if found is None else found.cut
+        cut = best_cut(setting).cut
     needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
     prediction = predict_step(setting, cut)
     return Fit(
@@ -519,15 +512,12 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         predicted_step_range_s=step_range(setting, cut),
-        gain=None if found is None else found.gain_of(prediction.step_time_s),
-        least_s=None if found is None else found.least_s,
         searched=searched,
     )
 
 
 def with_best_cuts(found: Sequence[tuple[StepSetting, Fit]], doing: Callable[[int, int], None]) -> list[Fit]:
-    """How settings fit, each that could be the fastest with its best cut. The others stay as they are: by their
-    `least_s` no cut makes them faster than the fastest one.
+    """How settings fit, each that comes near to the fastest with its best cut. The others stay as they are.
 
     Args:
         found: settings, each as it fits without a search.
@@ -536,11 +526,13 @@ def with_best_cuts(found: Sequence[tuple[StepSetting, Fit]], doing: Callable[[in
     found = sorted(found, key=lambda each: each[1].rank)
     fits = [fit for _, fit in found]
     fastest_s = min((fit.predicted_step_time_s for fit in fits if fit.fits), default=0.0)
-    candidates = [index for index, fit in enumerate(fits) if fit.may_beat(fastest_s)]
+    candidates = [
+        index
+        for index, fit in enumerate(fits)
+        if fit.fits and not fit.searched and fit.predicted_step_time_s <= NEAR * fastest_s
+    ]
     for number, index in enumerate(candidates):
-        if fits[index].may_beat(fastest_s):
-            doing(number + 1, len(candidates))
-            # A search need not find what was found without it.
-            fits[index] = min(fit_of(found[index][0]), fits[index], key=lambda fit: fit.rank)
-            fastest_s = min(fastest_s, fits[index].predicted_step_time_s)
+        doing(number + 1, len(candidates))
+        # A search need not find what was found without it.
+        fits[index] = min(fit_of(found[index][0]), fits[index], key=lambda fit: fit.rank)
     return fits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,13 +12,12 @@ import pytest
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.best import best_cut
-from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, run_bytes, stage_ranges
 from alray.planning.prediction.partition import partition_uniform
 from alray.planning.prediction.predict import predict_step
-from alray.planning.prediction.search import every_cut, step_of
+from alray.planning.prediction.search import every_cut
 from alray.planning.prediction.setting import (
     IN_TURNS_ON_GPU,
     ON_CPU,
@@ -100,38 +98,15 @@ def test_no_cut_has_a_shorter_step(
         setting = StepSetting(schedule, costs, stages, in_flight, micro_batches, virtual_stages, replicas=replicas)
         best = best_cut(setting)
         assert predict_step(setting, best.cut).step_time_s == pytest.approx(shortest(setting), rel=1e-6)
-        assert best.least_s == best.step_s == pytest.approx(shortest(setting), rel=1e-6)
-        speeds = numbers.choice(((), (1.0, 0.5, 2.0)[:stages]))
-        bounded = replace(setting, stage_speed=speeds)
-        cut = partition_uniform(7, bounded.num_parts)
-        _, least_s = least_step(bounded, cut, step_of(bounded, cut))
-        assert least_s <= shortest(bounded) * (1 + 1e-9), "the bound holds for every cut"
+        assert best.is_best and best.step_s == pytest.approx(shortest(setting), rel=1e-6)
 
 
-def test_a_search_ends_where_it_meets_the_bound(make_costs: Make) -> None:
+def test_no_step_is_shorter_than_its_slowest_stage_is_busy(make_costs: Make) -> None:
     """Of 200 equal components on 8 stages there are 2e12 cuts, and the first one cannot be beaten."""
     costs = replace(make_costs(), components=make_costs().components[:1] * 200)
-    for schedule in ("sequential", "streamed"):
+    for schedule, is_best in (("sequential", False), ("streamed", True)):
         best = best_cut(StepSetting(schedule, costs, 8, 4))
-        assert (best.cut, best.is_best) == ((25,) * 8, True), schedule
-
-
-@pytest.mark.parametrize("forward_s", [1 / 3, 2 / 3])
-def test_a_stage_with_many_small_components_computes_while_others_do(make_costs: Make, forward_s: float) -> None:
-    """Twenty small components and four large ones: stage 0 does forwards or backwards of others while a micro-batch is
-    above it. The bound once had it wait for all of that."""
-    first = make_costs().components[0]
-    components = [
-        replace(
-            first, forward_s=whole_s * forward_s, backward_s=whole_s * (1 - forward_s), update_s=0.0, output_bytes=0
-        )
-        for whole_s in [1.5 / 20] * 20 + [1.0] * 4
-    ]
-    costs = replace(make_costs(), components=tuple(components), batch_size=20)
-    setting = StepSetting("1f1b", costs, 5, 2, micro_batches=5)
-    cut = (17, 4, 1, 1, 1)
-    _, least_s = least_step(setting, cut, step_of(setting, cut))
-    assert least_s <= step_of(setting, (20, 1, 1, 1, 1)) * (1 + 1e-9) < step_of(setting, cut)
+        assert (best.cut, best.is_best) == ((25,) * 8, is_best), schedule
 
 
 def test_sequential_saves_a_dear_message(make_costs: Make) -> None:
@@ -151,21 +126,20 @@ def test_more_cuts_than_can_be_tried(make_costs: Make) -> None:
         setting = StepSetting(schedule, costs, 8, 4, micro_batches)
         even = partition_uniform(64, 8)
         best = best_cut(setting)
-        assert best.least_s < best.step_s == pytest.approx(predict_step(setting, best.cut).step_time_s)
+        assert not best.is_best and best.step_s == pytest.approx(predict_step(setting, best.cut).step_time_s)
         assert predict_step(setting, best.cut).step_time_s < predict_step(setting, even).step_time_s
         sentence = limited_by(setting, best.cut, predict_step(setting, best.cut))
-        more = re.search(r"; no other cut is better by more than (\d+) %$", sentence)
-        assert more is not None and 0 < best.step_s / best.least_s - 1 <= int(more[1]) / 100
+        assert sentence.endswith("; no better cut was found")
     sentence = limited_by(setting, even, predict_step(setting, even))
     assert f"; a better cut {list(best.cut)} gives 1." in sentence
 
 
 def test_what_stages_that_share_processors_may_gain(make_costs: Make) -> None:
-    """The even cut takes 10 % longer where both stages compute all the time; no cut can win more than that back."""
+    """The even cut takes 10 % longer where both stages compute all the time: another one may win some of it back."""
     costs = replace(make_costs(), components=make_costs().components[:1] * 4, contention=1.1)
     setting = StepSetting("streamed", costs, 2, 4, cores=4)
     sentence = limited_by(setting, (2, 2), predict_step(setting, (2, 2)))
-    assert sentence == "all stages take the same; no other cut is better by more than 10 %"
+    assert sentence == "all stages take the same; no better cut was found"
 
 
 @pytest.mark.few
@@ -294,17 +268,5 @@ def test_many_components_on_many_stages_keep_no_matrix_for_each(make_costs: Make
     try:
         assert max(best_cut(setting).cut) == 10
         assert tracemalloc.get_traced_memory()[1] < 10e6
-    finally:
-        tracemalloc.stop()
-
-
-def test_stages_of_one_speed_share_their_matrices(make_costs: Make) -> None:
-    """The bound of local losses has six of 0.7 MB for each speed."""
-    costs = replace(make_costs(), components=make_costs().components[:1] * 300)
-    setting = StepSetting("overlapped", costs, 32, 2, stage_speed=(1.0, 0.5) * 16)
-    tracemalloc.start()
-    try:
-        least_step(setting, partition_uniform(300, 32), 1.0)
-        assert tracemalloc.get_traced_memory()[1] < 30e6
     finally:
         tracemalloc.stop()

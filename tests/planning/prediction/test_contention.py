@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.predict import predict_step
+from alray.planning.prediction.predict import bound_of, predict_step
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
@@ -48,7 +48,7 @@ def test_what_computes_at_once_is_slower(make_costs: Make) -> None:
     slower = 1 + 0.1 * 35 / 110
     assert streamed.step_time_s == pytest.approx(0.110 * slower)
     assert streamed.bubble == pytest.approx(1 - (1.1 * 0.035 + slower * 0.110) / (2 * 0.110 * slower))
-    assert streamed.bound_s == pytest.approx(0.110)
+    assert bound_of(setting(costs, "streamed"), [1, 3]) == pytest.approx(0.110)
     # One stage at a time, one stage alone, or a device for each: nobody is in the way.
     assert predict_step(setting(costs, "sequential"), [1, 3]).step_time_s == pytest.approx(0.145)
     assert predict_step(setting(costs, "streamed", stages=1), [4]).step_time_s == pytest.approx(0.145)
@@ -94,12 +94,12 @@ def test_pipelines_too(make_costs: Make) -> None:
 
 def test_a_part_of_a_mini_batch_by_hand(make_costs: Make) -> None:
     """F and B of a micro-batch are what each takes anyway, and a quarter of the rest."""
-    from alray.planning.prediction.durations import action_durations
+    from alray.planning.prediction.seconds import RunSeconds
 
     costs = make_costs()
     first, *rest = costs.components  # F 10 ms, B 20 ms
     costs = replace(costs, components=(replace(first, forward_fixed_s=0.002, backward_fixed_s=-0.004), *rest))
-    durations = action_durations(replace(setting(costs, "gpipe"), micro_batches=4), [1, 3])
+    durations = RunSeconds(replace(setting(costs, "gpipe"), micro_batches=4)).of_cuts([1, 3])
     assert durations.forward_s == pytest.approx([0.002 + 0.008 / 4, 0.040 / 4])
     assert durations.backward_s == pytest.approx([-0.004 + 0.024 / 4 + 0.0005, 0.050 / 4])
 

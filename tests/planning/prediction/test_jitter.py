@@ -24,7 +24,7 @@ def steps(schedule: str, forward_s: float, backward_s: float, micro_batches: int
     durations = Durations([forward_s] * 2, [backward_s] * 2, [0.0] * 2)
     costs = Costs("given", "cpu", 1, 16, ())
     setting = StepSetting(schedule, costs, stages=2, in_flight=4, micro_batches=micro_batches)
-    return simulation_of(program_of(setting), setting.in_flight, links=False).uneven_steps(durations, jitter_s)
+    return simulation_of(program_of(setting), setting.in_flight).uneven_steps(durations, jitter_s)
 
 
 def test_stages_that_take_turns_lose_nothing() -> None:

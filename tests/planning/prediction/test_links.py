@@ -10,13 +10,13 @@ import pytest
 from alray.core.errors import PlanError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.machines import DEVICES, link_of, machines_of
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.search import every_cut, step_of
+from alray.planning.prediction.seconds import RunSeconds
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
 from alray.planning.schedules.actions import parse
@@ -36,7 +36,7 @@ def over_a_link(*, up_s: float, link_s: float, latency_s: float, buffer_s: float
         down_link_s=(0,),
         link_latency_s=(latency_s,),
         link_buffer_s=(buffer_s,),
-        has_link=(True,),
+        lines=("itself",),
     )
 
 
@@ -98,13 +98,13 @@ def test_a_stage_sends_to_both_neighbours_through_one_card() -> None:
         down_link_s=(2, 2),
         link_latency_s=(0, 0),
         link_buffer_s=(9, 9),
-        has_link=(True, True),
+        lines=("itself", "itself"),
     )
     assert starts(simulate(Program.of(lists), each, in_flight=1), 2)[0] == 3
     for through in ("card", "device"):
-        shared = simulate(Program.of(lists), replace(each, link_through=(through, through)), in_flight=1)
+        shared = simulate(Program.of(lists), replace(each, lines=(through, through)), in_flight=1)
         assert (starts(shared, 0)[0], starts(shared, 2)[0]) == (3, 5)
-    apart = simulate(Program.of(lists), replace(each, link_through=("card", "device")), in_flight=1)
+    apart = simulate(Program.of(lists), replace(each, lines=("card", "device")), in_flight=1)
     assert (starts(apart, 0)[0], starts(apart, 2)[0]) == (3, 3)
 
 
@@ -143,7 +143,7 @@ def test_copies_of_the_last_stage_take_its_link(make_costs) -> None:
         (StepSetting("streamed", costs, 3, in_flight=4), 0.06),
     ):
         found, prediction = best_cut(setting), predict_step(setting, (1, 1, 2))
-        assert prediction.step_time_s == pytest.approx(step_s, abs=0.016) and found.gain_of(found.step_s) == 0.0
+        assert prediction.step_time_s == pytest.approx(step_s, abs=0.016) and found.is_best
         lower = int(within not in setting.links)
         said = f"link between stages {lower} and 2" in limited_by(setting, (1, 1, 2), prediction)
         assert said == (step_s >= 0.1)
@@ -174,7 +174,7 @@ def test_pipelines_go_over_links_both_ways(make_costs, schedule: str) -> None:
     near = StepSetting(schedule, costs, 2, in_flight=4, micro_batches=4, virtual_stages=virtual)
     link = Link(latency_s=0.0, up_s_per_byte=1e-4, down_s_per_byte=1e-4)
     far = replace(near, links=(link, link if virtual == 2 else None))
-    durations = action_durations(far, cut)
+    durations = RunSeconds(far).of_cuts(cut)
     assert durations.up_link_s == durations.down_link_s
     busy_s = 4 * (sum(durations.up_link_s[::2]) + sum(durations.down_link_s[1::2]))
     assert predict_step(far, cut).step_time_s >= max(busy_s, predict_step(near, cut).step_time_s)

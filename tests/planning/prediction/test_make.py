@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.durations import action_durations, evaluation_durations
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.plan import Memory, Plan
+from alray.planning.prediction.seconds import RunSeconds
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
@@ -160,7 +160,7 @@ def test_without_a_label_chain_one_route_comes_down(make_costs: Make) -> None:
     *lower, last = costs.components
     costs = replace(costs, components=(*(replace(entry, ends_route=False) for entry in lower), last))
     assert plan_of(costs, stages=1, evaluation_batches=1).evaluation_s == pytest.approx(12e-3)
-    durations = evaluation_durations(StepSetting(schedule="streamed", costs=costs, stages=2, in_flight=1), [2, 2])
+    durations = RunSeconds(StepSetting(schedule="streamed", costs=costs, stages=2, in_flight=1)).of_evaluation([2, 2])
     assert list(durations.down_s) == pytest.approx([4e-3])
     assert list(durations.route_s) == pytest.approx([2e-3, 2e-3])
 
@@ -249,7 +249,7 @@ def test_the_actions_of_a_plan(make_costs: Make) -> None:
 def test_label_costs_are_a_part_of_the_backward_and_of_the_message(make_costs: Make) -> None:
     whole = make_costs(output_bytes=1000, edge_s_per_byte=1e-5)
     costs = replace(whole, components=tuple(replace(own, label_s=8e-3, label_bytes=400) for own in whole.components))
-    durations = action_durations(StepSetting("streamed", costs, 2, 4), (2, 2))
+    durations = RunSeconds(StepSetting("streamed", costs, 2, 4)).of_cuts((2, 2))
     assert durations.label_s == pytest.approx([16e-3, 16e-3])
     assert durations.backward_s == pytest.approx([40e-3 - 16e-3, 30e-3 - 16e-3])
     assert [*durations.up_s, *durations.labels_up_s] == pytest.approx([16e-3, 4e-3])

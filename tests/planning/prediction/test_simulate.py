@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.program import Program
-from alray.planning.prediction.simulate import simulate
+from alray.planning.prediction.simulate import simulate, unhindered_steps
 from alray.planning.prediction.timeline import Timeline
 from alray.planning.schedules.actions import Action, parse
 from alray.planning.schedules.durations import Durations
@@ -93,23 +93,8 @@ def test_without_messages_the_steady_step_is_the_bound(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int
 ) -> None:
     timeline = simulate(Program.of_schedule(schedule, len(times), 24), durations_of(times), in_flight=in_flight)
-    bound = SCHEDULES[schedule].bound(durations_of(times), len(times), 1)
-    assert timeline.step_time_s == pytest.approx(bound)
-
-
-@given(stage_times, st.sampled_from(LOCAL), st.integers(1, 4), st.data())
-@settings(max_examples=60)
-def test_with_label_chains_no_step_is_under_the_bound(
-    times: list[tuple[int, int, int]], schedule: str, in_flight: int, data: st.DataObject
-) -> None:
-    labels = data.draw(st.lists(st.integers(0, 9), min_size=len(times), max_size=len(times)))
-    durations = replace(durations_of(times), label_s=labels)
-    timeline = simulate(Program.of_schedule(schedule, len(times), 24), durations, in_flight=in_flight)
-    bound = SCHEDULES[schedule].bound(durations, len(times), 1)
-    assert timeline.step_time_s >= bound - 1e-9
-    # No stage waits for labels where each stage's samples take longer than the label chain below.
-    if all(label <= f for label, (f, _, _) in zip(labels, times[1:], strict=False)):
-        assert timeline.step_time_s == pytest.approx(bound)
+    bound = unhindered_steps(Program.of_schedule(schedule, len(times), 24), durations_of(times))
+    assert timeline.step_time_s == pytest.approx(bound[0])
 
 
 @given(stage_times)
@@ -309,5 +294,4 @@ def test_local_losses_in_virtual_stages_never_wait_for_each_other(
     )
     program = Program.of_schedule(schedule, stages, 9, virtual_stages=virtual)
     timeline = simulate(program, durations, in_flight=in_flight)
-    bound_s = SCHEDULES[schedule].bound(durations, stages, 1)
-    assert timeline.step_time_s >= bound_s - 1e-9
+    assert timeline.step_time_s >= unhindered_steps(program, durations)[0] - 1e-9

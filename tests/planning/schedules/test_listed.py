@@ -7,6 +7,8 @@ from typing import cast
 import pytest
 
 from alray.core.errors import PlanError
+from alray.planning.prediction.program import Program
+from alray.planning.prediction.simulate import unhindered_steps
 from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.listed import is_listed, schedule_of, text_of
@@ -71,10 +73,10 @@ def test_cells_may_be_quoted() -> None:
 
 def test_the_bound_is_the_step_without_messages() -> None:
     """By hand: stage 1 begins its first B at 6 s and does four without a break; then comes the last one of stage 0."""
-    found = schedule_of(text_of("v.csv", V))
-    even = Durations([1.0] * 4, [2.0] * 4, [0.0] * 4)
-    assert found.bound(even, 2, 2) == 16.0
-    assert SCHEDULES["dualpipe_v"].bound(Durations([1.0] * 2, [2.0] * 2, [0.0] * 2), 1, 4) == 24.0
+    for schedule, stages, micro_batches, step_s in ((text_of("v.csv", V), 2, 2, 16.0), ("dualpipe_v", 1, 4, 24.0)):
+        parts = 2 * stages
+        program = Program.of_schedule(schedule, stages, 8, micro_batches=micro_batches, virtual_stages=2)
+        assert unhindered_steps(program, Durations([1.0] * parts, [2.0] * parts, [0.0] * parts))[0] == step_s
 
 
 def test_other_orders_of_the_sums_are_noticed() -> None:

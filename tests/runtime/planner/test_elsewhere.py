@@ -14,9 +14,9 @@ import pytest
 from alray.config.user_code import UserCode
 from alray.core.errors import PlanError, SpecError
 from alray.core.run_folder.records import write_json
-from alray.planning.prediction.durations import share_s
 from alray.planning.prediction.machines import DEVICES, USUAL
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.seconds import share_s
 from alray.runtime.planner.planning import Planner
 
 COST = "{forward_s: 1.0e-3, backward_s: 2.0e-3, update_s: 1.0e-3}"

@@ -20,7 +20,7 @@ from alray.data.batches import TrainBatches
 from alray.models.component import Exercise, LocalComponent
 from alray.models.optimizers import ComponentOptimizer
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.durations import action_durations
+from alray.planning.prediction.seconds import RunSeconds
 from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.probe import estimate
@@ -144,7 +144,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     )
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
-    durations = action_durations(setting, [1, 1])
+    durations = RunSeconds(setting).of_cuts([1, 1])
     overhead = costs.action_overhead_s
     assert durations.forward_s == pytest.approx([0.5 + overhead] * 2)
     assert durations.backward_s == pytest.approx([0.75 + overhead] * 2)
@@ -364,8 +364,8 @@ def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(mak
     workload = make_workload(*BACKPROPAGATION, "replicas={count: 2, all_reduce: ring}")
     costs = probe(workload)
     assert all(component.reduce_s > 0 for component in costs.components)
-    both, one = (StepSetting("single", costs, stages=1, in_flight=1, replicas=count) for count in (2, 1))
-    added = action_durations(both, [2]).update_s[0] - action_durations(one, [2]).update_s[0]
+    both = StepSetting("single", costs, stages=1, in_flight=1, replicas=2)
+    added = RunSeconds(both).of_cuts([2]).averages_s[0]
     assert added == pytest.approx(sum(component.reduce_s for component in costs.components))
     assert all(component.reduce_s == 0 for component in probe(make_workload(*BACKPROPAGATION)).components)
 

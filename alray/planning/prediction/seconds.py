@@ -1,0 +1,311 @@
+"""The seconds of runs of components: the only place that adds up costs.
+
+A run of components is what a (virtual) stage of a cut holds. `RunSeconds` gives the durations of its actions, for one
+run or for arrays of them; those of a cut are the durations of its runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from alray.planning.prediction.costs import Link
+from alray.planning.prediction.partition import Places
+from alray.planning.prediction.program import Floats
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.durations import Durations, Through
+from alray.planning.schedules.placement import of_stages
+
+LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
+
+_NO_LINK = Link(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class RunSeconds:
+    """Seconds of runs of components as (virtual) stages of a setting.
+
+    Computations are divided by the speed of the stage's device. In pipelines they are those of one micro-batch: it
+    takes the fixed time of its component plus its share of the rest of the mini-batch's time. The first forward, also
+    of inference, includes getting the mini-batch ready; a forward that is computed again needs no new one. On the first
+    virtual stage a backward is not split: no stage waits for I there, and G does it all. A pipeline has no L: the loss
+    belongs to F. In inference a component's decoder runs once for each route that ends at it or above it.
+    """
+
+    setting: StepSetting
+
+    def of(self, virtual: Places, first: Places, ends: Places) -> Durations:
+        """The computations of components `first` to `ends` - 1 as this virtual stage, and its averages over replicas.
+
+        The arguments are arrays that broadcast, or numbers.
+        """
+        setting, costs = self.setting, self.setting.costs
+        speed = self._speeds[virtual]
+        data_s = np.where(np.asarray(virtual) == 0, costs.data_s, 0.0)
+
+        def whole(name: str) -> Floats:
+            return self._added(name, first, ends) / speed
+
+        forward, backward, label = whole("forward_s"), whole("backward_s"), whole("label_s")
+        found = Durations(
+            forward_s=forward + data_s,
+            backward_s=backward - label,
+            update_s=whole("update_s"),
+            label_s=label,
+            averages_s=self._added("reduce_s", first, ends) if setting.replicas > 1 else (),
+        )
+        if not setting.scheduled.is_pipeline:
+            return found
+        share = 1.0 / setting.micro_batches
+        overhead = costs.action_overhead_s if setting.stages > 1 else 0.0
+        forward_fixed, backward_fixed = whole("forward_fixed_s"), whole("backward_fixed_s")
+        backward = share_s(backward, backward_fixed, share)
+        split = backward * costs.split_backward
+        of_input = np.where(np.asarray(virtual) == 0, 0.0, costs.input_gradient_share * split)
+        again = share_s(forward, forward_fixed, share) + overhead
+        return replace(
+            found,
+            label_s=(),
+            forward_s=share_s(forward + data_s, forward_fixed, share) + overhead,
+            backward_s=backward + overhead,
+            input_gradient_s=of_input + overhead,
+            weight_gradient_s=np.where(np.asarray(virtual) == 0, backward, split - of_input) + overhead,
+            recompute_s=again if setting.recomputes else (),
+        )
+
+    def of_cuts(self, cuts: Sequence[int] | Sequence[Sequence[int]]) -> Durations:
+        """The durations of each action of a cut, or of many with an axis for them: in pipelines, of the computations
+        and messages of one micro-batch."""
+        sizes = np.array(cuts, dtype=np.int64)
+        ends = np.cumsum(sizes, axis=-1)
+        found = self.of(np.arange(sizes.shape[-1]), ends - sizes, ends)
+        costs, pipeline = self.setting.costs, self.setting.scheduled.is_pipeline
+        after = ends[..., :-1] - 1  # the component that each message comes after
+        found = replace(found, latency_s=costs.edge_latency_s)
+        outputs, labels, down = (self._bytes(name)[after] for name in _SENT)
+        if not pipeline:
+            return _as_lists(self._with_messages(found, outputs - labels, labels, np.zeros(after.shape)))
+        share = self._leaves / self.setting.micro_batches
+        return _as_lists(self._with_messages(found, share * outputs, None, share * down))
+
+    def of_evaluation(self, cut: Sequence[int]) -> Durations:
+        """The durations of an evaluation with whole mini-batches: outputs go up, answers of all routes above come
+        down."""
+        costs, sizes = self.setting.costs, np.array(cut, dtype=np.int64)
+        ends = np.cumsum(sizes)
+        virtual, after = np.arange(len(sizes)), ends[:-1] - 1
+        infer = self._added("infer_s", ends - sizes, ends) / self._speeds
+        up = self._bytes("infer_bytes")[after] * self._leaves
+        down = self._bytes("route_bytes")[after + 1] * np.array(costs.routes_above)[after + 1] * self._leaves
+        found = Durations(
+            (),
+            (),
+            (),
+            infer_s=infer + np.where(virtual == 0, costs.data_s, 0.0),
+            route_s=self._added("routes_s", ends - sizes, ends) / self._speeds,
+            latency_s=costs.edge_latency_s,
+        )
+        return _as_lists(self._with_messages(found, up, None, down))
+
+    def of_stage(self, stage: int, first: Places, ends: Places, *, sends: bool = True) -> Floats:
+        """Seconds for which a stage is busy with a mini-batch where it holds these components, without virtual stages:
+        its computations, and its half of each message at both ends.
+
+        Args:
+            sends: without it, no more than that, without the message that it sends; a longer run takes no less.
+        """
+        setting, costs = self.setting, self.setting.costs
+        own = self.of(stage, first, ends)
+        if not sends and setting.scheduled.is_pipeline and self._has_less_alone:
+            least = LEAST_SHARE * min(1.0, costs.split_backward)
+            done = self._added("forward_s", first, ends) + self._added("backward_s", first, ends)
+            done *= least / self._speeds[stage]
+            return done
+        total: Floats = np.zeros(np.broadcast_shapes(np.shape(first), np.shape(ends)))
+        counts = setting.scheduled.counts(setting.stages, setting.micro_batches, 1)
+        for kind, seconds in own.computations.items():
+            if len(np.atleast_1d(seconds)) and (kind, stage) in counts:
+                total = total + counts[kind, stage] * np.asarray(seconds)
+        if setting.replicas > 1:
+            total = total + np.asarray(own.averages_s)
+        sent = self._bytes("output_bytes")
+        if setting.scheduled.is_pipeline:
+            sent = sent + self._bytes("gradient_message_bytes")
+        half = np.concatenate([[0.0], sent * costs.edge_s_per_byte / 2])
+        half[-1] = 0.0
+        total = total + half[first] + sends * half[ends]
+        unit = 2.0**-40 * (sum(each.train_s for each in costs.components) or 1.0)  # equal costs must be equal
+        rounded: Floats = np.rint(total / unit) * unit
+        return rounded
+
+    @property
+    def arrival_s(self) -> Floats:
+        """[components + 1]: seconds for which a micro-batch passes all components before each one, in pipelines up and
+        down."""
+        if not self.setting.scheduled.is_pipeline:
+            return self._until["forward_s"]
+        found: Floats = (self._until["forward_s"] + self._until["backward_s"]) / self.setting.micro_batches
+        return found
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """For each stage, the first one for which `of_stage` gives the same."""
+        setting = self.setting
+        counts = setting.scheduled.counts(setting.stages, setting.micro_batches, setting.virtual_stages)
+        own = [
+            {kind: count for (kind, virtual), count in counts.items() if virtual == stage}
+            for stage in range(setting.stages)
+        ]
+        keys = [(stage == 0, self._speeds[stage], sorted(own[stage].items())) for stage in range(setting.stages)]
+        return [keys.index(key) for key in keys]
+
+    @cached_property
+    def _speeds(self) -> Floats:
+        """Of the device of each (virtual) stage."""
+        setting = self.setting
+        speeds = setting.stage_speed or (1.0,) * setting.stages
+        return np.array([speeds[setting.place(virtual, setting.stages)] for virtual in range(setting.num_parts)])
+
+    def _added(self, name: str, first: Places, ends: Places) -> Floats:
+        until = self._until[name]
+        found: Floats = until[ends] - until[first]
+        return found
+
+    @cached_property
+    def _until(self) -> dict[str, Floats]:
+        """[components + 1]: the seconds of all components before each one."""
+        components, costs = self.setting.costs.components, self.setting.costs
+        every = {name: [getattr(each, name) for each in components] for name in _ADDED}
+        every["routes_s"] = [each.route_s * above for each, above in zip(components, costs.routes_above, strict=True)]
+        return {name: np.concatenate([[0.0], np.cumsum(seconds)]) for name, seconds in every.items()}
+
+    def _bytes(self, name: str) -> Floats:
+        return np.array([getattr(each, name) for each in self.setting.costs.components], dtype=float)
+
+    @cached_property
+    def _has_less_alone(self) -> bool:
+        """Whether some component takes less than its share for a micro-batch."""
+        return any(min(each.forward_fixed_s, each.backward_fixed_s) < 0 for each in self.setting.costs.components)
+
+    @cached_property
+    def _leaves(self) -> Floats:
+        """1 where what a virtual stage passes on goes to another stage, 0 where it stays."""
+        setting = self.setting
+        stages = [setting.place(virtual, setting.stages) for virtual in range(setting.num_parts)]
+        return np.array([float(lower != upper) for lower, upper in pairwise(stages)])
+
+    def _with_messages(self, durations: Durations, up: Floats, labels: Floats | None, down: Floats) -> Durations:
+        """The durations with the seconds of each message, and for which it takes the link to the next (virtual) stage.
+
+        Args:
+            up, labels, down: bytes of each message.
+        """
+        per_byte = self.setting.costs.edge_s_per_byte
+        durations = replace(
+            durations,
+            up_s=up * per_byte,
+            labels_up_s=() if labels is None else labels * per_byte,
+            down_s=down * per_byte,
+        )
+        if not any(self.setting.links):
+            return durations
+        own = [link_above(self.setting, virtual) for virtual in range(self.setting.num_parts - 1)]
+        up_s = np.array([link.up_s_per_byte for link in own])
+        return replace(
+            durations,
+            up_link_s=up * up_s,
+            labels_link_s=() if labels is None else labels * up_s,
+            down_link_s=down * np.array([link.down_s_per_byte for link in own]),
+            link_latency_s=[link.latency_s for link in own],
+            link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
+            lines=lines_of(self.setting),
+        )
+
+
+_ADDED = (
+    *("forward_s", "backward_s", "label_s", "update_s", "reduce_s", "infer_s"),
+    *("forward_fixed_s", "backward_fixed_s"),
+)
+_SENT = ("output_bytes", "label_bytes", "gradient_message_bytes")
+
+
+def _as_lists(durations: Durations) -> Durations:
+    """Of one cut, numbers of Python."""
+    values = {each.name: getattr(durations, each.name) for each in fields(durations)}
+    return replace(
+        durations,
+        **{name: value.tolist() for name, value in values.items() if isinstance(value, np.ndarray) and value.ndim == 1},
+    )
+
+
+def share_s(whole_s: Floats, fixed_s: Floats, share: float) -> Floats:
+    """Seconds of a computation on `share` times the samples.
+
+    Args:
+        fixed_s: of `whole_s`, what does not depend on their number; below 0 where fewer samples are faster each.
+    """
+    found: Floats = np.maximum(fixed_s + (whole_s - fixed_s) * share, LEAST_SHARE * whole_s * share)
+    return found
+
+
+def lines_of(setting: StepSetting) -> tuple[Through | None, ...]:
+    """What the messages between each virtual stage and the next one go through, as `Durations` has it."""
+    if not any(setting.links):
+        return ()
+    links = [link_above(setting, virtual) for virtual in range(setting.num_parts - 1)]
+    return tuple(None if link == _NO_LINK else link.through for link in links)
+
+
+def link_above(setting: StepSetting, virtual: int) -> Link:
+    """The link from a virtual stage to the next one. Neighbours share a link both ways; the last stage and the first
+    one have a separate link."""
+    lower, upper = setting.place(virtual, setting.stages), setting.place(virtual + 1, setting.stages)
+    number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
+    link = setting.links[number] if setting.links and lower != upper else None
+    if link is None:
+        return _NO_LINK
+    turned = upper == lower - 1
+    return replace(link, up_s_per_byte=link.down_s_per_byte, down_s_per_byte=link.up_s_per_byte) if turned else link
+
+
+def computing_s(setting: StepSetting, durations: Durations, *, averages: bool = True) -> list[float]:
+    """Seconds that each stage computes for one mini-batch, over all its actions and virtual stages.
+
+    Args:
+        averages: whether averages over replicas count.
+    """
+    total = setting.scheduled.computing_s(durations, setting.stages, setting.micro_batches)
+    if not averages or not len(durations.averages_s):
+        return total
+    averaging = of_stages(durations.averages_s, setting.stages, setting.place)
+    return [own + more for own, more in zip(total, averaging, strict=True)]
+
+
+def copied_bytes(setting: StepSetting) -> float:
+    """Bytes of the copies that the last stage sends to every other one (`Costs.copy_bytes`), for one mini-batch."""
+    return setting.costs.copy_bytes * (setting.stages - 1) / setting.costs.copy_every
+
+
+def copies_s(setting: StepSetting) -> float:
+    """Seconds for which these copies take what they are sent through, which no step is shorter than; 0 where they take
+    none."""
+    return max(copies_links(setting).values(), default=0.0)
+
+
+def copies_links(setting: StepSetting) -> dict[int, float]:
+    """The same for each link or network card, by the nearest stage to which copies go through it. A copy takes the
+    slowest link on its way. By `pipeline.links` it has a line to each stage."""
+    last, nearest, busy = setting.stages - 1, dict[Through, int](), dict[int, float]()
+    each_bytes = setting.costs.copy_bytes / setting.costs.copy_every
+    for peer in reversed(range(last)) if each_bytes and any(setting.links) else ():
+        way = [link for link in setting.links[peer:last] if link is not None]
+        if peer < last - 1 and way and way[0].own_line:
+            way = [link for link in setting.links[last:] if link is not None]
+        if slowest := max(way, key=lambda link: link.down_s_per_byte, default=None):
+            at = peer if slowest.own_line else nearest.setdefault(slowest.through, peer)
+            busy[at] = busy.get(at, 0.0) + each_bytes * slowest.down_s_per_byte
+    return busy
