@@ -149,8 +149,15 @@ PRIVATE: dict[str, Private] = {
         why="numbers that torch reads while operations are counted",
     ),
     "tree_iter": Private("torch.utils._pytree", "tree_iter", why="the tensors among arguments"),
+    "tree_flatten": Private("torch.utils._pytree", "tree_flatten", why="the tensors in what a step of a model gives"),
     "tree_leaves": Private("torch.utils._pytree", "tree_leaves", why="the tensors among arguments"),
     "tree_map": Private("torch.utils._pytree", "tree_map", why="the shapes of results; the tensors of groups"),
+    "tree_unflatten": Private(
+        "torch.utils._pytree", "tree_unflatten", why="what a step of a model gives, from a message"
+    ),
+    "pop_mode": Private(
+        "torch.overrides", "_pop_mode_temporarily", why="no function is watched in a module that no cut lies in"
+    ),
     "fake_tensor": Private(
         "torch._subclasses.fake_tensor",
         parts=("FakeTensor", "FakeTensorMode"),
@@ -181,6 +188,9 @@ PRIVATE: dict[str, Private] = {
         "torch",
         "_foreach_lerp_",
         why="a moving average of all weights in one operation",
+    ),
+    "no_torch_function": Private(
+        "torch._C", "_disabled_torch_function_impl", why="tensors without values see operations alone"
     ),
     "are_functorch_transforms_active": Private(
         "torch._C",
@@ -217,7 +227,14 @@ PRIVATE: dict[str, Private] = {
     "Module": Private(
         "torch.nn",
         "Module",
-        parts=("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_apply"),
+        parts=(
+            "_parameters",
+            "_buffers",
+            "_modules",
+            "_non_persistent_buffers_set",
+            "_apply",
+            "_load_from_state_dict",
+        ),
         made=_called,
         why="parts of a module under all their names, and putting others in their place",
     ),
@@ -245,7 +262,7 @@ PRIVATE: dict[str, Private] = {
     "Tensor": Private(
         "torch",
         "Tensor",
-        parts=("_backward_hooks", "_post_accumulate_grad_hooks", "_version"),
+        parts=("_backward_hooks", "_make_wrapper_subclass", "_post_accumulate_grad_hooks", "_version"),
         made=_called,
         why="hooks that a copy of a parameter would lack; whether a tensor was changed in place",
     ),
@@ -259,7 +276,7 @@ PRIVATE: dict[str, Private] = {
     "operations": Private(
         "torch",
         "ops",
-        parts=("aten._local_scalar_dense", "aten.add.Tensor._schema"),
+        parts=("aten._local_scalar_dense", "aten._pack_padded_sequence", "aten._unique2", "aten.add.Tensor._schema"),
         made=lambda operations: operations,
         why="operations that read a number out of a tensor, and those that write to their arguments",
     ),

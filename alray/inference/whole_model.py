@@ -24,7 +24,7 @@ from alray.inference.route_costs import whole_batch
 from alray.inference.route_header import HEADER, RouteHeader
 from alray.models.component import Component
 from alray.models.encoder import Tensors, in_default_strides, run_block
-from alray.models.imported.by_layers import call, scores_of
+from alray.models.imported.calls import call, scores_of
 from alray.models.imported.given import ADDED
 from alray.models.imported.part import Part
 from alray.models.readout import Features, Readout
