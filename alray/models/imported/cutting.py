@@ -316,14 +316,22 @@ class Cutter:
         parameters = dict(model.named_parameters(remove_duplicate=False))
         buffers = dict(model.named_buffers(remove_duplicate=False)).keys()
         every = parameters.keys() | buffers
+        used = frozenset[str]().union(*(cut.below | cut.above for cut in (after, until) if cut is not None))
         own = (every if after is None else after.above) & (every if until is None else until.below)
-        if after is None and until is not None:
-            own |= buffers - until.above
+        if used:
+            own = (own & used) | {name for name in buffers - used if self._goes_along(name, own & used, used, after)}
         kept = {id(each): each for name, each in parameters.items() if shared and name in own}
         made = skeleton(model, own, self.changing, kept)
         paths = [path for path, _ in model.named_modules() if path]
         hidden = [path for path in paths if _lie_in(path, every) and not _lie_in(path, own)]
         return Part(made, after, until, title=title, longest=self._sample[0], hidden=hidden, frozen=self._frozen)
+
+    @staticmethod
+    def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut | None) -> bool:
+        """Whether a part has a buffer that nothing uses: with the other tensors of its module, else the first part."""
+        around = buffer.rpartition(".")[0]
+        beside = {name for name in used if name.rpartition(".")[0] == around}
+        return not beside.isdisjoint(own) if beside else after is None
 
     def has_rows(self, key: Key) -> bool:
         """Whether a step gives a tensor of numbers with a row for each sample."""

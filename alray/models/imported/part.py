@@ -379,17 +379,17 @@ class Part(nn.Module):
             came[INPUT, 0] = s
         if mask is not None:
             came[INPUT, 1] = mask
-        positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, len(s))
+        positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
         run = PartRun(
             after,
             None if until is None else until.key,
             came,
             training=self.training,
-            sizes=(len(s), positions),
+            sizes=(s.shape[0], positions),
             read=read,
             like=s if s.is_floating_point() else torch.empty((), device=s.device),
             keeps=() if until is None else until.seen[self.training].travels,
-            expects=None if until is None else until.seen[self.training],
+            expects=None if until is None or torch.compiler.is_exporting() else until.seen[self.training],
         )
         given: list[Any] = [came.get((INPUT, 0)), came.get((INPUT, 1))]
         if after is not None:
@@ -409,12 +409,12 @@ class Part(nn.Module):
                 continue
             if isinstance(run.kept.get(leaf), (Unused, type(None))):
                 raise LostError([leaf], "needs later what did not come")
-            outgoing[name] = _packed(run.kept[leaf], until.travels[leaf], len(s))
+            outgoing[name] = _packed(run.kept[leaf], until.travels[leaf], s.shape[0])
         if until.reads:
             run.reads[POSITIONS] = positions
             of_reads = [[float(run.reads.get(key, math.nan)) for key in until.reads]]
             outgoing[_READ] = torch.tensor(of_reads, dtype=torch.float64, device=s.device)
-            outgoing[_READ] = outgoing[_READ].view(torch.int64).repeat(len(s), 1)
+            outgoing[_READ] = outgoing[_READ].view(torch.int64).repeat(s.shape[0], 1)
         if mask is not None and outgoing["s"].ndim > 2:
             outgoing["mask"] = mask
         return outgoing
