@@ -91,8 +91,9 @@ def require_the_whole(model: GivenModel, parts: Sequence[PartEnds], samples: tor
     [
         ("resnet18", ["maxpool", "layer1.0", "layer1", "layer2.0", "layer2", "layer3.0", "layer3", "layer4.0",
                       "avgpool"]),
-        ("densenet121", ["features.pool0", "features.transition1", "features.transition2", "features.transition3",
-                         "relu"]),
+        ("densenet121", ["features.pool0", "features.denseblock1", "features.transition1", "features.denseblock2",
+                         "features.transition2", "features.denseblock3", "features.transition3",
+                         "adaptive_avg_pool2d"]),
         ("squeezenet1_1", ["features.2", "features.3", "features.5", "features.6", "features.8", "features.9",
                            "features.10", "features.11", "classifier.0"]),
     ],

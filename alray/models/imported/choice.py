@@ -74,19 +74,18 @@ class Choice:
             pooled: whether with the model's pooling of maps.
             layers: the path of a list of layers; then it ends with the last one of them.
         """
-        ends = [step for step in self.single if self._stands(step.key)]
+        ends = self.single
         if layers is not None:
             ends = [step for step in ends if step.key[-1][0].startswith(f"{layers}.")] or ends
-        if not ends or pooled:
-            return ends[-1] if ends else None
-        size = self._cutter.elements(ends[-1].key)
+        end = next((step for step in reversed(ends) if self._stands(step.key)), None)
+        if end is None or pooled:
+            return end
         after = self.starts[-2].ended if len(self.starts) > 1 else -1
-        for step in reversed(ends):
-            if step.ended < after:
-                break
-            if self._cutter.dimensions(step.key) == _MAPS:
-                return step if self._cutter.elements(step.key) > size else ends[-1]
-        return ends[-1]
+        maps = [
+            step for step in ends if after <= step.ended <= end.ended and self._cutter.dimensions(step.key) == _MAPS
+        ]
+        larger = maps[-1:] if maps and self._cutter.elements(maps[-1].key) > self._cutter.elements(end.key) else []
+        return next((step for step in larger if self._stands(step.key)), end)
 
     def _stands(self, key: Key) -> bool:
         """Whether the model can be cut there."""

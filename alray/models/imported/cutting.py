@@ -109,7 +109,7 @@ class Cutter:
                 recording = Recording()
                 came = _input(*self._given(number))
                 with self._mode(training=training):
-                    recording.run(self._model, list(came.values()), partial(self._called, came))
+                    recording.run(self._model, came, partial(self._called, came))
                 found[training].append(recording)
         changed = {name: each for name, each in self._model.named_buffers() if not torch.equal(each, buffers[name])}
         self._changing = frozenset(changed)
@@ -193,9 +193,10 @@ class Cutter:
         above: set[str] = set()
         main = self._main(key)
         for training in (True, False):
-            kept, numbers = self._below(key, below, training=training)
+            kept, numbers, used = self._below(key, training=training)
             if main not in kept:
                 raise Refused("it is not called in training and in evaluation alike")
+            below |= used
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
             run, leaves = self._above(key, kept, numbers, leaves, above, clones, training=training)
             known = self._known[training]
@@ -238,17 +239,14 @@ class Cutter:
                 return key, number
         raise Refused("it gives no tensor with a row for each sample")
 
-    def _below(self, key: Key, used: set[str], *, training: bool) -> tuple[dict[Leaf, torch.Tensor], dict[Key, float]]:
-        """What the part before a cut gives: all of its tensors, and the numbers that it reads."""
-        came = _input(*self._given(0))
-        run = PartRun(None, key, came, training=training)
-        try:
-            with self._mode(training=training), self._unchanged(), Touched(self._model) as touched:
-                run.of(self._model, partial(self._called, came))
-        except LostError as error:
-            raise Refused(f"`forward` {error}") from error
-        used |= touched.names
-        return run.kept | came, run.reads
+    def _below(self, key: Key, *, training: bool) -> tuple[dict[Leaf, torch.Tensor], dict[Key, float], set[str]]:
+        """What the part before a cut gives: its tensors, the numbers that it reads, and what of the model it uses."""
+        recording = self.recordings[training][0]
+        end = next((step.ended for step in recording.steps if step.key == key), -1)
+        before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
+        kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
+        reads = {each: number for each, number in recording.reads.items() if each in before}
+        return kept, reads, {name for name, first in recording.used.items() if first <= end}
 
     def _above(
         self,
@@ -275,8 +273,8 @@ class Cutter:
                 for number, of_input in enumerate(known.gives[INPUT].leaves)
             }
             versions = {leaf: each._version for leaf, each in came.items()}
-            touched = Touched(self._model)
-            touched.looks = partial(getattr, run, "own")
+            names: set[str] = set()
+            touched = Touched(self._model, lambda name, run=run, names=names: names.add(name) if run.own else None)
             try:
                 with self._mode(training=training), self._unchanged(), touched:
                     run.of(self._model, partial(self._called, inputs))
@@ -288,7 +286,7 @@ class Cutter:
                     raise Refused(_reason(error)) from error
                 leaves = leaves | further
                 continue
-            used |= touched.names
+            used |= names
             clones |= {leaf for leaf, each in came.items() if each._version != versions[leaf]}
             return run, leaves
         raise Refused("more tensors would be needed later than can travel")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from alray.core.compat import BatchNorm, ConvNd, TorchDispatchMode, tree_leaves
-from alray.models.imported.steps import READS, Gives, Key, Walk
+from alray.core.compat import TorchDispatchMode, tree_leaves
+from alray.models.imported.steps import READS, Gives, Key, Leaf, Walk
 
-_LAST = (nn.Linear, nn.LayerNorm)
-_FIRST = (ConvNd, BatchNorm, nn.GroupNorm)
-_LAST_FUNCTIONS = ("linear", "layer_norm")
-_FIRST_FUNCTIONS = ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm")
+_LAST = ("linear", "layer_norm")
+_FIRST = ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm")
 _PERMUTED = {(0, 2, 3, 1): True, (0, 3, 1, 2): False}
 
 
@@ -61,24 +59,31 @@ class Recording(Walk):
         self.writes_input = False
         self._elements = 0
         self._recurrent = 0.0
-        self._kept: list[torch.Tensor] = []  # so that no other tensor gets their memory
+        self.values: dict[Leaf, torch.Tensor] = {}
+        """All tensors that the steps gave, and the samples."""
+        self.reads: dict[Key, float] = {}
+        """The numbers that steps read of tensors."""
+        self.used: dict[str, int] = {}
+        """The parameters and buffers that are used, each with the number of steps that had ended before."""
         self._known: set[int] = set()  # where the memory comes from: samples, buffers, constants, functions
         self._made: dict[int, int] = {}  # after which step a memory got values of parameters or random numbers
         self._used: dict[int, int] = {}  # before the end of which step it was used last
         self._last: dict[int, bool] = {}  # whether a tensor has its channels last
 
-    def run(self, model: nn.Module, given: Any, compute: Callable[[], Any]) -> None:
+    def run(self, model: nn.Module, given: Mapping[Leaf, torch.Tensor], compute: Callable[[], Any]) -> None:
         """Record a call of `forward`, and keep its result.
 
         Args:
             given: the samples.
         """
         plain = (value for module in model.modules() for value in (*vars(module).values(), *module._buffers.values()))
-        self._known = {_memory(each) for each in _tensors([given, *plain])}
-        versions = [each._version for each in _tensors(given)]
-        with self._counter, self.over(model):
+        self._known = {_memory(each) for each in _tensors([*given.values(), *plain])}
+        self.values |= given
+        versions = [each._version for each in given.values()]
+        touched = Touched(model, lambda name: self.used.setdefault(name, len(self.steps)))
+        with self._counter, touched, self.over(model):
             self.result = compute()
-        self.writes_input = versions != [each._version for each in _tensors(given)]
+        self.writes_input = versions != [each._version for each in given.values()]
         for tensor in _tensors(self.result):
             self._used[_memory(tensor)] = len(self.steps)
         for step in self.steps:
@@ -93,7 +98,7 @@ class Recording(Walk):
             self._make(value)
         again = bool(tensors) and all(map(self._is_free, tensors))
         matrices = [each for each in module._parameters.values() if each is not None and each.ndim > 1]
-        weights = bool(matrices)
+        weights = bool(matrices) and not any(True for _ in module.children())  # or a function in it uses them
         if isinstance(module, nn.RNNBase) and tensors:  # torch does not count them
             self._recurrent += 2.0 * sum(each.numel() for each in matrices) * tensors[0].shape[:-1].numel()
         self._note(key, value, module, begun, again=again, weights=weights)
@@ -111,6 +116,7 @@ class Recording(Walk):
             self._used[_memory(tensor)] = begun
         if not gave:
             if name in READS:
+                self.reads[key] = value
                 self._note(key, value, None, begun, again=False, weights=False)
             return value
         weights = any(isinstance(each, nn.Parameter) and each.ndim > 1 for each in took)
@@ -140,15 +146,14 @@ class Recording(Walk):
             axes = given[0][1:] or (given[1].get("dims", ()),)
             order = tuple(axes[0]) if isinstance(axes[0], list | tuple) else axes
             last = _PERMUTED.get(order, last)
-        elif name in _LAST_FUNCTIONS or name in _FIRST_FUNCTIONS:
-            last = name in _LAST_FUNCTIONS
+        elif name in _LAST or name in _FIRST:
+            last = name in _LAST
         self._last |= {id(each): last for each in gave}
 
     def _note(self, key: Key, value: Any, module: nn.Module | None, begun: int, *, again: bool, weights: bool) -> None:
         tensors = list(_tensors(value))
-        self._kept += tensors
-        if module is not None and isinstance(module, (*_LAST, *_FIRST)):
-            self._last |= {id(each): isinstance(module, _LAST) for each in tensors}
+        gives = Gives.of(value)
+        self.values |= {(key, number): each for number, each in zip(gives.tensors, tensors, strict=True)}
         work = float(self._counter.get_total_flops()) + self._recurrent
         last = bool(tensors) and self._last.get(id(tensors[0]), False)
         number = len(self.steps)
@@ -168,23 +173,26 @@ class Recording(Walk):
 
 
 class Touched(TorchDispatchMode):
-    """Knows which parameters and buffers of a model operations used while it was told to look."""
+    """Tells which parameters and buffers of a model operations use."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, note: Callable[[str], object]) -> None:
+        """
+        Args:
+            note: gets the name of each, as often as it is used.
+        """
         super().__init__()
+        self._note = note
         self._names: dict[int, set[str]] = {}
         for tensors in (model.named_parameters, model.named_buffers):
             for name, value in tensors(remove_duplicate=False):
                 self._names.setdefault(_memory(value), set()).add(name)
-        self.looks: Callable[[], bool] = lambda: True
-        self.names: set[str] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.looks():
-            for tensor in _tensors((args, kwargs)):
-                self.names |= self._names.get(_memory(tensor), set())
+        for tensor in _tensors((args, kwargs)):
+            for name in self._names.get(_memory(tensor), ()):
+                self._note(name)
         return func(*args, **(kwargs or {}))
 
 
