@@ -178,7 +178,6 @@ PRIVATE: dict[str, Private] = {
         "_BatchNorm",
         why="which layers normalise over the samples of a mini-batch, of any number of dimensions",
     ),
-    "ConvNd": Private("torch.nn.modules.conv", "_ConvNd", why="convolutions of any dimensions"),
     "dynamo_config": Private(
         "torch._dynamo.config",
         parts=("recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit_hit"),
@@ -201,11 +200,6 @@ PRIVATE: dict[str, Private] = {
         "torch._C",
         "_current_graph_task_id",
         why="whether a backward pass is the one that is split, or another one within it",
-    ),
-    "is_fwd_grad_enabled": Private(
-        "torch._C",
-        "_is_fwd_grad_enabled",
-        why="whether a torch.autograd.Function computes, which torch.no_grad() alone does not tell",
     ),
     "sequence_number": Private(
         "torch.autograd",

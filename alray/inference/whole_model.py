@@ -105,7 +105,7 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
         raise RequestError(
             f"no object of the class of this model has its layers up to depth {depth} alone",
             key="depth",
-            hint=f"leave it out, or take network({depth}); a class with a list of layers can, cut by model.layers",
+            hint=f"leave it out, or take network({depth}); a class with a list of layers can, cut after one of them",
         )
     if len(network.route(depth).boundaries):
         raise RequestError(

@@ -306,6 +306,8 @@ class _ImportedParts(Chain):
     def as_spec(self, depth: int) -> dict[str, Any]:
         cut_points = [part.until for part in self._parts[:-1]]
         cut: dict[str, Any] = {"cut": cut_points} if cut_points else {"components": 1}
+        if self._parts[-1].until != self._imported.last_cut:
+            cut = {"components": "auto"}  # a cut by names ends behind the model's pooling
         if self._source.startswith(TRANSFORMERS):
             from alray.models.imported.hugging_face import as_arguments
 
@@ -369,6 +371,13 @@ class _ImportedParts(Chain):
         return self._classifier
 
     def _classifier(self, features: Shape, classes: int) -> nn.Module:
+        takes = self._imported.gives(str(self._parts[-1].until))["s"]
+        if tuple(features) != tuple(takes):
+            raise SpecError(
+                f"the classifier of `{self._source}` takes {tuple(takes)} for a sample, and not {tuple(features)}",
+                key="method.head",
+                hint="choose another head: it takes what the last component gives",
+            )
         found = self._imported.classifier(self._parts)
         gives = self._imported.outputs
         if gives != (*self._scores, classes):

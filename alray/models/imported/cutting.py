@@ -274,7 +274,7 @@ class Cutter:
             }
             versions = {leaf: each._version for leaf, each in came.items()}
             names: set[str] = set()
-            touched = Touched(self._model, lambda name, run=run, names=names: names.add(name) if run.own else None)
+            touched = Touched(self._model, partial(_note_own, run, names))
             try:
                 with self._mode(training=training), self._unchanged(), touched:
                     run.of(self._model, partial(self._called, inputs))
@@ -360,6 +360,11 @@ class Cutter:
 
 def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch.Tensor]:
     return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
+
+
+def _note_own(run: PartRun, names: set[str], name: str) -> None:
+    if run.own:
+        names.add(name)
 
 
 def _lie_in(path: str, names: Collection[str]) -> bool:

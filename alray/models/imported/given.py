@@ -136,6 +136,12 @@ class GivenModel:
         return [name_of(step.key) for step in self._choice.single]
 
     @property
+    def last_cut(self) -> str | None:
+        """Where the last component ends, unless it leaves the pooling of maps to a readout."""
+        end = self._choice.last(pooled=True, layers=self._list)
+        return _NOWHERE if end is None else name_of(end.key)
+
+    @property
     def last_layer(self) -> str:
         """The path of the last layer with weights."""
         return next(name for name, _ in reversed(self._choice.starts[-1].key) if not name.endswith("()"))
@@ -190,7 +196,9 @@ class GivenModel:
             return SpecError(
                 f"{self.title} cannot be cut{reason}",
                 key="model.from",
-                hint="by backpropagation it trains on one stage as it is; else give each part a module of its own",
+                hint="set model.untie=true, so that each name has its own"
+                if tied_parameters(self.whole)
+                else "by backpropagation it trains on one stage as it is; else give each part a module of its own",
             )
         most = self._choice.most(end, several=several)
         more = self._choice.most(end, several=True) > most
@@ -216,7 +224,7 @@ class GivenModel:
     ) -> list[PartEnds] | None:
         """The components; None: there are not so many."""
         choice = self._choice
-        end = choice.last(pooled=pooled or components != "auto", layers=self._list)
+        end = choice.last(pooled=pooled or given is not None or components != "auto", layers=self._list)
         if end is None:
             return None
         if given is not None:
@@ -288,11 +296,15 @@ class GivenModel:
         """The model without the layers after this cut point and with all that comes after them, so that its class
         computes a shallower network. None where its class has no such form, or its config cannot say it."""
         path = list_of_layers(self.whole)
-        if path is None or not until.startswith(f"{path}.") or "." in until.removeprefix(f"{path}."):
+        if path is None or until == _NOWHERE:
             return None
         model = copy.deepcopy(self.whole)
         layers = model.get_submodule(path)._modules
-        number, kept = len(layers), list(layers).index(until.removeprefix(f"{path}.")) + 1
+        end = self._choice.order(until)
+        called = {step.key[-1][0] for step in self._cutter.steps if step.ended <= end}
+        number, kept = len(layers), sum(f"{path}.{name}" in called for name in layers)
+        if kept == 0:
+            return None
         for name in list(layers)[kept:]:
             del layers[name]
         config = getattr(model, "config", None)
