@@ -361,7 +361,7 @@ def hooked() -> nn.Module:
     ("call", "key", "said"),
     [
         (lambda: alray.run(nn.Linear(2, 2)), "spec", "give a file, a dict .* alray.train"),
-        (lambda: train(nn.Linear(6, 3), (X, Y)), "model.from", "cannot be cut"),
+        (lambda: train(nn.Linear(6, 3), (X, Y), method="decoupled_greedy"), "model.from", "cannot be cut"),
         (lambda: train(3, (X, Y)), "model", "give a torch module"),
         (
             lambda: train(nn.Transformer(6, 1, 1, 1, 6), (X, Y)),

@@ -110,9 +110,13 @@ class Choice:
         )
         return sorted({step.ended: step for step in between if step is not None}.values(), key=lambda each: each.ended)
 
-    def natural(self, end: Step) -> list[Step]:
+    def natural(self, end: Step, *, multiply: bool) -> list[Step]:
         """The ends of the members of the model's sequences, and of its layers with weights outside of them, where one
-        activation is needed later: without those that only another layer without multiplications follows."""
+        activation is needed later.
+
+        Args:
+            multiply: whether layers without multiplications, as those of tokens and positions, belong to the next one.
+        """
         units = list(_units(self._model, "", in_sequence=False))
         calls = {step.key: step for step in self._cutter.steps}
         blocks: list[Step] = []
@@ -123,7 +127,8 @@ class Choice:
                 blocks.append(block)
         chosen: list[Step] = []
         for step in self._gaps(self.single, sorted(blocks, key=lambda each: each.begun), end):
-            if step.work > (chosen[-1].work if chosen else 0.0) and self._stands(step.key):
+            works = not multiply or step.work > (chosen[-1].work if chosen else 0.0)
+            if works and self._stands(step.key):
                 chosen.append(step)
         return chosen
 

@@ -237,7 +237,11 @@ class GivenModel:
                     hint=f"the last layers before the classifier end at `{name_of(end.key)}`, always a cut point",
                 )
         else:
-            chosen = choice.natural(end) if components == "auto" else choice.even(int(components), end, several=several)
+            chosen = (
+                choice.natural(end, multiply=self._list is not None)
+                if components == "auto"
+                else choice.even(int(components), end, several=several)
+            )
             if chosen is None:
                 return None
             names = [name_of(step.key) for step in chosen]
