@@ -102,7 +102,7 @@ backward-test: $(INSTALLED)
 page-test: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
 
-# What differs between a commit and this tree, over a fixed list of inputs (tests/replay). Twelve minutes on two slow cores.
+# What differs between a commit and this tree, over a fixed list of inputs (tests/replay). Five minutes on two cores.
 BASE ?= HEAD
 
 replay: $(INSTALLED)

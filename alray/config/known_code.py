@@ -74,25 +74,32 @@ def _signature(root: str, files: dict[str, str], study: str) -> str:
     return hmac.digest(_key(), json.dumps([root, files, study]).encode(), "sha256").hex()
 
 
+_KEY_BYTES = 32
+
+
 @cache
 def _key() -> bytes:
     """The user's key, made when it is first needed.
 
-    Where it cannot be kept, it is of this process alone, and a later command asks for --allow-code.
+    Where it cannot be kept, or its file is damaged, it is of this process alone, and a later command asks for
+    --allow-code: anybody can sign with an empty key.
     """
     try:
         file = user_state() / "key"
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with NamedTemporaryFile(dir=file.parent) as written:  # nobody else can read it
-                written.write(secrets.token_bytes(32))
+                written.write(secrets.token_bytes(_KEY_BYTES))
                 written.flush()
                 os.fsync(written.fileno())
                 with suppress(FileExistsError):  # another process was first
                     os.link(written.name, file)
-        return file.read_bytes()
+        key = file.read_bytes()
+        if len(key) == _KEY_BYTES:
+            return key
     except (OSError, RuntimeError):  # it cannot be written or read, or the user has no home folder
-        return secrets.token_bytes(32)
+        pass
+    return secrets.token_bytes(_KEY_BYTES)
 
 
 def sha256(content: bytes) -> str:

@@ -378,8 +378,8 @@ class LocalComponent(Component):
 
         Args:
             encoded: f's output, with its gradient graph: `s` [N, ...], and `mask` [N, T] where there is one.
-            incoming: what came with the labels: `Method.labels_in` of this component. What f gets is seen in `prepared`
-                alone: a loss on it keeps it from there.
+            incoming: what came with the labels: `Method.labels_in` of this component. The input of f is not in it: a
+                method whose loss needs that keeps it in `prepared`.
         """
 
     @property
