@@ -1,4 +1,4 @@
-"""Small models of transformers, made of random configs: are they cut by their layers into parts that compute what the
+"""Small models of transformers, made of random configs: are they cut into parts that compute what the
 whole computes, do they train on two stages to the bits of one, and does the original class load what was trained?
 
     python -m benchmarks.huggingface [CLASS ...]
@@ -22,7 +22,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import AlrayError
 from alray.inference.network import TrainedNetwork, whole_batch
-from alray.models.imported.by_layers import call, scores_of
+from alray.models.imported.calls import call, scores_of
 from alray.runtime.workload import Workload
 from benchmarks.runs import MEASURED, write_results
 

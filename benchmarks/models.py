@@ -1,9 +1,9 @@
-"""Every classification model of torchvision, and a small one of each family of timm: is it traced, where is it cut, is
-the chain of its parts the whole, and does it train by every method, in the same bits on two stages as on one?
+"""Every classification model of torchvision, and a small one of each family of timm: where is it cut, is the chain of
+its parts the whole, and does it train by every method, in the same bits on two stages as on one?
 
     python -m benchmarks.models [NAME ...]
 
-All models are traced, cut and compared first, then trained; the smallest come first. What is known of a model is kept
+All models are cut and compared first, then trained; the smallest come first. What is known of a model is kept
 and not measured again: take all but `from`, `family` and `parameters` out of its entry in build/benchmarks/models.json
 to measure it once more. Families of timm are tried where timm is installed; its models for tests are left out.
 """
@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -29,7 +30,8 @@ from torchvision import models
 import alray
 from alray.core.errors import AlrayError
 from alray.models.encoder import row_major
-from alray.models.imported.model import ImportedModel
+from alray.models.imported.given import GivenModel
+from alray.models.imported.sources import made
 from alray.models.shape import Shape
 from benchmarks.runs import MEASURED, write_results
 
@@ -37,7 +39,7 @@ RESULT = MEASURED / "models.json"
 SIZES = (64, 96, 224, 256)
 """Sides of the images that are tried before that of the model, pixels: the first that a model takes counts."""
 LARGEST = 150_000_000
-"""Parameters: models with more are traced, cut and compared, but not trained, which takes several copies of them."""
+"""Parameters: models with more are cut and compared, but not trained, which takes several copies of them."""
 GRADIENT_OF_ROUNDING = 1e-6
 """Times the largest gradient of a model: a parameter whose gradients are smaller is compared with this."""
 LIMIT_S = 600
@@ -58,25 +60,28 @@ Figures = dict[str, Any]
 
 
 def looked_at(source: str) -> Figures:
-    """How a model is traced and cut, and how far the chain of its parts is from the whole."""
+    """How a model is cut, and how far the chain of its parts is from the whole."""
     further = ARGUMENTS.get(source, {})
     arguments = {"num_classes": CLASSES, **further}
     found: Figures = {"with": further}
     torch.manual_seed(0)
-    try:
-        model = ImportedModel(source, arguments, load=_nothing)
-        found["places"] = len(model.cut_points)
-    except AlrayError as error:
-        return {**found, "refused": str(error)}
-    of_timm = getattr(model.whole, "pretrained_cfg", {})
+    whole = made(source, arguments, _nothing)
+    of_timm = getattr(whole, "pretrained_cfg", {})
     for size in dict.fromkeys((*SIZES, *of_timm.get("input_size", ())[-1:])):
+        model = GivenModel(whole, source, arguments, Shape((3, size, size)))
+        began = time.monotonic()
         try:
-            parts = model.cut("auto", None, Shape((3, size, size)))
+            parts = model.cut("auto", None)
         except AlrayError as error:
             found["refused"] = str(error)
         else:
             found.pop("refused", None)
-            found |= {"size": size, "components": len(parts), "opaque": sorted(model.opaque)}
+            found |= {
+                "size": size,
+                "components": len(parts),
+                "places": len(model.cut_points),
+                "cut_s": round(time.monotonic() - began, 1),
+            }
             break
     if "refused" in found:
         return found
@@ -103,14 +108,13 @@ def _whole(whole: nn.Module, chain: Sequence[nn.Module], samples: torch.Tensor) 
     in evaluation and in training, and of the gradients."""
     found = {}
     for training in (False, True):
-        outputs = []
-        modules: Sequence[nn.Module]
-        for modules in ([whole], chain):
-            torch.manual_seed(5)
-            value = samples
-            for module in modules:
-                value = row_major(module.train(training)(value))
-            outputs.append(value)
+        torch.manual_seed(5)
+        outputs = [whole.train(training)(samples)]
+        torch.manual_seed(5)
+        passing = {"s": samples}
+        for part in chain:
+            passing = {name: row_major(each) for name, each in part.train(training)(passing).items()}
+        outputs.append(passing["s"])
         found["training" if training else "evaluation"] = _apart(*outputs)
     for output in outputs:
         output.square().sum().backward()

@@ -45,7 +45,8 @@ def counting_once(*, rough: bool = True) -> Iterator[None]:
 
     def inspected(network: Network, sample: Shape) -> list[EncoderFacts]:
         one_length = SCHEDULES[network.spec.schedule].is_pipeline
-        key = repr([*_described(network), one_length, tuple(sample), sample.dtype, sample.words])
+        cut = [network._chain.ends(index) for index in range(len(network._chain))]
+        key = repr([*_described(network), cut, one_length, tuple(sample), sample.dtype, sample.words])
         if key not in _inspected:
             _inspected[key] = inspect_all(network, sample)
         return list(_inspected[key])

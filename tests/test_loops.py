@@ -23,9 +23,7 @@ from alray.core.errors import DataError, RunError
 from alray.core.run_folder.records import EventRecord, read
 from alray.core.storage import objects
 from alray.models.imported.identity import module_sha256
-from alray.models.imported.model import ImportedModel
 from alray.models.imported.watch import attributes
-from alray.models.shape import Shape
 from alray.parts.sources.text_folder.source import TextFolderSource
 from alray.runtime.graph import inline
 from alray.submit.package import _all_files
@@ -51,7 +49,6 @@ ENDS = {
     # Computing
     "config/sections/grammar.py: bare": "each round takes one layer off an annotation",
     "data/csv_file.py: csv_records": "the end of a file that is neither a pipe nor a device",
-    "models/imported/trace.py: trace": "each round makes one more submodule opaque, of those that there are",
     # Stages
     "runtime/channel/in_process.py: QueueReceiver.receive": "rounds without progress of `InlineGraph._take_turns`",
     "runtime/channel/in_process.py: QueueSender.flush": "the same",
@@ -143,27 +140,6 @@ def ended(call: Callable[[], Any], within_s: float = 20.0) -> Any:
     thread.join(within_s)
     assert found, "it does not end"
     return found[0]
-
-
-class Lowered(nn.Module):
-    """Calls a layer of torch under a context, in a submodule of a submodule."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.next = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            x = self.layer(x)
-        scores: torch.Tensor = self.next(x.float())
-        return scores
-
-
-def test_a_context_around_a_layer_ends_the_trace() -> None:
-    within = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Lowered()), nn.Linear(4, 3))
-    model = ImportedModel("python:nets.Net", {}, load=lambda reference: lambda: within)
-    assert ended(lambda: model.opaque) == {"1.0"}
-    assert len(ended(lambda: model.cut("auto", None, Shape((4,))))) == 2
 
 
 class Node:

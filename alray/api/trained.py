@@ -110,7 +110,7 @@ class Trained:
 
         Args:
             depth: that of the route; None: the deepest. Below it, the model has the layers up to there alone: its class
-                has a list of layers (`model.layers`, or a model of transformers), and the method trained its last layer
+                has a list of layers (or is a model of transformers), and the method trained its last layer
                 at each depth (`method.head: model`).
 
         Raises:

@@ -149,8 +149,15 @@ PRIVATE: dict[str, Private] = {
         why="numbers that torch reads while operations are counted",
     ),
     "tree_iter": Private("torch.utils._pytree", "tree_iter", why="the tensors among arguments"),
+    "tree_flatten": Private("torch.utils._pytree", "tree_flatten", why="the tensors in what a step of a model gives"),
     "tree_leaves": Private("torch.utils._pytree", "tree_leaves", why="the tensors among arguments"),
     "tree_map": Private("torch.utils._pytree", "tree_map", why="the shapes of results; the tensors of groups"),
+    "tree_unflatten": Private(
+        "torch.utils._pytree", "tree_unflatten", why="what a step of a model gives, from a message"
+    ),
+    "pop_mode": Private(
+        "torch.overrides", "_pop_mode_temporarily", why="no function is watched in a module that no cut lies in"
+    ),
     "fake_tensor": Private(
         "torch._subclasses.fake_tensor",
         parts=("FakeTensor", "FakeTensorMode"),
@@ -171,7 +178,6 @@ PRIVATE: dict[str, Private] = {
         "_BatchNorm",
         why="which layers normalise over the samples of a mini-batch, of any number of dimensions",
     ),
-    "ConvNd": Private("torch.nn.modules.conv", "_ConvNd", why="convolutions of any dimensions"),
     "dynamo_config": Private(
         "torch._dynamo.config",
         parts=("recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit_hit"),
@@ -182,6 +188,9 @@ PRIVATE: dict[str, Private] = {
         "_foreach_lerp_",
         why="a moving average of all weights in one operation",
     ),
+    "no_torch_function": Private(
+        "torch._C", "_disabled_torch_function_impl", why="tensors without values see operations alone"
+    ),
     "are_functorch_transforms_active": Private(
         "torch._C",
         "_are_functorch_transforms_active",
@@ -191,11 +200,6 @@ PRIVATE: dict[str, Private] = {
         "torch._C",
         "_current_graph_task_id",
         why="whether a backward pass is the one that is split, or another one within it",
-    ),
-    "is_fwd_grad_enabled": Private(
-        "torch._C",
-        "_is_fwd_grad_enabled",
-        why="whether a torch.autograd.Function computes, which torch.no_grad() alone does not tell",
     ),
     "sequence_number": Private(
         "torch.autograd",
@@ -217,7 +221,14 @@ PRIVATE: dict[str, Private] = {
     "Module": Private(
         "torch.nn",
         "Module",
-        parts=("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_apply"),
+        parts=(
+            "_parameters",
+            "_buffers",
+            "_modules",
+            "_non_persistent_buffers_set",
+            "_apply",
+            "_load_from_state_dict",
+        ),
         made=_called,
         why="parts of a module under all their names, and putting others in their place",
     ),
@@ -245,7 +256,7 @@ PRIVATE: dict[str, Private] = {
     "Tensor": Private(
         "torch",
         "Tensor",
-        parts=("_backward_hooks", "_post_accumulate_grad_hooks", "_version"),
+        parts=("_backward_hooks", "_make_wrapper_subclass", "_post_accumulate_grad_hooks", "_version"),
         made=_called,
         why="hooks that a copy of a parameter would lack; whether a tensor was changed in place",
     ),
@@ -259,7 +270,7 @@ PRIVATE: dict[str, Private] = {
     "operations": Private(
         "torch",
         "ops",
-        parts=("aten._local_scalar_dense", "aten.add.Tensor._schema"),
+        parts=("aten._local_scalar_dense", "aten._pack_padded_sequence", "aten._unique2", "aten.add.Tensor._schema"),
         made=lambda operations: operations,
         why="operations that read a number out of a tensor, and those that write to their arguments",
     ),

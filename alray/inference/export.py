@@ -29,6 +29,7 @@ from alray.inference.route_header import HEADER, RouteHeader, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
 from alray.models.component import trainable
 from alray.models.imported.hugging_face import save
+from alray.models.imported.part import Part, joined
 from alray.models.route import Route
 
 _ENDINGS: dict[Format, str] = {
@@ -241,9 +242,27 @@ def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
     tokens up to the context."""
     samples = torch.zeros((_EXAMPLES, *header.sample), dtype=header.sample.dtype)
     example = (samples,) if header.sample.words is None else (samples, torch.ones_like(samples, dtype=torch.bool))
+    route = _in_one_part(route)
     whole = route if header.targets is None else _InUnits(route, header.targets)
     with _explained(), _without_warnings(), torch.no_grad():
         return torch.export.export(whole, example, dynamic_shapes=_dynamic_sizes(route, header))
+
+
+def _in_one_part(route: Route) -> Route:
+    """The route with the parts of an imported model in one: what comes from another part is no tensor that torch
+    traces."""
+    parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
+    if not parts or len(route.boundaries):
+        return route
+    turn = _Scores() if isinstance(route.turn, Part) else route.turn
+    return Route([joined(parts)], turn, list(route.h), writes_input=route.writes_input)
+
+
+class _Scores(nn.Module):
+    """In place of the classifier of a model: what the model gives."""
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return s
 
 
 class _InUnits(nn.Module):

@@ -23,7 +23,7 @@ from alray.inference.network import TrainedNetwork, whole_batch
 from alray.inference.route_header import HEADER, RouteHeader
 from alray.models.component import Component
 from alray.models.encoder import Tensors, in_default_strides, run_block
-from alray.models.imported.by_layers import call, scores_of
+from alray.models.imported.calls import call, scores_of
 from alray.models.imported.given import ADDED
 from alray.models.imported.part import Part
 from alray.models.readout import Features, Readout
@@ -104,7 +104,7 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
         raise RequestError(
             f"no object of the class of this model has its layers up to depth {depth} alone",
             key="depth",
-            hint=f"leave it out, or take network({depth}); a class with a list of layers can, cut by model.layers",
+            hint=f"leave it out, or take network({depth}); a class with a list of layers can, cut after one of them",
         )
     if len(network.route(depth).boundaries):
         raise RequestError(

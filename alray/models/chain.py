@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from alray.config.sections.blocks import BLOCKS, BlockSection
 from alray.config.sections.model import TRANSFORMERS, Model
 from alray.config.sections.own_code import OBJECT, OWN, OwnCode
 from alray.config.user_code import UserCode
+from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, seed_all
@@ -91,6 +92,16 @@ class Chain(ABC):
         """The cut points at which a part of a model begins and ends; None for a block."""
         return None
 
+    def facts(self, index: int, input: Shape, along: dict[str, Shape], dtype: torch.dtype) -> EncoderFacts | None:
+        """The facts about a part of a model; None for a block, which is built to find them.
+
+        Args:
+            input: the shape of `s` that comes in.
+            along: of what comes in with it.
+            dtype: in which the run computes.
+        """
+        return None
+
     def classifier(self) -> BuildClassifier | None:
         """The builder of the model's classifier after the last encoder, None if there is none."""
         return None
@@ -115,19 +126,6 @@ def chain_of(spec: Spec, load: Load, *, sample: Shape, trained: bool, encoders: 
     if spec.model.source is None:
         return _Blocks(spec.model, load, trained=trained)
     return _ImportedParts(spec, load, sample=sample, trained=trained, encoders=encoders)
-
-
-def list_of_layers_in(model: Model, load: Load) -> str | None:
-    """The path of the list of layers that an imported model has, by which it could be cut. None: it has none.
-
-    Raises SpecError if it cannot be made.
-    """
-    from alray.models.imported.by_layers import list_of_layers
-    from alray.models.imported.sources import made
-
-    assert model.source is not None
-    with put_back(), torch.device("cpu"):
-        return list_of_layers(made(model.source, model.arguments, load, allow_files=_allows_files(load)))
 
 
 def _allows_files(load: Load) -> bool:
@@ -220,77 +218,68 @@ class _ImportedParts(Chain):
 
             self._arguments = of_named_weights(self._source, name) | self._arguments
         self._sample = sample
-        if sample.words is not None and not model.by_layers:
-            raise SpecError(
-                f"`{self._source}` would get documents of different lengths, and their padding, which a model that is "
-                "traced would not leave out",
-                key="model.from",
-                hint="list alray's blocks for text in `components`; name the model's list of layers by model.layers, "
-                "if its `forward` takes a `mask`; or give one of transformers",
-            )
         self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
-        self._parts = known or self._imported.cut(
-            model.number,
-            model.cut,
-            sample,
-            several=not spec.method.local_losses,  # a local loss reads features, not tensors that were packed
-            pooled=spec.method.takes_model_head,
+        self._parts = known or self._cut(spec)
+
+    def _cut(self, spec: Spec) -> list[PartEnds]:
+        """The components: as many as there are stages, where there are fewer natural units."""
+        method = spec.method
+        cut = partial(
+            self._imported.cut, given=spec.model.cut, several=not method.local_losses, whole=method.takes_model_head
         )
-        if not known and not trained:
-            self._imported.prove(self._parts, sample)
+        parts, stages = cut(spec.model.number), spec.pipeline.stages
+        if len(parts) >= stages or spec.model.cut is not None or spec.model.number != "auto":
+            return parts
+        if not isinstance(spec.pipeline.partition, str):  # then their number is given
+            return parts
+        try:
+            return cut(stages)
+        except SpecError as error:
+            why = self._imported.reason
+            raise SpecError(
+                f"{counted(stages, 'stage')}, but "
+                + (f"`{self._source}` cannot be cut: {why}" if why else error.problems[0].message),
+                key="pipeline.stages",
+                hint=f"train it on {counted(len(parts), 'stage')}",
+            ) from error
 
     @cached_property
     def _imported(self) -> GivenModel:
+        from alray.models.imported.given import GivenModel
+        from alray.models.imported.sources import made_with_notes
+
+        section = self._model
         with put_back(), torch.device("cpu"):
             seed_all(torch.device("cpu"), self._seed, "weights", "model")
-            model = self._made()
-            if self._weights is not None and not self._trained:
-                model.start_from(self._weights)
-        return model
-
-    def _made(self) -> GivenModel:
-        allow_files = _allows_files(self._load)
-        section = self._model
-        if not section.by_layers:
-            from alray.models.imported.model import ImportedModel
-
-            return ImportedModel(
+            whole, notes = made_with_notes(
                 self._source,
                 self._arguments,
                 self._load,
+                allow_files=_allows_files(self._load),
+                sample=self._sample,
+                trained=self._trained or self._weights is not None,
+            )
+            model = GivenModel(
+                whole,
+                self._source,
+                self._arguments,
+                self._sample,
                 freeze=section.freeze,
                 untie=section.untie,
-                allow_files=allow_files,
                 lowered=self._lowered,
             )
-        from alray.models.imported.by_layers import LayeredModel
-        from alray.models.imported.sources import made_with_notes
-
-        whole, notes = made_with_notes(
-            self._source,
-            self._arguments,
-            self._load,
-            allow_files=allow_files,
-            sample=self._sample,
-            trained=self._trained or self._weights is not None,
-        )
-        model = LayeredModel(
-            whole,
-            self._source,
-            self._arguments,
-            self._sample,
-            layers=section.layers,
-            freeze=section.freeze,
-            untie=section.untie,
-        )
-        model.notes += notes
+            model.notes += notes
+            if self._weights is not None and not self._trained:
+                model.start_from(self._weights)
         return model
 
     @property
     def notes(self) -> Sequence[str]:
         has_weights = self._weights is not None or self._source.startswith(TRANSFORMERS)
-        return self._imported.notes if has_weights and not self._trained else ()
+        why = self._imported.reason
+        uncut = [f"`{self._source}` is one component, which no second stage can share: {why}"] if why else []
+        return [*(self._imported.notes if has_weights and not self._trained else ()), *uncut]
 
     @property
     def sha256(self) -> str | None:
@@ -304,7 +293,7 @@ class _ImportedParts(Chain):
         return len(self._parts)
 
     def name(self, index: int) -> str:
-        after, until, _ = self._parts[index]
+        after, until = self._parts[index]
         return f"{self._source}, {after or 'its input'} to {until}"
 
     def key(self, index: int) -> str:
@@ -319,10 +308,8 @@ class _ImportedParts(Chain):
     def as_spec(self, depth: int) -> dict[str, Any]:
         cut_points = [part.until for part in self._parts[:-1]]
         cut: dict[str, Any] = {"cut": cut_points} if cut_points else {"components": 1}
-        if self._parts[-1].until != self._imported.cut_points[-1]:
+        if self._parts[-1].until != self._imported.last_cut:
             cut = {"components": "auto"}  # a cut by names ends behind the model's pooling
-        if self._model.layers is not None:
-            cut["layers"] = self._model.layers
         if self._source.startswith(TRANSFORMERS):
             from alray.models.imported.hugging_face import as_arguments
 
@@ -337,6 +324,31 @@ class _ImportedParts(Chain):
 
     def ends(self, index: int) -> PartEnds:
         return self._parts[index]
+
+    def facts(self, index: int, input: Shape, along: dict[str, Shape], dtype: torch.dtype) -> EncoderFacts:
+        model, ends = self._imported, self._parts[index]
+        assert ends.until is not None, "only the classifier has no end"
+        part = model.part(*ends)
+        gives = {
+            name: Shape(shape, dtype if shape.dtype.is_floating_point else shape.dtype)
+            for name, shape in model.gives(ends.until).items()
+        }
+        output = gives.pop("s")
+        if "mask" in along and len(output) > 1:
+            gives = {"mask": along["mask"]} | gives
+        return EncoderFacts(
+            name=self.name(index),
+            own=self.is_own(index),
+            input=input,
+            output=output,
+            draws=True,
+            writes_input=index == 0 and model.writes_input,
+            normalises_batches=any(isinstance(each, BatchNorm) and each.training for each in part.train().modules()),
+            pooling=part.alray_pooling,
+            takes_along=along,
+            gives_along=gives,
+            ends=ends,
+        )
 
     def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
         until: str | None = self._parts[depth - 1].until
@@ -361,24 +373,23 @@ class _ImportedParts(Chain):
         return self._classifier
 
     def _classifier(self, features: Shape, classes: int) -> nn.Module:
-        found = self._imported.classifier(self._parts)
-        try:
-            gives = self._imported.shape_after(found, features)
-        except FAULTS_OF_USER_CODE as error:
+        takes = self._imported.gives(str(self._parts[-1].until))["s"]
+        if tuple(features) != tuple(takes):
             raise SpecError(
-                f"the classifier of `{self._source}` does not take an input of {tuple(features)}: {error}",
+                f"the classifier of `{self._source}` takes {tuple(takes)} for a sample, and not {tuple(features)}",
                 key="method.head",
                 hint="choose another head: it takes what the last component gives",
-            ) from error
+            )
+        found = self._imported.classifier(self._parts)
+        gives = self._imported.outputs
         if gives != (*self._scores, classes):
             raise self._other_outputs(gives, classes)
         return self._moved(found)
 
     def require_outputs(self, features: Shape, classes: int) -> None:
-        if self._scores or self._model.by_layers:
+        if self._scores:
             return
-        found = Shape(features, torch.float32) if features.dtype.is_floating_point else features
-        gives = self._imported.shape_after(self._imported.classifier(self._parts), found)
+        gives = self._imported.outputs
         if len(gives) == 1 and gives[0] < classes:
             raise self._other_outputs(gives, classes)
 
@@ -409,6 +420,6 @@ class _ImportedParts(Chain):
         device = torch.get_default_device()
         if device.type != "meta":
             return part
-        from alray.models.imported.model import on_meta
+        from alray.models.imported.part import on_meta
 
         return on_meta(part)

@@ -29,13 +29,15 @@ Tensors = dict[str, torch.Tensor]
     s       [N, ...]            samples, or the output of the encoders so far
     mask    [N, T] bool         of sequences of different lengths: True where a row has a word; a prefix of every row
     h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
+    x1, x2  [N, ...]            further tensors of an imported model that are needed after a cut, and `reads`, [N, R]
+                                int64, the numbers that it has read of tensors
     labels  [N] int64           class numbers; [N, T] int64 tokens; [N, outputs] float32 in further tasks
     t       [N, label_dim]      the label chain of Associated Learning; [N, T, label_dim] of tokens
 
 A method may send further tensors with the labels (`Method.labels_out`).
 """
 ALONG = ("s", "mask", "h", "c")
-"""The names of an encoder's inputs and outputs, in the order in which they travel."""
+"""The names of an encoder's inputs and outputs, in the order in which they travel, before those of imported models."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,7 @@ class EncoderFacts:
             for key in ("takes_along", "gives_along")
         }
         shapes = {"input": Shape.from_json(value["input"], sample), "output": Shape.from_json(value["output"])}
-        ends = value["ends"]
-        if ends is not None:
-            after, until, takes = ends
-            ends = PartEnds(after, until, tuple(tuple(shape) for shape in takes))
+        ends = None if value["ends"] is None else PartEnds(*value["ends"])
         return cls(**{**value, **shapes, **along, "ends": ends})
 
 
@@ -204,8 +203,10 @@ def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
     """Call a block on what comes in; it gets `mask` and `state` only where there are any.
 
     A mask is sent on while the output is a sequence `[N, T, ...]`. A block with the attribute `hands_on_state` takes
-    a state as `state`, and gives `(s, (h, c))`.
+    a state as `state`, and gives `(s, (h, c))`. A part of an imported model gets and gives all by name.
     """
+    if getattr(block, "alray_takes_message", False):
+        return _in_order(block(incoming))
     s, mask = incoming["s"], incoming.get("mask")
     hands_on_state = getattr(block, "hands_on_state", False)
     arguments: dict[str, Any] = {}
@@ -258,12 +259,16 @@ def pass_on(tensor: torch.Tensor) -> torch.Tensor:
 
 def in_default_strides(outgoing: Tensors) -> Tensors:
     """An encoder's output, row-major, with its gradient graph."""
-    return {name: row_major(outgoing[name]) for name in ALONG if name in outgoing}
+    return {name: row_major(value) for name, value in _in_order(outgoing).items()}
 
 
 def stopped(outgoing: Tensors) -> Tensors:
     """An encoder's output as the next component gets it: detached and row-major."""
-    return {name: pass_on(outgoing[name]) for name in ALONG if name in outgoing}
+    return {name: pass_on(value) for name, value in _in_order(outgoing).items()}
+
+
+def _in_order(outgoing: Tensors) -> Tensors:
+    return {name: outgoing[name] for name in (*ALONG, *outgoing) if name in outgoing}
 
 
 # --- Random numbers ---

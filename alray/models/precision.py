@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from alray.core import accelerator
+from alray.core.compat import tree_leaves
 from alray.core.errors import PlanError
 
 LOWERED = {"bf16": torch.bfloat16}
@@ -66,7 +67,7 @@ def _lowered(whole: type[nn.Module], dtype: torch.dtype) -> type[nn.Module]:
     """
 
     def forward(self: Any, *arguments: Any, **named: Any) -> Any:
-        given = [value for value in (*arguments, *named.values()) if isinstance(value, torch.Tensor)]
+        given = [value for value in tree_leaves((arguments, named)) if isinstance(value, torch.Tensor)]
         device = given[0].device.type if given else "meta"
         if device == "meta":  # nothing is computed, and torch.autocast does not know it
             return whole.forward(self, *arguments, **named)
@@ -116,12 +117,15 @@ def _like(kind: type[Any], made_by: Sequence[tuple[Any, ...]]) -> nn.Module:
 
 
 def _in_full(value: Any) -> Any:
-    """The value in float32: a tensor, packed rows, or tensors in tuples (as `hands_on_state` gives them) and lists."""
+    """The value in float32: a tensor, packed rows, or tensors in tuples (as `hands_on_state` gives them), lists and
+    dictionaries."""
     if isinstance(value, PackedSequence):
         return value.float()
     if isinstance(value, tuple):
         return tuple(_in_full(each) for each in value)
     if isinstance(value, list):
         return [_in_full(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _in_full(each) for name, each in value.items()}
     narrow = isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() < _FULL_BYTES
     return value.float() if narrow else value

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from alray.config.objects import how_to_give, names_of
 from alray.config.sections.duration import Duration
-from alray.config.sections.model import TRANSFORMERS, Model
+from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.replica_checks import last_batch_fault
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
-from alray.core.counting import counted
 from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import read_environment
@@ -26,7 +25,6 @@ from alray.data.dataset import Dataset
 from alray.data.form import DataForm, form_in
 from alray.data.opening import open_data
 from alray.data.source import Normalisation
-from alray.models.chain import list_of_layers_in
 from alray.models.encoder import EncoderFacts
 from alray.models.imported.identity import is_same_module
 from alray.models.network import Network
@@ -93,8 +91,6 @@ class Workload:
     data: Dataset
     facts: DataFacts
     network: Network
-    cut_note: str | None = None
-    """A sentence, where the spec did not say that its model is cut by its list of layers."""
 
     @classmethod
     def open(
@@ -135,10 +131,8 @@ class Workload:
         else:
             data = described_data(spec.data, spec.task, form, code)
         facts = DataFacts.of(data)
-        network, note = _cut_network(
-            spec, facts, code, trained=trained, encoders=known(facts.sample), most_stages=most_stages
-        )
-        return cls(network.spec, code, data, facts, network, note)
+        network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
+        return cls(network.spec, code, data, facts, network)
 
     @cached_property
     def device(self) -> torch.device:
@@ -219,7 +213,7 @@ class Workload:
         mini-batches, which keys of `replicas` change nothing, and where replicas do not give the result of one process.
         """
         spec, encoders = self.spec, self.network.encoders
-        notes = [*self.data.told(), *self.network.notes, *([] if self.cut_note is None else [self.cut_note])]
+        notes = [*self.data.told(), *self.network.notes]
         if gives_probabilities(self.network):
             notes.append(
                 f"`{spec.model.source or encoders[-1].name}` gives probabilities, as a softmax or a sigmoid makes "
@@ -329,62 +323,6 @@ def open_training_data(
             hint="use one replica, or leave it out",
         )
     return data
-
-
-def _cut_network(
-    spec: Spec,
-    data: DataFacts,
-    code: UserCode,
-    *,
-    trained: bool,
-    encoders: Sequence[EncoderFacts],
-    most_stages: int,
-) -> tuple[Network, str | None]:
-    """The network of a spec, and a sentence where its model is cut by its list of layers because a trace cannot cut it
-    as the spec asks, or into fewer components than there are stages. The spec of the network then names the list, so
-    that stages and later runs cut it in the same way.
-
-    Raises SpecError.
-
-    Args:
-        most_stages: as for `Workload.open`.
-    """
-    make, model = partial(network_of, data=data, load=code, trained=trained), spec.model
-    if model.source is None or model.by_layers or model.cut is not None or spec.run.compile or encoders:
-        return make(spec, encoders=encoders), None
-
-    def by_layers(layers: str) -> Network:
-        return make(spec.model_copy(update={"model": model.model_copy(update={"layers": layers})}))
-
-    try:
-        network = make(spec)
-    except SpecError as refusal:
-        of_cut = refusal.problems[0].key in ("model.from", "model.components")
-        if not of_cut or (layers := list_of_layers_in(model, code)) is None:
-            raise
-        try:
-            return by_layers(layers), f"{_cut_by(layers, model)}: it cannot be traced so"
-        except SpecError as error:
-            (first, *others), second = refusal.problems, error.problems[0]
-            if second.message == first.message:
-                raise refusal from error
-            message = f"{first.message}; nor can it be cut between its layers: {second.message}"
-            first = replace(first, message=message, hint=second.hint or first.hint)
-            raise SpecError.of((first, *others)) from error
-    enough = len(network) >= max(spec.pipeline.stages, most_stages) or model.components != "auto"
-    if enough or (layers := list_of_layers_in(model, code)) is None:
-        return network, None
-    found = f"a trace of it finds {counted(len(network), 'component')}"
-    try:
-        layered = by_layers(layers)
-    except SpecError as error:
-        why = error.problems[0].message
-        return network, f"{found}, and `{model.source}` cannot be cut between the layers of `{layers}`: {why}"
-    return (layered, f"{_cut_by(layers, model)}: {found}") if len(layered) > len(network) else (network, None)
-
-
-def _cut_by(layers: str, model: Model) -> str:
-    return f"`{model.source}` is cut between the layers of `{layers}` (model.layers)"
 
 
 def network_of(

@@ -312,7 +312,7 @@ def test_a_class_whose_last_layer_was_not_trained_is_refused(beside_data: None) 
 
 
 def test_a_class_with_a_list_of_layers_comes_back_at_each_depth(beside_data: None) -> None:
-    layers = {"from": "python:own_net.Listed", "layers": "layers"}
+    layers = {"from": "python:own_net.Listed"}
     run = trained({**ROWS, "model": layers}, {"kind": "decoupled_greedy", "head": "model"})
     samples, targets = torch.randn(5, 2), run.network().header.targets
     for depth in (1, 2):

@@ -440,7 +440,6 @@ BAD_SPECS = (
     bad("11 lr_schedule.at[1]", lr_schedule="{kind: multi_step, at: [1 epoch, 3]}"),
     bad("11 lr_schedule.at[0]", lr_schedule="{kind: multi_step, at: [30 s]}"),
     # Overrides.
-    bad("command line model.layers", overrides=("model={from: torchvision:resnet18, layers: a b}",)),
     bad("command line optimizer.lrr", overrides=("optimizer.lrr=1",)),
     bad("command line optimiser", overrides=("optimiser.lr=1",)),
     bad("command line optimizer.lr", overrides=("optimizer.lr=abc",)),

@@ -20,24 +20,34 @@ from torch import nn
 from torch.nn import functional
 
 from alray.core.errors import SpecError
-from alray.models.encoder import row_major
 from alray.models.imported.ends import PartEnds
+from alray.models.imported.given import GivenModel
 from alray.models.imported.identity import module_sha256
-from alray.models.imported.model import ImportedModel
+from alray.models.imported.part import joined
+from alray.models.imported.sources import made
 from alray.models.readout import Features
 from alray.models.shape import Shape
+from tests.models.chains import backward, passed
 
 IMAGE = Shape((3, 64, 64))
 
 
-def torchvision(name: str) -> ImportedModel:
-    torch.manual_seed(0)
-    return ImportedModel(f"torchvision:{name}", {"num_classes": 7}, load=nothing)
+ROW = Shape((6,))
 
 
-def own(make: Callable[..., nn.Module], **arguments: Any) -> ImportedModel:
+def given(
+    source: str, arguments: dict[str, Any], sample: Shape, load: Callable[[str], Any], freeze: Sequence[str] = ()
+) -> GivenModel:
     torch.manual_seed(0)
-    return ImportedModel("python:nets.Net", arguments, load=lambda reference: make)
+    return GivenModel(made(source, arguments, load), source, arguments, sample, freeze=freeze)
+
+
+def torchvision(name: str, freeze: Sequence[str] = ()) -> GivenModel:
+    return given(f"torchvision:{name}", {"num_classes": 7}, IMAGE, nothing, freeze)
+
+
+def own(make: Callable[..., nn.Module], sample: Shape = ROW, **arguments: Any) -> GivenModel:
+    return given("python:nets.Net", arguments, sample, lambda reference: make)
 
 
 def nothing(reference: str) -> Any:
@@ -48,35 +58,28 @@ def places(parts: Sequence[PartEnds]) -> list[str | None]:
     return [part.until for part in parts]
 
 
-def require_the_whole(
-    model: ImportedModel, parts: Sequence[PartEnds], samples: torch.Tensor, *, gradients_apart: float = 0.0
-) -> None:
-    """The chain of these parts and the classifier gives the scores, gradients and buffers of the whole model.
-
-    Args:
-        gradients_apart: how far gradients may be apart, over the largest one of that parameter.
-    """
+def require_the_whole(model: GivenModel, parts: Sequence[PartEnds], samples: torch.Tensor) -> None:
+    """The chain of these parts and the classifier gives the scores, gradients and buffers of the whole model."""
     chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
     for training in (True, False):
-        outputs = []
-        for modules in ([model.whole], chain):
-            torch.manual_seed(5)  # of dropout
-            value = samples
-            for module in modules:
-                value = row_major(module.train(training)(value))
-            outputs.append(value)
-        assert torch.equal(*outputs)
+        model.whole.train(training)
+        torch.manual_seed(5)  # of dropout
+        scores = model.whole(samples)
+        for part in chain:
+            part.train(training)
+        torch.manual_seed(5)
+        of_parts, edges = passed(chain, {"s": samples})
+        assert torch.equal(scores, of_parts)
         if training:
             model.whole.zero_grad()
-            for output in outputs:
-                output.square().sum().backward()
-            of_parts = {name: each.grad for part in chain for name, each in part.named_parameters()}
+            backward(scores, [])
+            backward(of_parts, edges)
+            gradients = {name: each.grad for part in chain for name, each in part.named_parameters()}
             of_whole = {name: each.grad for name, each in model.whole.named_parameters()}
-            assert of_parts.keys() == of_whole.keys()
+            assert gradients.keys() == of_whole.keys()
             for name, expected in of_whole.items():
-                found = of_parts[name]
-                assert expected is not None and found is not None
-                assert (expected - found).abs().max() <= gradients_apart * expected.abs().max()
+                found = gradients[name]
+                assert expected is not None and found is not None and torch.equal(expected, found), name
     together = {name: value for part in chain for name, value in part.state_dict().items()}
     whole = model.whole.state_dict()
     assert together.keys() == whole.keys() and all(torch.equal(whole[name], together[name]) for name in whole)
@@ -86,26 +89,27 @@ def require_the_whole(
 @pytest.mark.parametrize(
     ("name", "natural"),
     [
-        ("resnet18", ["maxpool", "layer1.0.relu_1", "layer1.1.relu_1", "layer2.0.relu_1", "layer2.1.relu_1",
-                      "layer3.0.relu_1", "layer3.1.relu_1", "layer4.0.relu_1", "flatten"]),
-        ("densenet121", ["features.pool0", "features.transition1.pool", "features.transition2.pool",
-                         "features.transition3.pool", "flatten"]),
-        ("squeezenet1_1", ["features.2", "features.3.cat", "features.5", "features.6.cat", "features.8",
-                           "features.9.cat", "features.10.cat", "features.11.cat", "classifier.0"]),
+        ("resnet18", ["maxpool", "layer1.0", "layer1", "layer2.0", "layer2", "layer3.0", "layer3", "layer4.0",
+                      "avgpool"]),
+        ("densenet121", ["features.pool0", "features.denseblock1", "features.transition1", "features.denseblock2",
+                         "features.transition2", "features.denseblock3", "features.transition3",
+                         "adaptive_avg_pool2d"]),
+        ("squeezenet1_1", ["features.2", "features.3", "features.5", "features.6", "features.8", "features.9",
+                           "features.10", "features.11", "classifier.0"]),
     ],
 )  # fmt: skip
 def test_the_parts_of_a_model_of_torchvision_are_the_whole(name: str, natural: list[str], one_thread: None) -> None:
     model = torchvision(name)
-    parts = model.cut("auto", None, IMAGE)
+    parts = model.cut("auto", None)
     assert places(parts) == natural
     require_the_whole(model, parts, torch.randn(4, *IMAGE))
 
 
 def test_a_number_of_components_of_even_work_or_named_layers(one_thread: None) -> None:
     model = torchvision("resnet18")
-    four = places(model.cut(4, None, IMAGE))
-    assert len(four) == 4 and four[-1] == "flatten" and set(four) <= set(model.cut_points)
-    assert places(model.cut("auto", ["layer1", "layer3.0"], IMAGE)) == ["layer1.1.relu_1", "layer3.0.relu_1", "flatten"]
+    four = places(model.cut(4, None))
+    assert len(four) == 4 and four[-1] == "avgpool" and set(four) <= set(model.cut_points)
+    assert places(model.cut("auto", ["layer1", "layer3.0"])) == ["layer1", "layer3.0", "avgpool"]
 
 
 @pytest.mark.few
@@ -113,7 +117,7 @@ def test_a_number_of_components_of_even_work_or_named_layers(one_thread: None) -
     ("components", "cut", "key", "said"),
     [
         (100, None, "model.components", "at most 9 components"),
-        ("auto", ["layer2.0.conv1"], "model.cut", "`layer1.1.relu_1` or `layer2.0.add`"),
+        ("auto", ["layer4.1.nothing"], "model.cut", "did you mean"),
         ("auto", ["layr2"], "model.cut", "layer2"),
         ("auto", ["layer2", "layer1"], "model.cut", "follow each other"),
     ],
@@ -122,7 +126,7 @@ def test_a_cut_that_is_not_possible_is_refused(
     components: int | str, cut: list[str] | None, key: str, said: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
-        torchvision("resnet18").cut(components, cut, IMAGE)
+        torchvision("resnet18").cut(components, cut)
     (problem,) = caught.value.problems
     assert problem.key == key and said in f"{problem.message} {problem.hint}"
 
@@ -149,8 +153,8 @@ class Skips(nn.Module):
 
 
 def test_a_model_with_skips_and_loops_is_cut_where_one_tensor_is_needed(one_thread: None) -> None:
-    model = own(Skips, width=8)
-    parts = model.cut(3, None, Shape((3, 2, 2)))
+    model = own(Skips, Shape((3, 2, 2)), width=8)
+    parts = model.cut(3, None)
     assert places(parts) == ["relu", "dropout", "mul_1"]
     require_the_whole(model, parts, torch.randn(4, 3, 2, 2))
 
@@ -169,11 +173,11 @@ class Tied(nn.Module):
 
 def test_a_layer_that_is_used_twice_stays_in_one_component(one_thread: None) -> None:
     model = own(Tied)
-    parts = model.cut("auto", None, Shape((6,)))
+    parts = model.cut("auto", None)
     assert places(parts) == ["relu_1", "behind"]
     require_the_whole(model, parts, torch.randn(4, 6))
-    with pytest.raises(SpecError, match="a layer once more"):
-        model.cut("auto", ["other"], Shape((6,)))
+    with pytest.raises(SpecError, match=r"the parameter `tied\.bias` is used before and after it"):
+        model.cut("auto", ["other"])
 
 
 class ReadsAWeightFirst(nn.Module):
@@ -192,7 +196,7 @@ class ReadsAWeightFirst(nn.Module):
 
 def test_a_layer_may_be_called_behind_a_use_of_its_parameter(one_thread: None) -> None:
     model = own(ReadsAWeightFirst)
-    require_the_whole(model, model.cut("auto", None, Shape((6,))), torch.randn(4, 6))
+    require_the_whole(model, model.cut("auto", None), torch.randn(4, 6))
 
 
 class CountsPositions(nn.Module):
@@ -211,14 +215,16 @@ class CountsPositions(nn.Module):
 
 def test_a_tensor_that_a_model_makes_is_on_the_device_of_its_part(one_thread: None) -> None:
     model = own(CountsPositions)
-    parts = model.cut("auto", None, Shape((6,)))
+    parts = model.cut("auto", None)
     require_the_whole(model, parts, torch.randn(4, 6))
+    passing = {"s": torch.zeros(4, 6, device="meta")}
     for part in parts:
-        assert model.part(*part).to("meta")(torch.zeros(4, 6, device="meta")).shape == (4, 6)
+        passing = model.part(*part).to("meta")(passing)
+        assert passing["s"].shape == (4, 6) and passing["s"].is_meta
 
 
 class Branching(nn.Module):
-    """Decides by a size, which is not known while it is traced."""
+    """Decides by a size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,9 +235,9 @@ class Branching(nn.Module):
         return result
 
 
-def test_what_cannot_be_traced_stays_in_one_piece(one_thread: None) -> None:
+def test_a_model_may_choose_by_sizes(one_thread: None) -> None:
     model = own(lambda: nn.Sequential(nn.Linear(6, 6), Branching(), Branching(), nn.Linear(6, 3)))
-    parts = model.cut("auto", None, Shape((6,)))
+    parts = model.cut("auto", None)
     assert places(parts) == ["0", "1", "2"]
     require_the_whole(model, parts, torch.randn(4, 6))
 
@@ -247,27 +253,34 @@ class InADictionary(nn.Module):
         return {"scores": self.layer(x)}
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [(InADictionary, "returns a `dict`"), (Branching, "cannot be traced"), (lambda: nn.Linear(6, 3), "cannot be cut")],
-)
-def test_a_model_that_cannot_be_used_is_refused_in_a_sentence(make: Callable[..., nn.Module], said: str) -> None:
-    with pytest.raises(SpecError, match=said) as caught:
-        own(make).cut("auto", None, Shape((6,)))
+def test_a_model_that_gives_no_tensor_is_refused_at_its_forward() -> None:
+    with pytest.raises(SpecError, match="returns a `dict`") as caught:
+        own(InADictionary).cut("auto", None, whole=True)
     (problem,) = caught.value.problems
-    assert problem.hint
-    if make is InADictionary:
-        assert problem.file == __file__
-        assert "def forward" in Path(__file__).read_text().splitlines()[problem.line - 1]
-    if make is Branching:
-        assert (
-            problem.file == __file__
-            and "if x.shape[1] > 3" in Path(__file__).read_text().splitlines()[problem.line - 1]
-        )
+    assert problem.hint and problem.file == __file__
+    assert "def forward" in Path(__file__).read_text().splitlines()[problem.line - 1]
+
+
+@pytest.mark.parametrize("make", [Branching, lambda: nn.Linear(6, 3), lambda: nn.Sequential(nn.Linear(6, 3))])
+def test_a_model_that_cannot_be_cut_is_one_component_by_backpropagation(
+    make: Callable[..., nn.Module], one_thread: None
+) -> None:
+    model = own(make)
+    parts = model.cut("auto", None, whole=True)
+    assert len(parts) == 1 and model.reason
+    require_the_whole(model, parts, torch.randn(4, 6))
+    with pytest.raises(SpecError, match="cannot be cut"):
+        own(make).cut(2, None, whole=True)
+    with pytest.raises(SpecError, match="cannot be cut"):  # a readout of its own reads a component
+        own(make).cut("auto", None)
 
 
 def test_initial_weights_from_a_file(tmp_path: Path) -> None:
-    trained, fresh, fewer = own(Skips), own(Skips), own(Skips, classes=3)
+    trained, fresh, fewer = (
+        own(Skips, Shape((3, 2, 2))),
+        own(Skips, Shape((3, 2, 2))),
+        own(Skips, Shape((3, 2, 2)), classes=3),
+    )
     with torch.no_grad():
         for parameter in trained.whole.parameters():
             parameter.add_(1.0)
@@ -290,20 +303,20 @@ def test_initial_weights_from_a_file(tmp_path: Path) -> None:
     before = {f"module.net.{name}": value for name, value in trained.whole.state_dict().items()}
     torch.save({"state_dict": before, "epoch": 3}, tmp_path / "wrapped.pt")
     for file, notes in (("training.pt", 0), ("wrapped.pt", 1)):
-        anew = own(Skips)
+        anew = own(Skips, Shape((3, 2, 2)))
         anew.start_from(tmp_path / file)
         assert all(map(torch.equal, anew.whole.parameters(), trained.whole.parameters()))
         assert ["`module.net.`" in note for note in anew.notes] == [True] * notes
     torch.save(before | {"loss.weight": torch.ones(3)}, tmp_path / "beside.pt")
     with pytest.raises(SpecError, match=r"has no weights for `scale`.*such as `module.net.scale`"):
-        own(Skips).start_from(tmp_path / "beside.pt")
+        own(Skips, Shape((3, 2, 2))).start_from(tmp_path / "beside.pt")
     torch.save(of_training | {"ema": trained.whole.state_dict()}, tmp_path / "several.pt")
     with pytest.raises(SpecError, match=r"several state dicts: `model` and `ema`"):
-        own(Skips).start_from(tmp_path / "several.pt")
+        own(Skips, Shape((3, 2, 2))).start_from(tmp_path / "several.pt")
     (tmp_path / "broken.pt").write_bytes(b"not weights")
     for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "weights of another shape")):
         with pytest.raises(SpecError, match=said):
-            own(Skips, width=9).start_from(tmp_path / file)
+            own(Skips, Shape((3, 2, 2)), width=9).start_from(tmp_path / file)
 
 
 WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
@@ -329,7 +342,7 @@ def test_named_weights_are_those_of_torchvision_but_for_another_number_of_classe
     cached: dict[str, torch.Tensor], classes: int
 ) -> None:
     torch.manual_seed(0)
-    model = ImportedModel("torchvision:squeezenet1_1", {"num_classes": classes}, load=nothing)
+    model = given("torchvision:squeezenet1_1", {"num_classes": classes}, IMAGE, nothing)
     drawn = {name: value.clone() for name, value in model.whole.state_dict().items()}
     model.start_from("DEFAULT")
     last = "classifier.1."
@@ -351,7 +364,7 @@ def test_named_weights_that_are_not_there_are_refused(
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there: no test downloads anything
-    model = ImportedModel(source, {}, load=lambda reference: Skips)
+    model = given(source, {}, IMAGE, lambda reference: Skips)
     with pytest.raises(SpecError) as caught:
         model.start_from(name)
     (problem,) = caught.value.problems
@@ -363,16 +376,18 @@ def test_frozen_parts_stand_still(one_thread: None) -> None:
 
     frozen = ("conv1", "bn1", "layer1", "layer2.0.bn1.weight")
     torch.manual_seed(0)
-    model = ImportedModel("torchvision:resnet18", {"num_classes": 7}, load=nothing, freeze=frozen)
+    model = torchvision("resnet18", frozen)
     torch.manual_seed(0)
     plain = models.resnet18(num_classes=7).train()
     for name in frozen[:3]:
         plain.get_submodule(name).eval().requires_grad_(requires_grad=False)
-    ends = model.cut(3, None, IMAGE)
+    ends = model.cut(3, None)
     parts = [model.part(*part).train() for part in ends] + [model.classifier(ends).train()]
-    value = samples = torch.randn(4, *IMAGE)
+    samples = torch.randn(4, *IMAGE)
+    passing = {"s": samples}
     for part in parts:
-        value = part(value)
+        passing = part(passing)
+    value = passing["s"]
     value.square().sum().backward()
     scores = plain(samples)
     scores.square().sum().backward()
@@ -391,7 +406,7 @@ def test_frozen_parts_stand_still(one_thread: None) -> None:
 
 def test_a_frozen_name_that_is_not_there_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
-        ImportedModel("torchvision:resnet18", {}, load=nothing, freeze=["layer_1"])
+        torchvision("resnet18", ["layer_1"])
     (problem,) = caught.value.problems
     assert problem.key == "model.freeze" and "layer1" in str(problem.hint)
 
@@ -403,12 +418,12 @@ def test_a_frozen_name_that_is_not_there_is_refused() -> None:
 )
 def test_readouts_average_maps_whose_channels_are_last(name: str, last: set[str]) -> None:
     model = torchvision(name)
-    parts = [(part, model.part(*part)) for part in model.cut("auto", None, IMAGE)[:-1]]
+    parts = [(part, model.part(*part)) for part in model.cut("auto", None)[:-1]]
     last_channels = [part.until or "" for part, module in parts if module.alray_pooling == "channels_last"]
     ends = {".".join(until.split(".")[:2]) for until in last_channels}
     assert ends >= last and bool(ends) == bool(last)
-    _, module = parts[0]
-    shape = model.shape_after(module, IMAGE)
+    (first, module), *_ = parts
+    shape = model.gives(str(first.until))["s"]
     features = Features(Shape(shape), 1, module.alray_pooling)
     maps = torch.randn(2, *shape)
     pooled = maps.mean((1, 2)) if last else maps.mean((2, 3))
@@ -439,49 +454,21 @@ class Bent(nn.Module):
 
 
 def test_backpropagation_is_cut_where_several_tensors_are_needed(one_thread: None) -> None:
-    model = own(Bent)
-    assert model.cut_points[0] == "cat_1"
-    with pytest.raises(SpecError, match="at most 2 components"):
-        model.cut(3, None, IMAGE)
-    parts = model.cut(5, None, IMAGE, several=True)
-    assert places(parts) == ["relu", "relu_", "cat", "relu__1", "mean"]
-    assert [len(part.takes) for part in parts] == [0, 2, 3, 3, 3]
-    # Gradients of what was packed come back row by row: in other strides, convolutions take another kernel.
-    require_the_whole(model, parts, torch.randn(4, 3, 64, 64), gradients_apart=1e-5)
-    named = model.cut("auto", ["relu", "relu__1"], IMAGE, several=True)
-    assert [part.takes for part in named] == [(), ((3, 64, 64), (4, 64, 64)), ((3, 64, 64), (4, 64, 64), (4, 32, 32))]
-    require_the_whole(model, named, torch.randn(4, 3, 64, 64), gradients_apart=1e-5)
-
-
-class Aliased(nn.Module):
-    """Two tensors are needed later that share their memory, and one of them is written into."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = nn.Linear(8, 8)
-        self.two = nn.Linear(8, 8)
-        self.last = nn.Linear(8, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.one(x)
-        whole = x * 2
-        first = whole.view(-1, 8)
-        y = self.two(first)
-        whole.mul_(0.5)
-        return self.last(torch.relu(y + first + whole))
-
-
-def test_tensors_that_share_memory_are_not_parted() -> None:
-    model = own(Aliased)
-    sample = Shape((8,))
-    assert places(model.cut(2, None, sample, several=True)) == ["mul", "relu"]
-    with pytest.raises(SpecError, match="cannot be cut after `view`"):
-        model.cut("auto", ["view"], sample, several=True)
+    model = own(Bent, IMAGE)
+    with pytest.raises(SpecError, match=r"at most 3 components .*backpropagation has more"):
+        model.cut(5, None)
+    require_the_whole(model, model.cut(3, None), torch.randn(4, 3, 64, 64))
+    parts = model.cut(5, None, several=True)
+    assert len(parts) == 5
+    require_the_whole(model, parts, torch.randn(4, 3, 64, 64))
+    named = model.cut("auto", ["relu", "relu__1"], several=True)
+    maps, fine, coarse = ((3, 64, 64), (4, 64, 64), (4, 32, 32))
+    travels = [set(map(tuple, model.gives(str(part.until)).values())) for part in named[:2]]
+    assert travels == [{maps, fine}, {maps, fine, coarse}]
+    require_the_whole(model, named, torch.randn(4, 3, 64, 64))
 
 
 def test_a_plain_tensor_of_a_module_comes_along(one_thread: None) -> None:
-    """As a buffer that no checkpoint has."""
-
     class Shifted(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -492,9 +479,8 @@ def test_a_plain_tensor_of_a_module_comes_along(one_thread: None) -> None:
             scores: torch.Tensor = self.layers(x - self.shift)
             return scores
 
-    model = own(Shifted)
-    parts = model.cut(2, None, Shape((5,)))
-    assert "shift" in dict(model.part(*parts[0]).named_buffers())
+    model = own(Shifted, Shape((5,)))
+    parts = model.cut(2, None)
     require_the_whole(model, parts, torch.randn(6, 5))
 
 
@@ -533,11 +519,11 @@ class Shifted(Shift):
 @pytest.mark.parametrize("first", [nn.Identity, Shift])
 def test_a_tensor_under_the_name_of_a_class_attribute_comes_along(first: type[nn.Module], one_thread: None) -> None:
     """A buffer of that name could not be read: the class has the name first."""
-    model = own(partial(Shifted, first()))
-    parts = model.cut(2, None, Shape((5,)))
+    model = own(partial(Shifted, first()), Shape((5,)))
+    parts = model.cut(2, None)
     require_the_whole(model, parts, torch.randn(6, 5))
     elsewhere = model.part(*parts[0]).to("meta")
-    assert elsewhere(torch.empty(6, 5, device="meta")).is_meta
+    assert elsewhere({"s": torch.empty(6, 5, device="meta")})["s"].is_meta
 
 
 class Named(nn.Module):
@@ -558,22 +544,22 @@ class Named(nn.Module):
 
 
 def test_a_model_may_have_the_names_of_a_part(one_thread: None) -> None:
-    model = own(Named)
-    parts = model.cut(2, None, Shape((5,)))
+    model = own(Named, Shape((5,)))
+    parts = model.cut(2, None)
     require_the_whole(model, parts, torch.randn(6, 5))
     chain = [model.part(*part) for part in parts]
     names = ["models.weight", "models.bias", "draws", "pooling.weight", "pooling.bias"]
     assert sorted(name for part in chain for name in part.state_dict()) == sorted(names)
-    samples = torch.randn(2, 5)
+    passing = {"s": torch.randn(2, 5)}
     for part in (copy.deepcopy(chain[0]), pickle.loads(pickle.dumps(chain[0]))):
-        assert torch.equal(part(samples), chain[0](samples))
-        assert part.to("meta")(samples.to("meta")).is_meta
+        assert torch.equal(part(passing)["s"], chain[0](passing)["s"])
+        assert part.to("meta")({"s": passing["s"].to("meta")})["s"].is_meta
     for part in chain:
         for name, layer in part.named_modules():
             assert part.get_submodule(name) is layer
-        exported = torch.export.export(part, (samples,)).module()
-        torch.testing.assert_close(exported(samples), part(samples))
-        samples = part(samples)
+    for whole in (joined(chain), joined([*chain, model.classifier(parts)])):
+        exported = torch.export.export(whole.eval(), (passing,)).module()
+        torch.testing.assert_close(exported(passing), whole(passing))
 
 
 class Settings:
@@ -680,4 +666,4 @@ def test_a_package_that_cannot_be_imported_says_why(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     with pytest.raises(SpecError, match=rf"timm {said}.*alray\[timm\]"):
-        ImportedModel("timm:resnet18", {}, load=nothing)
+        made("timm:resnet18", {}, nothing)

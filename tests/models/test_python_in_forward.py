@@ -1,5 +1,5 @@
-"""Models whose `forward` does more than operations on its input: the chain of parts trains as the whole model does, or
-the model is refused with the line."""
+"""Models whose `forward` does more than operations on its input: the chain of parts trains as the whole model does,
+and what no checkpoint holds is refused with the line."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from torch.utils.checkpoint import checkpoint
 
 from alray.core.errors import SpecError
 from alray.core.randomness.generators import put_back, seed_all
-from alray.models.imported.model import ImportedModel
+from alray.models.imported.given import GivenModel
+from alray.models.imported.part import Part
 from alray.models.imported.proof import prove
 from alray.models.imported.watch import draws_so_far
 from alray.models.shape import Shape
+from tests.models.chains import backward, passed
 
 SAMPLE = Shape((3, 4, 4))
 CPU = torch.device("cpu")
@@ -215,12 +217,6 @@ class Counter(Own):
     def extra(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += self.training  # lost
         return x * min(1.0, self.calls / 5)
-
-
-class CounterOutside(Own):
-    def extra(self, x: torch.Tensor) -> torch.Tensor:
-        CALLS[0] += 1
-        return x * min(1.0, CALLS[0] / 50)  # lost
 
 
 class CounterInABuffer(Own):
@@ -448,60 +444,61 @@ class CumulativeNorm(Own):
         return result
 
 
-EQUAL, PIECE = "the whole", "the whole, in one piece"
-LINE, FORWARD, NO_LINE = "refused at its line", "refused at `def forward`", "refused"
-CASES: dict[type[Own], tuple[str, str]] = {
-    NoGrad: (EQUAL, EQUAL),
-    NoGradOfLayers: (EQUAL, EQUAL),
-    GradOfLayers: (EQUAL, EQUAL),
-    SwitchedOffForLayers: (EQUAL, EQUAL),
-    InferenceModeOfLayers: (LINE, PIECE),
-    AutocastOfLayers: (LINE, PIECE),
-    KernelsOfLayers: (LINE, PIECE),
-    DefaultTypeOfLayers: (LINE, PIECE),
-    LayerByACounter: (LINE, FORWARD),
-    GivesAnObject: (LINE, PIECE),
-    Autocast: (LINE, PIECE),
-    InferenceMode: (LINE, PIECE),
-    Checkpointed: (EQUAL, EQUAL),
-    OwnGradient: (LINE, PIECE),
-    Noise: (LINE, PIECE),
-    NoiseOfNumpy: (LINE, PIECE),
-    NoiseOfTheInput: (EQUAL, EQUAL),
-    NoiseOfItsOwn: (LINE, LINE),
-    LayerDrop: (LINE, PIECE),
-    LayerDropOfTorch: (LINE, LINE),
-    Counter: (LINE, LINE),
-    CounterOutside: (LINE, FORWARD),
-    CounterInABuffer: (LINE, PIECE),
-    History: (LINE, LINE),
-    Cache: (LINE, PIECE),
-    KeepsFeatures: (LINE, LINE),
-    RunningMean: (EQUAL, EQUAL),
-    RunningMeanAssigned: (LINE, PIECE),
-    RunningMeanNoGrad: (EQUAL, EQUAL),
-    IndexedBuffer: (EQUAL, EQUAL),
-    SharesABuffer: (EQUAL, EQUAL),
-    ReadsABuffer: (LINE, LINE),
-    SharesAParameter: (EQUAL, EQUAL),
-    ReadsAllParameters: (LINE, PIECE),
-    Hooks: (EQUAL, EQUAL),
-    HookThatKeeps: (LINE, LINE),
-    WeightNorm: (EQUAL, EQUAL),
-    SpectralNorm: (EQUAL, EQUAL),
-    OldSpectralNorm: (EQUAL, EQUAL),
-    OldWeightNorm: (NO_LINE, NO_LINE),
-    CumulativeNorm: (EQUAL, EQUAL),
-    WritesAnAlias: (FORWARD, FORWARD),
-    AsksForItsClass: (FORWARD, FORWARD),
-    ChoosesByValues: (LINE, LINE),
+CASES = (
+    NoGrad,
+    NoGradOfLayers,
+    GradOfLayers,
+    SwitchedOffForLayers,
+    InferenceModeOfLayers,
+    AutocastOfLayers,
+    KernelsOfLayers,
+    DefaultTypeOfLayers,
+    GivesAnObject,
+    Autocast,
+    InferenceMode,
+    Checkpointed,
+    OwnGradient,
+    Noise,
+    NoiseOfNumpy,
+    NoiseOfTheInput,
+    LayerDrop,
+    LayerDropOfTorch,
+    CounterInABuffer,
+    Cache,
+    RunningMean,
+    RunningMeanAssigned,
+    RunningMeanNoGrad,
+    IndexedBuffer,
+    SharesABuffer,
+    ReadsABuffer,
+    SharesAParameter,
+    ReadsAllParameters,
+    Hooks,
+    WeightNorm,
+    SpectralNorm,
+    OldSpectralNorm,
+    CumulativeNorm,
+    WritesAnAlias,
+    AsksForItsClass,
+    ChoosesByValues,
+)
+"""Those whose parts compute what the whole model computes, whether the case lies in its `forward` or in that of a
+submodule."""
+REFUSED: dict[type[Own], str | None] = {
+    LayerByACounter: "def forward",
+    NoiseOfItsOwn: "# lost",
+    Counter: "# lost",
+    History: "# lost",
+    KeepsFeatures: "# lost",
+    HookThatKeeps: "# lost",
+    OldWeightNorm: None,
 }
-"""What becomes of each case in the model's `forward`, and in that of a submodule."""
+"""The others, with what is in the line that the error names."""
 
 
-def own(make: Callable[[], nn.Module]) -> ImportedModel:
+def own(make: Callable[[], nn.Module]) -> GivenModel:
     seed_all(CPU, 0)
-    return ImportedModel("python:nets.Net", {}, load=lambda reference: make)
+    return GivenModel(make(), "python:nets.Net", {}, SAMPLE)
 
 
 def trained(modules: Sequence[nn.Module], samples: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -513,46 +510,52 @@ def trained(modules: Sequence[nn.Module], samples: torch.Tensor) -> dict[str, to
         for training in (True, False):
             seed_all(CPU, step)
             value = samples[step % 3 : step % 3 + 4].clone()
+            for module in modules:
+                module.train(training)
             with torch.set_grad_enabled(training):
-                for module in modules:
-                    value = module.train(training)(value)
-            found[f"{step} {training}"] = value.detach()
-            if training:
-                optimizer.zero_grad()
-                value.square().mean().backward()
-                optimizer.step()
+                scores, edges = passed(modules, {"s": value}) if len(modules) > 1 else (modules[0](value), [])
+                found[f"{step} {training}"] = scores.detach()
+                if training:
+                    optimizer.zero_grad()
+                    backward(scores, edges)
+                    optimizer.step()
     return found | {name: each for module in modules for name, each in module.state_dict().items()}
+
+
+def made(case: type[Own], *, within: bool) -> Callable[[], nn.Module]:
+    return (lambda: Within(Extra(case))) if within else case
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("within", [False, True], ids=["own", "submodule"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_parts_train_as_the_whole(case: type[Own], within: bool, one_thread: None) -> None:
+    make = made(case, within=within)
+    with put_back():
+        model = own(make)
+        parts = model.cut("auto", None, whole=True)
+        chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
+        samples = torch.randn(8, *SAMPLE)
+        expected, found = trained([own(make).whole], samples), trained(chain, samples)
+    assert bool(model.reason) == (case is ReadsAllParameters and not within)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(value, found[name], rtol=0.0, atol=0.0, equal_nan=True, msg=name)
 
 
 @pytest.mark.few
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("within", [False, True], ids=["own", "submodule"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_parts_train_as_the_whole_or_the_line_is_named(case: type[Own], within: bool, one_thread: None) -> None:
-    make = (lambda: Within(Extra(case))) if within else case
-    becomes = CASES[case][within]
-    with put_back():
-        model = own(make)
-        if becomes in (LINE, FORWARD, NO_LINE):
-            with pytest.raises(SpecError) as caught:
-                model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
-            (problem,) = caught.value.problems
-            assert problem.key == "model.from" and problem.hint and problem.traceback is None
-            assert (problem.line is None) == (becomes == NO_LINE)
-            if problem.line is not None:
-                line = Path(__file__).read_text().splitlines()[problem.line - 1]
-                assert problem.file == __file__ and ("# lost" if becomes == LINE else "def forward") in line
-            return
-        parts = model.cut("auto", None, SAMPLE)
-        model.prove(parts, SAMPLE)
-        assert model.opaque == ({"extra"} if becomes == PIECE else set())
-        chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
-        assert len(chain) > 2
-        samples = torch.randn(8, *SAMPLE)
-        expected, found = trained([own(make).whole], samples), trained(chain, samples)
-    assert expected.keys() == found.keys()
-    for name, value in expected.items():
-        assert torch.equal(value, found[name]), name
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.__name__)
+def test_what_cannot_be_resumed_is_refused_at_its_line(case: type[Own], within: bool, one_thread: None) -> None:
+    with put_back(), pytest.raises(SpecError) as caught:
+        own(made(case, within=within)).cut("auto", None, whole=True)
+    (problem,) = caught.value.problems
+    assert problem.key == "model.from" and problem.hint
+    has = REFUSED[case]
+    assert (problem.line is None) == (has is None)
+    if problem.line is not None and has is not None:
+        assert problem.file == __file__ and has in Path(__file__).read_text().splitlines()[problem.line - 1]
 
 
 class NoGradOfAll(nn.Sequential):
@@ -564,7 +567,7 @@ class NoGradOfAll(nn.Sequential):
 def test_a_model_whose_result_has_no_gradient_is_refused_with_its_line() -> None:
     model = own(lambda: NoGradOfAll(nn.Flatten(), nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, 5)))
     with pytest.raises(SpecError, match="without a gradient") as caught:
-        model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
+        model.cut("auto", None)
     (problem,) = caught.value.problems
     assert (problem.file, problem.line) == (__file__, inspect.getsourcelines(NoGradOfAll.forward)[1])
 
@@ -573,34 +576,26 @@ def test_the_proof_leaves_the_model_and_the_generators_as_they_are() -> None:
     model = own(lambda: Within(Extra(RunningMeanNoGrad)))
     before = {name: value.clone() for name, value in model.whole.state_dict().items()}
     draws = draws_so_far()
-    model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
+    model.cut("auto", None)
     assert draws_so_far() == draws
     assert all(torch.equal(value, before[name]) for name, value in model.whole.state_dict().items())
 
 
-class Changed(nn.Module):
-    """The second part of a chain, with a fault that a cut could have."""
-
-    def __init__(self, part: nn.Module, fault: str) -> None:
-        super().__init__()
-        self.part, self.fault = part, fault
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.fault == "gradient":
-            x = x.detach()
-        if self.fault == "draws":
-            torch.rand(1)
-        result: torch.Tensor = self.part(x)
-        return result * (1.001 if self.fault == "scores" else 1.0)
-
-
 @pytest.mark.parametrize("fault", ["gradient", "draws", "scores", "buffer"])
 def test_a_chain_that_is_not_the_whole_is_refused(fault: str) -> None:
+    seed_all(CPU, 0)
     whole = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.BatchNorm1d(8), nn.Linear(8, 5))
-    norm = nn.BatchNorm1d(8, momentum=0.2 if fault == "buffer" else 0.1)
-    norm.weight, norm.bias = whole[2].weight, whole[2].bias  # type: ignore[assignment]
-    parts = nn.Sequential()
-    parts.add_module("2", norm)
-    chain = [nn.Sequential(whole[0], whole[1]), Changed(nn.Sequential(), ""), parts, Changed(whole[3], fault)]
+    model = GivenModel(whole, "python:nets.Net", {}, SAMPLE)
+    chain = [model.part(None, "2", shared=whole), model.part("2", None, shared=whole)]
+    if fault == "buffer":
+        chain[0].get_submodule("2").momentum = 0.2  # type: ignore[assignment]
+
+    def changed(part: Part, given: Any, passing: Any) -> Any:
+        if fault == "draws":
+            torch.rand(1)
+        scores = passing["s"].detach() if fault == "gradient" else passing["s"]
+        return passing | {"s": scores * (1.001 if fault == "scores" else 1.0)}
+
+    chain[0].register_forward_hook(changed)
     with pytest.raises(SpecError, match="in parts"):
         prove(whole, chain, SAMPLE, "`python:nets.Net`")

@@ -329,12 +329,12 @@ def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
             return
 
 
-def models_cut_by_layers_are_not_compiled(spec: Spec) -> Iterator[Finding]:
+def imported_models_are_not_compiled(spec: Spec) -> Iterator[Finding]:
     """A part of such a model ends the model's `forward` by an exception."""
-    if spec.run.compile and spec.model.by_layers:
+    if spec.run.compile and spec.model.source is not None:
         yield (
             ("run", "compile"),
-            "a model that is cut by its list of layers cannot be compiled: each part ends `forward` by an exception",
+            "an imported model cannot be compiled: each part ends its `forward` by an exception",
             "set it to false",
         )
 
@@ -482,7 +482,7 @@ CHECKS: tuple[Check, ...] = (
     one_cost_per_component,
     one_bundle_per_stage,
     stages_on_gpus_ask_for_one,
-    models_cut_by_layers_are_not_compiled,
+    imported_models_are_not_compiled,
     only_whole_backwards_are_compiled,
     pipelines_recompute,
     run_has_one_length,

@@ -108,14 +108,10 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     imported model (`from`): their number, which share its work evenly; or `auto`, one for each natural unit such as a
     residual block or a layer of a Transformer."""
     cut: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
-    """Layers of that model after which it is cut, in place of a number of components: paths of modules or of single
-    operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
+    """Layers of that model after which it is cut, in place of a number of components: paths of modules, such as
+    [layer1, layer2.0], or of functions in them, such as layer1.0.add and relu_1, the second one. null: by
+    `components`."""
 
-    layers: Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")] | None = None
-    """Path of that model's list of layers, such as blocks or transformer.h. The model is then cut between these layers
-    without being traced: each component calls the model's own `forward`, with stand-ins for the layers of others. null:
-    one of transformers is cut so by the list that it has; any other is traced, and cut by its list where a trace cannot
-    cut it."""
     untie: bool = False
     """Whether each of several names of one parameter (tied weights) gets a copy of its own, trained by itself. Default:
     false, and a cut between them is refused."""
@@ -138,10 +134,10 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
                 "a model needs `components` as a list, or `from`",
                 "write, for example, components: [{block: mlp, widths: [64]}], or from: torchvision:resnet18",
             )
-        of_imported = (self.cut, self.weights, self.layers, self.arguments, self.freeze, self.untie)
+        of_imported = (self.cut, self.weights, self.arguments, self.freeze, self.untie)
         if self.source is None and any(of_imported):
             raise refusal(
-                "`cut`, `layers`, `weights`, `freeze`, `untie` and `with` belong to an imported model (`from`)",
+                "`cut`, `weights`, `freeze`, `untie` and `with` belong to an imported model (`from`)",
                 "remove them, or give `from`",
             )
         if self.source is not None and listed_blocks:
@@ -180,11 +176,6 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
         """The key `components` of an imported model."""
         assert not isinstance(self.components, tuple)
         return self.components
-
-    @property
-    def by_layers(self) -> bool:
-        """Whether an imported model is cut by its list of layers, and not by a trace."""
-        return self.layers is not None or (self.source is not None and self.source.startswith(TRANSFORMERS))
 
     @property
     def is_own(self) -> bool:

@@ -1,1 +1,1 @@
-"""Networks that were not written for alray, cut into components: by a trace, or by their list of layers."""
+"""Networks that were not written for alray, cut into components by trial."""

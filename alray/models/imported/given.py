@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -14,25 +16,39 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OBJECT
 from alray.config.sections.section import listed, nearest
+from alray.config.user_code import own_error, own_place
 from alray.core.counting import counted
-from alray.core.errors import SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
+from alray.core.randomness.generators import put_back
+from alray.models.imported.calls import copy_of, first_line, takes_documents
+from alray.models.imported.choice import Choice, list_of_layers
+from alray.models.imported.cutting import Cutter, Refused
 from alray.models.imported.ends import PartEnds
+from alray.models.imported.hugging_face import shorten
 from alray.models.imported.identity import module_sha256
-from alray.models.imported.part import Part
+from alray.models.imported.part import Cut, Part
+from alray.models.imported.proof import prove
 from alray.models.imported.sources import named_weights
-from alray.models.imported.trace import first_line
+from alray.models.imported.steps import INPUT, name_of
 from alray.models.shape import Shape
 
+_NOWHERE = "its input"
+"""The end of the one component of a model that is not cut: all of the model is its classifier."""
+_CHOICES = 6
+"""How often cuts are chosen: again where a proof refuses them."""
+_MOST_NAMED = 12
 ADDED = "alray."
 """How the names begin of what an export adds to the weights of a model."""
 
 
-class GivenModel(ABC):
+class GivenModel:
     """A model that `model.from` names, on the CPU, with the weights that its constructor draws or its folder has.
 
-    Its classifier is all from its last layer with weights on. The components are what comes before.
+    It is cut into components, and a classifier: all from its last layer with weights on. A model that cannot be cut is
+    one component, which passes its samples on, and all of the model is its classifier.
     """
 
     def __init__(
@@ -40,22 +56,35 @@ class GivenModel(ABC):
         whole: nn.Module,
         source: str,
         arguments: dict[str, Any],
+        sample: Shape,
         *,
         freeze: Sequence[str] = (),
         untie: bool = False,
+        lowered: bool = False,
     ) -> None:
         """Raises SpecError, also if `forward` takes several tensors.
 
         Args:
             source: `torchvision:NAME`, `timm:NAME`, `transformers:NAME` or `python:package.module.Class`.
             arguments: those with which `whole` was made.
+            sample: the shape of one sample.
             freeze: names of modules and parameters that no method trains.
             untie: whether each of several names of one parameter gets a copy of its own.
+            lowered: whether its parts compute in mixed precision.
         """
         self.title = f"`{source}`"
         _require_one_input(whole, self.title)
+        if sample.words is not None and not takes_documents(whole):
+            raise SpecError(
+                f"{self.title} would get documents of different lengths, and their padding, of which its `forward` is "
+                "not told",
+                key="model.from",
+                hint="give its `forward` an argument `mask`, [N, T] bool, or list alray's blocks for text in "
+                "`components`",
+            )
         self._source = source
         self._arguments = arguments
+        self._sample, self._lowered = sample, lowered
         self.whole = whole
         require_no_hooks(whole, "model.from")
         if untie:
@@ -67,63 +96,232 @@ class GivenModel(ABC):
         """See `Network.architecture_sha256`."""
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
+        self.reason = ""
+        """Why it is one component, where it could not be cut: a sentence without its subject."""
+
+    @cached_property
+    def _cutter(self) -> Cutter:
+        cutter = Cutter(copy_of(self.whole, self.title), self._sample, frozen=self.frozen, lowered=self._lowered)
+        try:
+            with put_back(), torch.device("cpu"):
+                recordings = cutter.recordings
+        except FAULTS_OF_USER_CODE as error:
+            message = f"{self.title} does not take samples of {tuple(self._sample)}: {first_line(error)}"
+            hint = self._sample.hint_of_numbers or (
+                "set data.image_size or the like, or give constructor arguments by `with`, if it wants other samples"
+            )
+            raise own_error(error, message, key="model.from", hint=hint) from error
+        result = recordings[True][0].result
+        if not isinstance(result, torch.Tensor):
+            file, line = own_place(type(self.whole).forward) or (None, None)
+            message = f"`forward` of {self.title} returns a `{type(result).__name__}`, and not one tensor of scores"
+            raise SpecError.of((Problem(message, "return the scores alone", file, line, "model.from"),))
+        return cutter
+
+    @cached_property
+    def _choice(self) -> Choice:
+        choice = Choice(self._cutter, self.whole)
+        if not choice.starts:
+            raise SpecError(f"{self.title} has no layer with weights", key="model.from", hint="give another model")
+        return choice
 
     @property
-    @abstractmethod
+    def _list(self) -> str | None:
+        """The path of the list of layers of a model of transformers, with the last of which its last component ends."""
+        return list_of_layers(self.whole) if self._source.startswith(TRANSFORMERS) else None
+
+    @property
     def cut_points(self) -> list[str]:
-        """Where the model can be cut, in order; the last one is before the classifier. Raises SpecError if there is
-        none before the classifier."""
+        """Names of the steps after which one activation is needed, in order; the last one is before the classifier."""
+        return [name_of(step.key) for step in self._choice.single]
 
     @property
-    @abstractmethod
+    def last_cut(self) -> str | None:
+        """Where the last component ends, unless it leaves the pooling of maps to a readout."""
+        end = self._choice.last(pooled=True, layers=self._list)
+        return _NOWHERE if end is None else name_of(end.key)
+
+    @property
     def last_layer(self) -> str:
         """The path of the last layer with weights."""
+        return next(name for name, _ in reversed(self._choice.starts[-1].key) if not name.endswith("()"))
 
-    @abstractmethod
+    def _after(self, name: str | None) -> Cut | None:
+        """The cut of this name."""
+        if name is None:
+            return None
+        with put_back(), torch.device("cpu"):  # parts are also made where shapes alone are looked for
+            return self._cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name])
+
     def cut(
-        self,
-        components: int | str,
-        given: Sequence[str] | None,
-        sample: Shape,
-        *,
-        several: bool = False,
-        pooled: bool = True,
+        self, components: int | str, given: Sequence[str] | None, *, several: bool = False, whole: bool = False
     ) -> list[PartEnds]:
-        """The components that a spec asks for.
+        """The components that a spec asks for, which are proved to compute what the whole model computes.
 
         Raises SpecError.
 
         Args:
             components: their number, or `auto`: one for each natural unit.
             given: the names after which to cut instead.
-            sample: the shape of one sample.
-            several: whether it may be cut where several tensors are needed later, as long as there are no other cut
-                points: in a cut that is given, and for more components than there would be otherwise.
-            pooled: whether natural units end with the model's pooling of maps, as its classifier wants it. A
-                readout pools by itself, less, and sees more.
+            several: whether it may be cut where several activations are needed later, where that is more even.
+            whole: whether the model's classifier is used, so that it may be one component, and natural units end with
+                the model's pooling of maps. A readout pools by itself, less, and sees more.
         """
+        refusal: SpecError | None = None
+        for _ in range(_CHOICES):
+            ends = self._ends(components, given, several=several, pooled=whole)
+            if ends is None:
+                break
+            try:
+                self.prove(ends)
+            except SpecError as error:
+                refusal = refusal or error
+                if given is not None:
+                    raise
+                self._note_wrong(ends)
+            else:
+                return ends
+        if not whole or given is not None or components not in ("auto", 1):
+            raise refusal or self._uncut(several=several)
+        self.reason = str(self._choice.reason or "nowhere before its last layer all that is needed later can travel")
+        ends = [PartEnds(None, _NOWHERE)]
+        self.prove(ends)
+        return ends
 
-    @abstractmethod
-    def part(self, after: str | None, until: str | None, takes: tuple[tuple[int, ...], ...] = ()) -> Part:
+    def _uncut(self, *, several: bool) -> SpecError:
+        end = self._choice.last(pooled=True, layers=self._list)
+        why = tied_parameters(self.whole) or str(self._choice.reason or "")
+        reason = f": {why}" if why else ""
+        if end is None:
+            return SpecError(
+                f"{self.title} cannot be cut{reason}",
+                key="model.from",
+                hint="set model.untie=true, so that each name has its own"
+                if tied_parameters(self.whole)
+                else "by backpropagation it trains on one stage as it is; else give each part a module of its own",
+            )
+        most = self._choice.most(end, several=several)
+        more = self._choice.most(end, several=True) > most
+        return SpecError(
+            f"{self.title} can be cut into at most {counted(most, 'component')} with weights{reason}",
+            key="model.components",
+            hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
+        )
+
+    def _note_wrong(self, ends: Sequence[PartEnds]) -> None:
+        """Note which of these cuts a proof refuses by itself, or all of them."""
+        found = []
+        for part in ends:
+            assert part.until is not None, "only the classifier has no end"
+            try:
+                self.prove([PartEnds(None, part.until)])
+            except SpecError:
+                found.append(part.until)
+        self._choice.wrong |= {self._choice.by_name[name] for name in found or [str(part.until) for part in ends]}
+
+    def _ends(
+        self, components: int | str, given: Sequence[str] | None, *, several: bool, pooled: bool
+    ) -> list[PartEnds] | None:
+        """The components; None: there are not so many."""
+        choice = self._choice
+        end = choice.last(pooled=pooled or given is not None or components != "auto", layers=self._list)
+        if end is None:
+            return None
+        if given is not None:
+            names = [self._cut_point(name) for name in given]
+            order = [choice.order(name) for name in names]
+            if order != sorted(set(order)) or order[-1] >= end.ended:
+                raise SpecError(
+                    "the cut points must follow each other, before the classifier",
+                    key="model.cut",
+                    hint=f"the last layers before the classifier end at `{name_of(end.key)}`, always a cut point",
+                )
+        else:
+            chosen = (
+                choice.natural(end, multiply=self._list is not None)
+                if components == "auto"
+                else choice.even(int(components), end, several=several)
+            )
+            if chosen is None:
+                return None
+            names = [name_of(step.key) for step in chosen]
+        return [PartEnds(after, until) for after, until in pairwise([None, *names, name_of(end.key)])]
+
+    def _cut_point(self, name: str) -> str:
+        """The name of a cut point that a user gives. Raises SpecError where the model cannot be cut there."""
+        known = self._choice.by_name
+        if name not in known:
+            meant = nearest(name, known)
+            raise SpecError(
+                f"{self.title} has no layer `{name}` before its classifier, after which it could be cut",
+                key="model.cut",
+                hint=f"did you mean `{meant}`?" if meant else f"cut it after {_some(self.cut_points)}",
+            )
+        try:
+            self._cutter.after(known[name])
+        except Refused as refused:
+            at = self._choice.order(name)
+            before = [each for each in self.cut_points if self._choice.order(each) < at][-1:]
+            after = [each for each in self.cut_points if self._choice.order(each) > at][:1]
+            raise SpecError(
+                f"{self.title} cannot be cut after `{name}`: {refused}",
+                key="model.cut",
+                hint=f"cut it after {listed(before + after)}" if before + after else "choose another layer",
+            ) from refused
+        return name
+
+    def part(self, after: str | None, until: str | None, *, shared: nn.Module | None = None) -> Part:
         """The module of what lies between two cut points, with copies of the model's weights.
 
         Args:
             after: None for the input, and `until`: None for the result.
-            takes: shapes of the tensors that its input packs, as in `PartEnds`.
+            shared: a copy of the model whose parameters it has instead.
         """
+        start = None if after == _NOWHERE else self._after(after)
+        return self._cutter.part(shared or self.whole, start, self._after(until), self.title, shared=shared is not None)
 
-    @abstractmethod
-    def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
-        """The shape of one sample after a part."""
+    def gives(self, until: str) -> dict[str, Shape]:
+        """What travels after a cut point besides the mask of a text, by name: shapes of one sample."""
+        cut = self._after(until)
+        assert cut is not None
+        return cut.shapes(self._sample[0] if self._sample.is_text else 1)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of what the model gives for one sample."""
+        return self._cutter.outputs
+
+    @property
+    def writes_input(self) -> bool:
+        """Whether its forward changes the samples in place."""
+        return self._cutter.writes_input
 
     def up_to(self, until: str) -> nn.Module | None:
         """The model without the layers after this cut point and with all that comes after them, so that its class
-        computes a shallower network. None where its class has no such form."""
-        return None
+        computes a shallower network. None where its class has no such form, or its config cannot say it."""
+        path = list_of_layers(self.whole)
+        if path is None or until == _NOWHERE:
+            return None
+        model = copy.deepcopy(self.whole)
+        layers = model.get_submodule(path)._modules
+        end = self._choice.order(until)
+        called = {step.key[-1][0] for step in self._cutter.steps if step.ended <= end}
+        number, kept = len(layers), sum(f"{path}.{name}" in called for name in layers)
+        if kept == 0:
+            return None
+        for name in list(layers)[kept:]:
+            del layers[name]
+        config = getattr(model, "config", None)
+        if config is not None and not shorten(model, config, number, kept):
+            return None
+        return model
 
-    @abstractmethod
-    def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
+    def prove(self, parts: Sequence[PartEnds]) -> None:
         """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""
+        whole = copy_of(self.whole, self.title)
+        ends = [*parts, PartEnds(parts[-1].until, None)]
+        chain = [self.part(*part, shared=whole) for part in ends]
+        prove(whole, chain, self._sample, self.title, frozen=self.frozen)
 
     def classifier(self, parts: Sequence[PartEnds]) -> Part:
         """What comes after the last of these components: `[N, *features] -> [N, classes]`."""
@@ -218,6 +416,21 @@ def require_no_hooks(model: nn.Module, key: str) -> None:
                 key=key,
                 hint="let a submodule's `forward` hook what it gives, or an optimizer of yours change the gradient",
             )
+
+
+def tied_parameters(model: nn.Module) -> str:
+    """A sentence on two names of one parameter; "" if there are none."""
+    for name, *further in names_of(model):
+        if further:
+            return f"`{name}` and `{further[0]}` are one parameter (tied weights), which one component must hold"
+    return ""
+
+
+def _some(cut_points: Sequence[str]) -> str:
+    if len(cut_points) <= _MOST_NAMED:
+        return listed(list(cut_points), "and")
+    step = len(cut_points) / _MOST_NAMED
+    return listed([cut_points[int(index * step)] for index in range(_MOST_NAMED)], "and") + " among others"
 
 
 def names_of(model: nn.Module) -> list[list[str]]:

@@ -16,7 +16,7 @@ from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.section import listed, nearest
 from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, SpecError
 from alray.core.packages import imported
-from alray.models.imported.trace import first_line
+from alray.models.imported.calls import first_line
 from alray.models.shape import Shape
 
 _ATTENTION = "attn_implementation"

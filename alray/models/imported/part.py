@@ -1,60 +1,351 @@
-"""A part of a model as a module."""
+"""A part of a model as a module: the model's own `forward`, of which it computes the steps from one cut to another."""
 
 from __future__ import annotations
 
 import copy
-import importlib
 import math
-import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 
-from alray.models.imported.trace import Trace, with_device
+from alray.config.user_code import own_problem
+from alray.core.compat import BatchNorm, TorchDispatchMode, pop_mode, tree_leaves, tree_unflatten
+from alray.core.errors import Problem, StageError
+from alray.models.imported.absent import Form, LostError, Unused, origins_of
+from alray.models.imported.calls import call, scores_of
+from alray.models.imported.steps import (
+    INPUT,
+    POSITIONS,
+    READS,
+    Gives,
+    Key,
+    Leaf,
+    Sizes,
+    Walk,
+    is_open,
+    name_of,
+)
 from alray.models.readout import Pooling
+from alray.models.shape import Shape
+
+Tensors = dict[str, torch.Tensor]
+_READ = "reads"
+"""The name in a message of the numbers that were read of tensors: float64 as int64, `[N, numbers]`, all rows alike."""
+
+
+class _Ended(BaseException):
+    """Ends `forward` at the end of a part. It is no Exception, so that `forward` does not catch it."""
+
+    def __init__(self, run: PartRun) -> None:
+        super().__init__()
+        self.run = run
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a part after a cut may ask of the steps before it, in training or in evaluation.
+
+    Attributes:
+        gives: of the steps that are not computed again.
+        again: the steps that are: views, and what is made of samples alone.
+        travels: the tensors that are needed of them.
+    """
+
+    gives: Mapping[Key, Gives]
+    again: frozenset[Key]
+    travels: frozenset[Leaf]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The end of a step, at which one part ends and the next one begins.
+
+    Attributes:
+        travels: the tensors that are needed later, with their sizes; that of the step itself is the first one.
+        reads: the steps that read numbers of tensors which are needed later, with what they read when it was cut.
+        seen: by whether the model trains.
+        clones: of the tensors that travel, those that are written later.
+        fixed: those that have no gradient.
+        below: names of the parameters and buffers that are used before it, and `above`: after it.
+        pooling: how local losses read what the step gives.
+    """
+
+    key: Key
+    travels: Mapping[Leaf, Sizes]
+    reads: Mapping[Key, float]
+    seen: Mapping[bool, Seen]
+    clones: frozenset[Leaf]
+    fixed: frozenset[Leaf]
+    below: frozenset[str]
+    above: frozenset[str]
+    pooling: Pooling = "mean"
+
+    @property
+    def name(self) -> str:
+        return name_of(self.key)
+
+    def shapes(self, positions: int) -> dict[str, Shape]:
+        """Of one sample of all that travels, by name."""
+        found = {
+            name: Shape(packed_shape(self.travels[leaf], positions), _in_full(self.travels[leaf].dtype))
+            for leaf, name in self.names.items()
+        }
+        return found | ({_READ: Shape((len(self.reads),), torch.int64)} if self.reads else {})
+
+    @property
+    def names(self) -> dict[Leaf, str]:
+        """The names of the tensors in a message."""
+        return {leaf: f"x{number}" if number else "s" for number, leaf in enumerate(self.travels)}
+
+
+class PartRun(Walk):
+    """One run of a part. Steps before its first cut give what came, or tensors without values."""
+
+    def __init__(
+        self,
+        after: Cut | None,
+        until: Key | None,
+        came: Mapping[Leaf, torch.Tensor],
+        *,
+        training: bool,
+        sizes: tuple[int, int] = (0, 0),
+        read: Mapping[Key, float] | None = None,
+        like: torch.Tensor | None = None,
+        keeps: Collection[Leaf] | None = None,
+        expects: Seen | None = None,
+    ) -> None:
+        """
+        Args:
+            after: the cut at which it begins; None: with the samples.
+            until: the step after which it ends; None: with the result.
+            came: the tensors that the part before sent.
+            sizes: the numbers of samples and positions.
+            read: the numbers that were read.
+            like: a tensor of the type and on the device of all that is computed.
+            keeps: the tensors that are kept of what steps give; None: all of them.
+            expects: what the part after this one takes steps to give.
+        """
+        super().__init__()
+        self._after, self._until, self._came = after, until, came
+        self._seen = None if after is None else after.seen[training]
+        self._ends = [end for end in (None if after is None else after.key, until) if end is not None]
+        self._sizes, self._like = sizes, like
+        self._read = read or {}
+        self._keeps = keeps
+        self._expects = expects
+        self._kept_of = (
+            None if keeps is None else {key for key, _ in keeps} | (expects.gives.keys() if expects else set())
+        )
+        self.own = after is None
+        """Whether steps are computed: those after the first cut."""
+        self.kept: dict[Leaf, torch.Tensor] = {leaf: came[leaf] for leaf in keeps or () if leaf in came}
+        self.reads: dict[Key, float] = dict(self._read)
+        self.asked: set[Key] = set()
+        """The steps before the first cut that were asked for what they gave, or for a number."""
+        self.again: set[Key] = set()
+        """Those that were computed again."""
+
+    def of(self, model: nn.Module, compute: Callable[[], Any]) -> Any:
+        """The result of `forward`, None where the part ends before it. Raises LostError."""
+        try:
+            with self.over(model):
+                result = compute()
+        except _Ended as ended:
+            if ended.run is not self:
+                raise
+            return None
+        if self._until is not None:
+            raise LostError((), f"has not called `{name_of(self._until)}`")
+        if not self.own:
+            assert self._after is not None, "a part that begins with the samples is its own from there"
+            raise LostError((), f"has not called `{self._after.name}`")
+        origins = origins_of(result)
+        if origins:
+            raise LostError(origins, "gives a result that is made of what did not come")
+        return result
+
+    def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
+        if is_open(key, self._ends):
+            with self.inside(key):
+                value = compute()
+            if self.own:
+                self._keep(key, value)
+            return value
+        if not self.own:
+            return self._before(key, compute)
+        with self.unwatched():
+            value = compute()
+        self._keep(key, value)
+        return value
+
+    def _before(self, key: Key, compute: Callable[[], Any]) -> Any:
+        """What a call of a module before the first cut gives."""
+        assert self._seen is not None
+        if key in self._seen.again:
+            self.again.add(key)
+            with self.unwatched():
+                return compute()
+        with pop_mode():
+            return self._given(key)
+
+    def function(self, key: Key, name: str, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        if name in READS and self._has_no_value(given):
+            return self._number(key, name)
+        if self.own:
+            value = compute()
+            if name in READS:
+                self.reads[key] = value
+            else:
+                self._keep(key, value)
+            return value
+        seen = self._seen
+        assert seen is not None
+        if name in READS and origins_of(given):
+            self.asked.add(key)
+            return self._number(key, name)
+        if key in seen.gives:
+            return self._given(key)
+        value = compute()
+        if key in seen.again:
+            self.again.add(key)
+        elif any(isinstance(each, torch.Tensor) and not isinstance(each, Unused) for each in tree_leaves(value)):
+            raise LostError((), f"calls `{name}` before the cut, as it never did when it was cut")
+        return value
+
+    @staticmethod
+    def _has_no_value(given: tuple[Any, ...]) -> bool:
+        """Whether it is a tensor that came without values, as in a trial of a cut."""
+        return any(isinstance(each, Unused) and not each.origins for each in tree_leaves(given))
+
+    def _number(self, key: Key, name: str) -> Any:
+        """What a step read of a tensor."""
+        if key not in self._read:
+            raise LostError((), f"reads a number by `{name}`, as it never did when it was cut")
+        return _TYPES.get(name, type(self._read[key]))(self._read[key])
+
+    def _given(self, key: Key) -> Any:
+        """What a step before the first cut gave."""
+        assert self._seen is not None and self._after is not None
+        gives = self._seen.gives.get(key)
+        if gives is None:
+            raise LostError((), f"calls `{name_of(key)}` before the cut, as it never did when it was cut")
+        self.asked.add(key)
+        value = tree_unflatten([self.leaf((key, index), leaf) for index, leaf in enumerate(gives.leaves)], gives.tree)
+        if key == self._after.key:
+            self.own = True
+        return value
+
+    def leaf(self, leaf: Leaf, form: Any) -> Any:
+        if leaf in self._came:
+            tensor = self._came[leaf]
+            assert self._after is not None
+            tensor = tensor.detach() if leaf in self._after.fixed else tensor
+            return tensor.clone() if leaf in self._after.clones else tensor
+        if not isinstance(form, Sizes):
+            return form
+        assert self._like is not None
+        return Unused.like(form.at(*self._sizes, self._like.dtype), leaf, self._like.device)
+
+    def _keep(self, key: Key, value: Any) -> None:
+        if self._kept_of is None or key in self._kept_of:
+            leaves = tree_leaves(value)
+            self._require_expected(key, leaves)
+            for index, each in enumerate(leaves):
+                if isinstance(each, torch.Tensor) and (self._keeps is None or (key, index) in self._keeps):
+                    self.kept[key, index] = each
+        if key == self._until:
+            raise _Ended(self)
+
+    def _require_expected(self, key: Key, leaves: list[Any]) -> None:
+        """Raise LostError where a step gives what the part after this one does not know of."""
+        gives = None if self._expects is None else self._expects.gives.get(key)
+        if gives is None:
+            return
+        same = len(leaves) == len(gives.leaves)
+        for leaf, form in zip(leaves, gives.leaves, strict=False):
+            if isinstance(form, Sizes):
+                same = same and isinstance(leaf, torch.Tensor)
+                same = same and tuple(leaf.shape) == tuple(size.at(*self._sizes) for size in form.sizes)
+            else:
+                same = same and not isinstance(leaf, torch.Tensor) and (leaf is form or bool(leaf == form))
+        if not same:
+            raise LostError(
+                (), f"gives after `{name_of(key)}` what it never gave when it was cut, as sizes that depend on values"
+            )
+
+
+_TYPES: dict[str, type] = {"__bool__": bool, "__float__": float, "__index__": int, "__int__": int}
 
 
 class Part(nn.Module):
-    """The operations of a model from one cut point to another: `[N, ...] -> [N, ...]`. Its parameters have the names
-    that they have in the whole model.
+    """The steps of a model from one cut to another, as an encoder or, after the last cut, as a head. Its parameters
+    have the names that they have in the whole model.
 
     Its other attributes have names that no model has: torch finds submodules by attributes when it exports.
-
-    It is called with the samples, and the mask of a text's words if there is one.
     """
 
     alray_draws = True
     """A function of the model may draw random numbers without a layer that says so."""
+    alray_takes_message = True
+    """It is called with all that comes from the part before, by name, and gives all that goes on."""
     alray_models: tuple[nn.Module, ...] = ()
-    """Modules that compute with the tensors of this one, and are no submodules."""
+    """The model, which computes with the tensors of this module, and is no submodule."""
 
-    def __init__(self, *, frozen: Collection[str] = (), pooling: Pooling = "mean") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        after: Cut | None,
+        until: Cut | None,
+        *,
+        title: str,
+        longest: int,
+        hidden: Collection[str] = (),
+        frozen: Collection[str] = (),
+    ) -> None:
         """
         Args:
+            model: see `skeleton`. It becomes the part's own.
+            after: None for the input, and `until`: None for the result.
+            title: of the model, in errors.
+            longest: positions of a sample.
+            hidden: paths of modules that other parts compute.
             frozen: paths of modules that compute as in evaluation.
-            pooling: how local losses read what the part gives.
         """
         super().__init__()
-        self.alray_pooling = pooling
+        self._alray_after, self._alray_until = after, until
+        self._alray_title, self._alray_longest = title, longest
         self._alray_frozen = tuple(f"{path}." for path in frozen)
+        if until is not None:
+            self.alray_pooling = until.pooling
+        self._alray_hidden = frozenset(hidden)
+        for path in hidden:
+            vars(model.get_submodule(path))["_load_from_state_dict"] = _nothing_loaded
+        self.alray_models = (model,)  # a tuple, so that it is no submodule
+        self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
+        self._non_persistent_buffers_set = model._non_persistent_buffers_set
+
+    def named_modules(
+        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Module]]:
+        """Without those that other parts compute."""
+        start = f"{prefix}." if prefix else ""
+        for name, module in super().named_modules(memo, prefix, remove_duplicate):
+            if name.removeprefix(start) not in self._alray_hidden or module is self:
+                yield name, module
 
     def train(self, mode: bool = True) -> Part:
         """Batch normalisation and dropout of frozen modules stay as in evaluation."""
         super().train(mode)
-        for path, module in self.named_modules():
+        (model,) = self.alray_models
+        model.training = mode
+        for path, module in model.named_modules():
             if f"{path}.".startswith(self._alray_frozen):
                 module.eval()
         return self
-
-    def alray_hold(self, model: nn.Module) -> None:
-        """Have the tensors and submodules of a module that computes, under the names that they have there."""
-        self.alray_models = (model,)  # a tuple, so that it is no submodule
-        self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
-        self._non_persistent_buffers_set = model._non_persistent_buffers_set
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Part:
         """Tensors that modules have as plain attributes go to the device too."""
@@ -63,63 +354,217 @@ class Part(nn.Module):
         super()._apply(fn, recurse)
         return self
 
+    def forward(self, incoming: Tensors) -> Tensors:
+        """What goes on to the next part, by name: `s`, further tensors that are needed later, and the mask of a text
+        while `s` is a sequence; of the last part, the scores as `s`.
 
-class TracedPart(Part):
-    """What it computes in training and in evaluation are two graphs on the same parameters."""
-
-    def __init__(
-        self,
-        whole: nn.Module,
-        training: fx.Graph,
-        evaluation: fx.Graph,
-        *,
-        frozen: Collection[str] = (),
-        pooling: Pooling = "mean",
-        shared: dict[int, Any] | None = None,
-    ) -> None:
-        """The graphs take one tensor, and name modules and parameters of `whole`, which are copied.
-
-        Args:
-            shared: what stands for an object of `whole` in place of a copy, by the identity of that object.
-            frozen: as for `Part`, and `pooling`.
+        Raises StageError where a mini-batch needs what other ones did not.
         """
-        super().__init__(frozen=frozen, pooling=pooling)
-        shared = {} if shared is None else shared
-        holder = nn.Module()  # its names are the model's alone
-        for graph in (training, evaluation):
-            for node in graph.nodes:
-                if node.op in ("call_module", "get_attr"):
-                    _graft(holder, whole, str(node.target), shared)
-        self._alray_code = _Code.of(training), _Code.of(evaluation)
-        self._alray_training, self._alray_evaluation = (code.function() for code in self._alray_code)
-        self.alray_hold(holder)
+        if self._alray_until is not None and self._alray_until.key == INPUT:
+            return {name: incoming[name] for name in ("s", "mask") if name in incoming}
+        try:
+            return self._passed(incoming)
+        except LostError as error:
+            origins = sorted({name_of(key) for key, _ in error.origins if isinstance(key, tuple)})
+            message = f"`forward` of {self._alray_title} {error}" + (f": `{origins[0]}`" if origins else "")
+            hint = "take fewer stages, or cut the model elsewhere: model.cut"
+            raise StageError.of((own_problem(error, message, hint=hint) or Problem(message, hint),)) from error
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the functions: Python does not find them in a module, and so cannot pickle them."""
-        state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_alray_training", "_alray_evaluation")}
+    def _passed(self, incoming: Tensors) -> Tensors:
+        (model,), after, until = self.alray_models, self._alray_after, self._alray_until
+        s, mask = incoming["s"], incoming.get("mask")
+        came: dict[Leaf, torch.Tensor] = {}
+        read: dict[Key, float] = {}
+        if after is not None:
+            came = {
+                leaf: _unpacked(incoming[name], after.travels[leaf])
+                for leaf, name in after.names.items()
+                if leaf in after.seen[self.training].travels
+            }
+            if after.reads and s.device.type == "meta":  # where shapes alone are wanted
+                read = dict(after.reads)
+            elif after.reads:
+                numbers = zip(after.reads, incoming[_READ][0].view(torch.float64).tolist(), strict=True)
+                read = {key: number for key, number in numbers if not math.isnan(number)}
+        else:
+            came[INPUT, 0] = s
+        if mask is not None:
+            came[INPUT, 1] = mask
+        positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
+        run = PartRun(
+            after,
+            None if until is None else until.key,
+            came,
+            training=self.training,
+            sizes=(s.shape[0], positions),
+            read=read,
+            like=s if s.is_floating_point() else torch.empty((), device=s.device),
+            keeps=() if until is None else until.seen[self.training].travels,
+            expects=None if until is None or torch.compiler.is_exporting() else until.seen[self.training],
+        )
+        given: list[Any] = [came.get((INPUT, 0)), came.get((INPUT, 1))]
+        if after is not None:
+            for number, sizes_of in enumerate(after.seen[self.training].gives[INPUT].leaves):
+                given[number] = run.leaf((INPUT, number), sizes_of)
+        with ExitStack() as around:
+            if s.device.type == "meta":
+                around.enter_context(_AnswersWithoutValues())
+            if torch.compiler.is_exporting():
+                around.enter_context(_left_calls_forgotten())
+            result = run.of(model, lambda: scores_of(call(model, *given)))
+        if until is None:
+            return {"s": result}
+        outgoing = {}
+        for leaf, name in until.names.items():
+            if leaf not in until.seen[self.training].travels:
+                continue
+            if isinstance(run.kept.get(leaf), (Unused, type(None))):
+                raise LostError([leaf], "needs later what did not come")
+            outgoing[name] = _packed(run.kept[leaf], until.travels[leaf], s.shape[0])
+        if until.reads:
+            run.reads[POSITIONS] = positions
+            of_reads = [[float(run.reads.get(key, math.nan)) for key in until.reads]]
+            outgoing[_READ] = torch.tensor(of_reads, dtype=torch.float64, device=s.device)
+            outgoing[_READ] = outgoing[_READ].view(torch.int64).repeat(s.shape[0], 1)
+        if mask is not None and outgoing["s"].ndim > 2:
+            outgoing["mask"] = mask
+        return outgoing
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._alray_training, self._alray_evaluation = (code.function() for code in self._alray_code)
+    def _positions(self, came: Mapping[Leaf, torch.Tensor], samples: int) -> int:
+        """How many positions the samples of a mini-batch have."""
+        if (INPUT, 1) in came:
+            return came[INPUT, 1].shape[1]
+        if self._alray_after is None:
+            return came[INPUT, 0].shape[1] if came[INPUT, 0].ndim > 1 else 1
+        for leaf, tensor in came.items():
+            for size, number in zip(self._alray_after.travels[leaf].sizes, tensor.shape, strict=True):
+                found = size.positions(number, samples)
+                if found is not None:
+                    return found
+        return self._alray_longest
 
-    def forward(self, s: torch.Tensor, mask: None = None) -> torch.Tensor:
-        """
-        Args:
-            mask: always None, for a head is called with one.
-        """
-        compute = self._alray_training if self.training else self._alray_evaluation
-        return compute(self.alray_models[0], s)
+
+class _AnswersWithoutValues(TorchDispatchMode):
+    """On the meta device, `forward` gets 1 or True where it asks for a value, such as whether a mask is of ones. No
+    tensor has one there, and whoever computes there wants to know shapes alone."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        of_meta = func is torch.ops.aten._local_scalar_dense.default and type(args[0]) is torch.Tensor
+        if of_meta and args[0].device.type == "meta":
+            return torch.ones((), dtype=args[0].dtype).item()
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _left_calls_forgotten() -> Iterator[None]:
+    """Has torch.export forget the calls of modules that `_Ended` leaves, as it forgets those that return."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to load
+
+    mode = get_proxy_mode()
+    calls = {} if mode is None else mode.tracer.module_stack
+    began = len(calls)
+    yield
+    while len(calls) > began:
+        calls.popitem()
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """One part that computes what these compute, which follow each other from the input on, with their tensors."""
+    first, *others = parts
+    (model,) = copy.deepcopy(first).alray_models
+    for part in others:
+        for path, module in part.named_modules():
+            there = model.get_submodule(path)
+            for name, parameter in module._parameters.items():
+                vars(there).pop(name, None)
+                there.register_parameter(name, parameter)
+            for name, buffer in module._buffers.items():
+                if name not in there._buffers or name not in module._non_persistent_buffers_set:
+                    vars(there).pop(name, None)
+                    there.register_buffer(name, buffer)
+    hidden = [path for path in first._alray_hidden if all(path in part._alray_hidden for part in others)]
+    whole = Part(
+        model, None, parts[-1]._alray_until, title=first._alray_title, longest=first._alray_longest, hidden=hidden
+    )
+    return whole.train(first.training)
+
+
+def _packed(tensor: torch.Tensor, sizes: Sizes, samples: int) -> torch.Tensor:
+    """A tensor as it travels: with one row for each sample, `[N, ...]`."""
+    if sizes.rows:
+        tensor = tensor.movedim(sizes.rows, 0)
+    return tensor.unflatten(0, (samples, -1)) if sizes.has_several_rows else tensor
+
+
+def _unpacked(rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+    """The tensor that was packed so."""
+    tensor = rows.flatten(0, 1) if sizes.has_several_rows else rows
+    if sizes.rows:
+        tensor = tensor.movedim(0, sizes.rows)
+    if sizes.order == tuple(range(tensor.ndim)):
+        return tensor
+    # As it lay in memory: dropout draws in that order, and kernels may add in it.
+    back = [sizes.order.index(axis) for axis in range(tensor.ndim)]
+    return tensor.permute(sizes.order).contiguous().permute(back)
+
+
+def packed_shape(sizes: Sizes, positions: int) -> tuple[int, ...]:
+    """The shape of one sample of what travels."""
+    assert sizes.rows is not None
+    shape = [size.at(1, positions) for size in sizes.sizes]
+    rows = shape.pop(sizes.rows)
+    return (*([rows] if sizes.has_several_rows else []), *shape)
+
+
+def _in_full(dtype: torch.dtype) -> torch.dtype:
+    """The type in which a tensor travels that is computed in mixed precision."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
+def _nothing_loaded(*given: Any) -> None:
+    """In place of how a module of another part would take its weights: batch normalisation asks for some by itself."""
+
+
+def skeleton(model: nn.Module, own: Collection[str], changing: Collection[str], shared: Mapping[int, Any]) -> nn.Module:
+    """A copy of a model, with the parameters and buffers of one part.
+
+    Args:
+        own: their names. Other parameters have no values in it. Of other buffers those that never change do, which no
+            checkpoint needs to hold.
+        changing: names of the buffers that the model changes.
+        shared: what stands for a parameter in place of a copy, by its identity.
+    """
+    memo: dict[int, Any] = dict(shared)
+    for tensors, lasting in ((model.named_parameters, False), (model.named_buffers, True)):
+        for name, value in tensors(remove_duplicate=False):
+            if name not in own and not (lasting and name not in changing):
+                memo[id(value)] = Unused.like(Form.of(value), (name, None), value.device)
+    copied = copy.deepcopy(model, memo)
+    for path, module in copied.named_modules():
+        for name, value in list(module._parameters.items()):
+            if isinstance(value, Unused):
+                del module._parameters[name]
+                vars(module)[name] = value
+        for name, buffer in list(module._buffers.items()):
+            if isinstance(buffer, Unused):
+                del module._buffers[name]
+                vars(module)[name] = buffer
+            elif buffer is not None and (f"{path}.{name}" if path else name) not in own:
+                module._non_persistent_buffers_set.add(name)
+    return copied
 
 
 def plain_tensors(model: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
     """The tensors that modules have as plain attributes, each with its module and its name there. Without those that
     torch computes from weights."""
-    modules = [
+    tops = [
         each
         for module in model.modules()
-        for each in (module, *(module.alray_models if isinstance(module, Part) else ()))
+        for each in ([*module.alray_models] if isinstance(module, Part) else [module])
     ]
+    modules = dict.fromkeys(each for top in tops for each in top.modules())
     return [
         (module, name, value)
         for module in modules
@@ -134,137 +579,12 @@ def without_values(tensor: torch.Tensor) -> torch.Tensor:
     return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
-def between(
-    trace: Trace, after: Sequence[fx.Node], until: Sequence[fx.Node], takes: Sequence[tuple[int, ...]] = ()
-) -> fx.Graph:
-    """The nodes after those of one cut point, up to those of another as a separate graph. Parameters that they need
-    come with them.
-
-    Several tensors travel as one: their samples as rows, one after the other, `[N, numbers of all]`.
-
-    Args:
-        after: the nodes whose values come in, and `until`: those whose values go out. The last one is the cut point.
-        takes: shapes of one sample of the values that come in, if there are several.
-    """
-    graph = fx.Graph()
-    given = graph.placeholder("s")
-    copies = dict(zip(after, _unpacked(graph, given, takes) if len(after) > 1 else [given], strict=True))
-    inside = False
-    for node in trace.graph.nodes:
-        if inside and node.op != "output":
-            _bring(node, trace, graph, copies)
-        inside = inside or node is after[-1]
-        if node is until[-1]:
-            break
-    _follow_the_input(graph, given)
-    _switch_gradients(graph, trace, copies, came_in=after)
-    results = [copies[node] for node in until]
-    if len(results) > 1:
-        rows = [graph.call_method("flatten", (result, 1)) for result in results]
-        results = [graph.call_function(torch.cat, (rows, 1))]
-    graph.output(results[0])
-    return graph
-
-
-def _bring(node: fx.Node, trace: Trace, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> None:
-    """Copy a node into the graph of a part, and what it needs that every part has: weights, and what is made of buffers
-    alone."""
-    for needed in node.all_input_nodes:
-        if needed not in copies and (needed.op == "get_attr" or needed in trace.fixed):
-            _bring(needed, trace, graph, copies)
-    if node not in copies:
-        copies[node] = graph.node_copy(node, lambda each: copies[each])
-
-
-def _follow_the_input(graph: fx.Graph, given: fx.Node) -> None:
-    """Let tensors that the model makes be on the device of the input: tracing took the device of its weights, such as
-    `self.weight.device`, for a constant."""
-    with graph.inserting_after(given):
-        device = graph.call_function(getattr, (given, "device"))
-    for node in graph.nodes:
-        node.args, node.kwargs = with_device((node.args, node.kwargs), device)
-    if not device.users:
-        graph.erase_node(device)
-
-
-def _switch_gradients(
-    graph: fx.Graph, trace: Trace, copies: Mapping[fx.Node, fx.Node], *, came_in: Collection[fx.Node]
-) -> None:
-    """Compute with gradients on or off as `forward` does, and end as it began."""
-    around = now = trace.grad_modes[trace.input]
-    for node, copied in copies.items():
-        if node not in came_in and node.op != "get_attr" and trace.grad_modes[node] != now:
-            now = not now
-            with graph.inserting_before(copied):
-                graph.call_function(torch.set_grad_enabled, (now,))
-    if now != around:
-        graph.call_function(torch.set_grad_enabled, (around,))
-
-
-def _unpacked(graph: fx.Graph, packed: fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[fx.Node]:
-    """The tensors that a part before has packed, each in separate memory: the model may write into one of them."""
-    sizes = [math.prod(shape) for shape in shapes]
-    rows = graph.call_method("split", (packed, sizes, 1))
-    found = []
-    for index, shape in enumerate(shapes):
-        row = graph.call_function(operator.getitem, (rows, index))
-        value = graph.call_method("unflatten", (row, 1, shape))
-        found.append(graph.call_method("clone", (value,), {"memory_format": torch.contiguous_format}))
-    return found
-
-
-@dataclass(frozen=True)
-class _Code:
-    """What a graph computes, as text, which can be pickled.
-
-    Attributes:
-        names: the objects that the text names.
-        modules: the modules of Python that it names: the name of each by its name in the text.
-    """
-
-    text: str
-    names: dict[str, Any]
-    modules: dict[str, str]
-
-    @classmethod
-    def of(cls, graph: fx.Graph) -> _Code:
-        code = graph.python_code("self")
-        modules = {name: each.__name__ for name, each in code.globals.items() if isinstance(each, ModuleType)}
-        return cls(code.src, {name: each for name, each in code.globals.items() if name not in modules}, modules)
-
-    def function(self) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
-        """A function of the module that holds the parameters, and the input."""
-        names = self.names | {name: importlib.import_module(module) for name, module in self.modules.items()}
-        exec(compile(self.text, "<traced model>", "exec"), names)  # torch's way from a graph to a function
-        forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = names["forward"]
-        return forward
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Code:
-        """It does not change."""
-        return self
-
-
-def _graft(root: nn.Module, whole: nn.Module, path: str, shared: dict[int, Any]) -> None:
-    """Copy what lies at `path` in `whole` to the same path in `root`.
-
-    Args:
-        shared: what has been copied, by identity.
-    """
-    *folders, name = path.split(".")
-    here, there = root, whole
-    for folder in folders:
-        there = getattr(there, folder)
-        if folder not in here._modules:
-            here.add_module(folder, nn.Module())
-        here = here._modules[folder]  # type: ignore[assignment]
-    # An empty module was made for one of its parameters, which was needed before the module itself.
-    is_empty = type(here._modules.get(name)) is nn.Module
-    if not is_empty and (name in here._modules or name in here._parameters or name in here._buffers):
-        return
-    original = getattr(there, name)
-    copied = copy.deepcopy(original, shared)
-    if isinstance(original, nn.Module | nn.Parameter):
-        setattr(here, name, copied)
-    else:  # a buffer, or a tensor that tracing found to be constant
-        saved = name in there._buffers and name not in there._non_persistent_buffers_set
-        here.register_buffer(name, copied, persistent=saved)
+def on_meta(part: nn.Module) -> nn.Module:
+    """A copy of a part without values. Its forward finds shapes."""
+    plain = [value for _, _, value in plain_tensors(part)]
+    memo: dict[int, Any] = {id(each): without_values(each) for each in (*part.parameters(), *part.buffers(), *plain)}
+    copied = copy.deepcopy(part, memo)
+    for module in copied.modules():
+        if isinstance(module, BatchNorm) and module.momentum is None:
+            module.momentum = 0.0  # it would read the value of its counter; no shape depends on it
+    return copied

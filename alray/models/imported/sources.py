@@ -17,7 +17,7 @@ from alray.config.sections.section import listed, nearest
 from alray.config.user_code import own_error
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.packages import imported
-from alray.models.imported.trace import first_line
+from alray.models.imported.calls import first_line
 from alray.models.own_state import require_tensors
 from alray.models.shape import Shape
 

@@ -1,15 +1,11 @@
-"""What `forward` does in Python, which a trace of tensor operations would lose: contexts, draws, and changes of state.
-
-A trace holds the operations on what its input gave. Everything else happens once, while it is traced: a number that is
-drawn becomes a constant, a counter stands still, `torch.autocast` is forgotten.
-"""
+"""What `forward` does in Python besides tensor operations: contexts, draws, and changes of state."""
 
 from __future__ import annotations
 
 import pickle
 import random
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from types import FrameType
@@ -21,30 +17,9 @@ from torch import nn
 
 from alray.config.user_code import own_place_of
 from alray.core.accelerator import kinds
-from alray.core.compat import TorchDispatchMode, is_fwd_grad_enabled, tree_leaves
 from alray.core.errors import FAULTS_OF_USER_CODE
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum)
-
-
-class LostError(Exception):
-    """`forward` does something in Python that a trace would lose. The text says what, after "it"."""
-
-
-def settings() -> dict[str, object]:
-    """What contexts of torch change and a trace cannot enter again, by the words for it in a message."""
-    cuda = torch.backends.cuda
-    attention = (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
-    return {
-        "torch.inference_mode()": torch.is_inference_mode_enabled(),
-        "the gradient of a torch.autograd.Function": not is_fwd_grad_enabled(),
-        "torch.autocast": [
-            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in kinds()
-        ],
-        "another default type": torch.get_default_dtype(),
-        "a choice of attention kernels": attention,
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-    }
 
 
 @contextmanager
@@ -58,97 +33,6 @@ def autocast(*, enabled: bool) -> Iterator[None]:
     finally:
         for device, was in before.items():
             torch.set_autocast_enabled(device, was)
-
-
-def context_since(before: Mapping[str, object]) -> str | None:
-    """What `forward` does where a context of torch is open that was not open before; None: no such one is."""
-    for what, value in settings().items():
-        if value != before[what]:
-            return f"computes under {what}" if value else f"ends {what} of its caller"
-    return None
-
-
-class Watch(TorchDispatchMode):
-    """Raises LostError where torch computes, while a model is traced, what is not made of its input alone: it draws
-    numbers, writes into a tensor that was there before, or reads the values of weights and buffers."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self._state = {_memory(each) for each in (*model.parameters(), *model.buffers())}
-        self._made: dict[int, torch.Tensor] = {}  # keeps them, so that no other tensor gets their memory
-
-    def __torch_dispatch__(
-        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            raise LostError("draws random numbers that are not made of its input")
-        if any(_memory(each) in self._state for each in _tensors((args, kwargs))):
-            raise LostError("computes with the values of weights or buffers, out of reach of a trace")
-        for number, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                given = args[number] if number < len(args) else kwargs.get(argument.name)
-                if any(_memory(each) not in self._made for each in _tensors(given)):
-                    raise LostError("writes into a tensor that lasts from one call to the next")
-        result = func(*args, **kwargs)
-        self._made |= {_memory(each): each for each in _tensors(result)}
-        return result
-
-
-_READING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
-"""Operations that make a number or a bool of values."""
-
-
-_BY_SHAPE = frozenset(
-    operation.default
-    for operation in (
-        torch.ops.aten.empty_like,
-        torch.ops.aten.full_like,
-        torch.ops.aten.new_empty,
-        torch.ops.aten.new_full,
-        torch.ops.aten.new_ones,
-        torch.ops.aten.new_zeros,
-        torch.ops.aten.ones_like,
-        torch.ops.aten.zeros_like,
-    )
-)
-"""Operations whose results do not depend on the values of what they are given."""
-
-
-class MadeOfSamples(TorchDispatchMode):
-    """Knows which tensors are made of the values of samples. Raises LostError where Python asks for such a value."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._made: dict[int, torch.Tensor] = {}  # keeps them, so that no other tensor gets their memory
-
-    def watched(self, samples: torch.Tensor) -> torch.Tensor:
-        """These samples, whose values count from now on."""
-        self._made[_memory(samples)] = samples
-        return samples
-
-    def __contains__(self, tensor: torch.Tensor) -> bool:
-        return _memory(tensor) in self._made
-
-    def __torch_dispatch__(
-        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        of_samples = any(each in self for each in _tensors((args, kwargs)))
-        if of_samples and func in _READING:
-            raise LostError("reads the values of its samples, which only the first part gets")
-        result = func(*args, **kwargs)
-        if of_samples and func not in _BY_SHAPE:
-            self._made |= {_memory(each): each for each in _tensors(result)}
-        return result
-
-
-def _tensors(values: Any) -> Iterable[torch.Tensor]:
-    return (each for each in tree_leaves(values) if isinstance(each, torch.Tensor))
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 # --- State: attributes, and the generators of random numbers ---

@@ -204,8 +204,6 @@ def fit_spec(
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
-    layers = planner.workload.spec.model.layers
-    cut_by = [] if layers == spec.model.layers else [override_text("model.layers", layers)]
     devices_asked = [] if unlike else overrides_for_devices(spec)
     elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
     return Fitting(
@@ -223,7 +221,6 @@ def fit_spec(
                 if not each.startswith(elsewhere) and (each != _UNLIKE or each in asked)
             ),
             *devices_asked,
-            *cut_by,
         ),
         fixed=frozenset(_FREE) - free,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),

@@ -1,0 +1,194 @@
+"""Tensors without values: they stand for what another part of a model has computed.
+
+`forward` of a model runs in each of its parts. What a part neither computed nor got is an `Unused` there: it has sizes,
+a type and a device, and operations on it give further ones. Whoever needs a value of it raises `LostError`, at any
+mini-batch, where a zero would be silently wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from alray.core.compat import no_torch_function, tree_leaves, tree_map
+
+Origin = tuple[Any, int | None]
+"""The key of the step that gave a tensor, and the number of the tensor among what it gave. None: nothing that a message
+could bring, such as a parameter, with its name as the key."""
+_aten = torch.ops.aten
+_READS = frozenset(
+    operation.default
+    for operation in (
+        _aten._local_scalar_dense,
+        _aten._pack_padded_sequence,
+        _aten._unique2,
+        _aten.equal,
+        _aten.is_nonzero,
+        _aten.item,
+        _aten.masked_select,
+        _aten.nonzero,
+        _aten.nonzero_static,
+        _aten.unique_consecutive,
+        _aten.unique_dim,
+    )
+)
+"""Operations that read values: what they give, or its sizes, depends on them."""
+_BY_SHAPE = frozenset(
+    operation.default
+    for operation in (
+        _aten.full_like,
+        _aten.new_full,
+        _aten.new_ones,
+        _aten.new_zeros,
+        _aten.ones_like,
+        _aten.rand_like,
+        _aten.randint_like,
+        _aten.randn_like,
+        _aten.zeros_like,
+    )
+)
+"""Operations whose results do not depend on the values of what they are given."""
+_BY_MASK = frozenset((_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default))
+_MASKS = (torch.bool, torch.uint8)
+
+
+class LostError(Exception):
+    """A part needs values that it neither computed nor got. The text says what asks for them, after "it"."""
+
+    def __init__(self, origins: Iterable[Origin], what: str) -> None:
+        super().__init__(what)
+        self.origins = frozenset(origins)
+
+
+class Form(NamedTuple):
+    """What a tensor is but for its values."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Form:
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+class Unused(torch.Tensor):
+    """A tensor without values.
+
+    Attributes:
+        meta: the same tensor on the meta device, which knows sizes, strides and views.
+        origins: what it is made of; of nothing, it stands for one with values, as in a trial of a cut.
+    """
+
+    meta: torch.Tensor
+    origins: frozenset[Origin]
+    __torch_function__ = no_torch_function
+
+    @staticmethod
+    def __new__(cls, meta: torch.Tensor, origins: Iterable[Origin], device: torch.device) -> Unused:
+        made: Unused = torch.Tensor._make_wrapper_subclass(
+            cls, meta.shape, strides=meta.stride(), dtype=meta.dtype, device=device, requires_grad=False
+        )
+        made.meta, made.origins = meta, frozenset(origins)
+        return made
+
+    @classmethod
+    def like(cls, form: Form, origin: Origin, device: torch.device) -> Unused:
+        """A tensor of this form, as it came from there."""
+        return cls(torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device="meta"), [origin], device)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"Unused({tuple(self.shape)}, {self.dtype})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Unused:
+        found = memo[id(self)] = self._again(self.origins, self.device, *Form.of(self.meta))
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self._again, (self.origins, self.device, *Form.of(self.meta))
+
+    @classmethod
+    def _again(cls, origins: Iterable[Origin], device: torch.device, *form: Any) -> Unused:
+        made = cls.like(Form(*form), ("", None), device)
+        made.origins = frozenset(origins)
+        return made
+
+    def tolist(self) -> Any:
+        raise LostError(self.origins, "reads the values of a tensor by `tolist`")
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise LostError(self.origins, "reads the values of a tensor by `numpy`")
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        unused = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Unused)]
+        origins = frozenset[Origin]().union(*(each.origins for each in unused))
+        name = func._schema.name.removeprefix("aten::")
+        if func in _BY_SHAPE:
+            like = args[0]
+            real = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+            return func(real, *args[1:], **kwargs)
+        if func in _READS or (func in _BY_MASK and _is_by_mask(args[1])):
+            raise LostError(origins, f"reads the values of a tensor by `{name}`")
+        if _writes_real(func, args, kwargs, lost=bool(origins)):
+            raise LostError(origins, f"writes into a tensor by `{name}`")
+        device = unused[0].device
+        if kwargs.get("device") is not None:
+            device, kwargs = torch.device(kwargs["device"]), {**kwargs, "device": torch.device("meta")}
+        of_meta = {id(each.meta): each for each in unused}
+        on_meta = tree_map(_without_values, (args, kwargs))
+        try:
+            gave = func(*on_meta[0], **on_meta[1])
+        except (NotImplementedError, RuntimeError) as error:
+            if "meta" not in str(error).lower():
+                raise
+            raise LostError(origins, f"computes `{name}`, whose sizes depend on values") from error
+
+        def wrapped(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            if id(value) in of_meta:  # it was written in place
+                same = of_meta[id(value)]
+                same.origins |= origins
+                return same
+            return cls(value, origins, device)
+
+        return tree_map(wrapped, gave)
+
+
+def origins_of(tree: Any) -> frozenset[Origin]:
+    """What the tensors without values among these are made of."""
+    return frozenset[Origin]().union(*(each.origins for each in tree_leaves(tree) if isinstance(each, Unused)))
+
+
+def _without_values(value: Any) -> Any:
+    if isinstance(value, Unused):
+        return value.meta
+    return value.to("meta") if isinstance(value, torch.Tensor) else value
+
+
+def _is_by_mask(indices: Iterable[torch.Tensor | None]) -> bool:
+    return any(each is not None and each.dtype in _MASKS for each in indices)
+
+
+def _writes_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, lost: bool) -> bool:
+    """Whether an operation writes into a tensor with values.
+
+    Args:
+        lost: whether what it writes is made of something; then one of nothing counts as one with values.
+    """
+
+    def is_real(value: Any) -> bool:
+        return (lost and not value.origins) if isinstance(value, Unused) else isinstance(value, torch.Tensor)
+
+    for number, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[number] if number < len(args) else kwargs.get(argument.name)
+            if any(map(is_real, tree_leaves(given))):
+                return True
+    return False

@@ -1,0 +1,57 @@
+"""How a model is copied and called, and where its scores are in what it gives."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
+
+
+def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> Any:
+    """What a model gives for samples.
+
+    Args:
+        mask: [N, T] bool of documents; it has the type and the name that transformers gives it, if the model has this
+            name. On the meta device it is left out: its values would be asked for, and shapes do not depend on it.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    named: dict[str, Any] = {}
+    if "use_cache" in parameters:
+        named["use_cache"] = False  # of generation
+    if mask is not None and mask.device.type != "meta":
+        named |= {"attention_mask": mask.long()} if "attention_mask" in parameters else {"mask": mask}
+    return model(samples, **named)
+
+
+def scores_of(result: Any) -> Any:
+    """The scores in what a model gives: all of it, or `logits` of an output of transformers."""
+    return getattr(result, "logits", result)
+
+
+def takes_documents(model: nn.Module) -> bool:
+    """Whether a model is told the mask of documents of different lengths."""
+    return bool({"attention_mask", "mask"} & inspect.signature(model.forward).parameters.keys())
+
+
+def copy_of(model: nn.Module, title: str) -> nn.Module:
+    """A copy of a model. Raises SpecError where it cannot be copied."""
+    try:
+        return copy.deepcopy(model)
+    except FAULTS_OF_USER_CODE as error:
+        raise SpecError(
+            f"{title} cannot be copied: {first_line(error)}",
+            key="model.from",
+            hint="keep no results of computations, open files or locks in its attributes; the old "
+            "torch.nn.utils.weight_norm does, that of torch.nn.utils.parametrizations does not",
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its name if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

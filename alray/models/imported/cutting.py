@@ -1,0 +1,406 @@
+"""Cuts by trial: what must travel where a model is cut after a step.
+
+The whole model is recorded in training and in evaluation, on mini-batches of two sizes each. Then the part before the
+cut runs, and the part after it with tensors without values. What its error, or its result, is made of travels; and
+again, until the result has values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.core.errors import FAULTS_OF_USER_CODE
+from alray.core.randomness.generators import put_back, seed_all
+from alray.models.imported.absent import LostError, Unused
+from alray.models.imported.calls import call, scores_of
+from alray.models.imported.part import Cut, Part, PartRun, Seen, skeleton
+from alray.models.imported.recording import Recording, Step, Touched
+from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of
+from alray.models.readout import Pooling
+from alray.models.shape import Shape
+from alray.models.token_embedding import PADDING
+
+_LONGEST = 16
+"""Positions of the recorded samples, at most: nothing that is found depends on more."""
+_SHORTER = 3
+"""By how many positions those of the second mini-batch are shorter."""
+_SAMPLES = (2, 3)
+_TRIALS = 20
+"""Runs of the part after a cut, at most."""
+_MUCH_WORK = 1e7
+"""Floating-point operations a step: a model with more is tried without values, which takes less time."""
+_CPU = torch.device("cpu")
+
+
+class Refused(Exception):
+    """A model cannot be cut there. The text says why, after "after `layer`, "."""
+
+
+def samples_of(
+    sample: Shape, count: int, positions: int | None, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Random samples, and of documents the mask of their words: each but the first is shorter than the one before.
+
+    Args:
+        positions: of texts; None: as many as a sample has.
+    """
+    if sample.whole_numbers is None:
+        return torch.randn((count, *sample), generator=generator, dtype=sample.dtype), None
+    length = sample[0] if positions is None or not sample.is_text else positions
+    samples = torch.randint(sample.whole_numbers, (count, length), generator=generator, dtype=sample.dtype)
+    if sample.words is None:
+        return samples, None
+    lengths = torch.tensor([max(length - number * length // count, 1) for number in range(count)])
+    mask = torch.arange(length) < lengths.unsqueeze(1)
+    return samples.masked_fill(~mask, PADDING), mask
+
+
+class Cutter:
+    """A model that is cut, with what its recordings show."""
+
+    def __init__(self, model: nn.Module, sample: Shape, *, frozen: Collection[str] = (), lowered: bool = False) -> None:
+        """
+        Args:
+            model: a copy, whose buffers change.
+            sample: the shape of one sample.
+            frozen: paths of modules that compute as in evaluation.
+            lowered: whether parts compute in mixed precision.
+        """
+        self._model, self._sample, self._frozen, self._lowered = model, sample, frozen, lowered
+        self._cuts: dict[Key, Cut | Refused] = {}
+
+    def _given(self, number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Samples of one of the two sizes."""
+        positions = min(self._sample[0], _LONGEST) if self._sample.is_text else 1
+        positions = max(positions - number * _SHORTER, 1)
+        return samples_of(self._sample, _SAMPLES[number], positions, torch.Generator().manual_seed(number))
+
+    def _sizes(self, number: int) -> tuple[int, int]:
+        samples, _ = self._given(number)
+        return samples.shape[0], samples.shape[1] if samples.ndim > 1 else 1
+
+    @contextmanager
+    def _mode(self, *, training: bool) -> Iterator[None]:
+        """Within it the model trains, or not, with random numbers that are the same each time."""
+        self._model.train(training)
+        for path in self._frozen:
+            self._model.get_submodule(path).eval()
+        mixed = torch.autocast("cpu", torch.bfloat16) if self._lowered else nullcontext()
+        with put_back(), torch.device("cpu"), torch.set_grad_enabled(training), mixed:
+            seed_all(_CPU, 0, "cut")
+            yield
+
+    def _called(self, came: Mapping[Leaf, torch.Tensor]) -> Any:
+        return scores_of(call(self._model, came[INPUT, 0], came.get((INPUT, 1))))
+
+    @cached_property
+    def recordings(self) -> dict[bool, list[Recording]]:
+        """By whether the model trains."""
+        buffers = {name: each.detach().clone() for name, each in self._model.named_buffers()}
+        found: dict[bool, list[Recording]] = {}
+        self._changing = frozenset[str]()
+        for training in (True, False):
+            found[training] = []
+            for number in range(len(_SAMPLES)):
+                recording = Recording()
+                came = _input(*self._given(number))
+                with self._mode(training=training):
+                    recording.run(self._model, came, partial(self._called, came))
+                if not training and number == 0 and found[True][0].includes(recording):
+                    found[False] = found[True]
+                    break
+                found[training].append(recording)
+        changed = {name: each for name, each in self._model.named_buffers() if not torch.equal(each, buffers[name])}
+        self._changing = frozenset(changed)
+        for name, each in changed.items():
+            each.data.copy_(buffers[name])
+        return found
+
+    @property
+    def changing(self) -> frozenset[str]:
+        """Names of the buffers that the model changes."""
+        assert self.recordings
+        return self._changing
+
+    @cached_property
+    def _known(self) -> dict[bool, Seen]:
+        """What is known of all steps: those that could be fitted."""
+        found = {}
+        for training, (one, other) in self.recordings.items():
+            of_other = {step.key: step for step in other.steps}
+            sizes, sizes_of_other = self._sizes(0), self._sizes(1)
+            gives: dict[Key, Gives] = {}
+            first, second = (Gives.of(list(_input(*self._given(number)).values())) for number in range(len(_SAMPLES)))
+            of_input = fitted(first, second, sizes, sizes_of_other)
+            assert of_input is not None, "samples have the sizes of their form"
+            gives[INPUT] = of_input
+            again = {step.key for step in one.steps if step.again}
+            for step in one.steps:
+                if step.key in of_other and step.key not in again:
+                    same = fitted(step.gives, of_other[step.key].gives, sizes, sizes_of_other)
+                    if same is not None:
+                        gives[step.key] = same
+            found[training] = Seen(gives, frozenset(again), frozenset())
+        return found
+
+    def after(self, key: Key) -> Cut:
+        """The cut after a step. Raises Refused."""
+        if key not in self._cuts:
+            try:
+                self._cuts[key] = self._tried(key)
+            except Refused as refused:
+                self._cuts[key] = refused
+        found = self._cuts[key]
+        if isinstance(found, Refused):
+            raise found
+        return found
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of the result for one sample."""
+        one, other = (Gives.of(each.result) for each in self.recordings[True])
+        sizes = fitted(one, other, self._sizes(0), self._sizes(1))
+        if sizes is None:
+            return tuple(self.recordings[True][0].result.shape[1:])
+        positions = self._sample[0] if self._sample.is_text else 1
+        return tuple(size.at(1, positions) for size in sizes.leaves[0].sizes[1:])
+
+    @property
+    def writes_input(self) -> bool:
+        """Whether the model changes the samples in place."""
+        return any(each.writes_input for each in self.recordings[True])
+
+    def _at_input(self) -> Cut:
+        """The cut before all steps: samples pass."""
+        none: frozenset[Any] = frozenset()
+        seen = {mode: Seen({INPUT: known.gives[INPUT]}, none, none) for mode, known in self._known.items()}
+        every = dict(self._model.named_parameters(remove_duplicate=False)).keys() | dict(
+            self._model.named_buffers(remove_duplicate=False)
+        )
+        travels = {(INPUT, 0): self._known[True].gives[INPUT].leaves[0]}
+        return Cut(INPUT, travels, {}, seen, none, none, none, frozenset(every))
+
+    def _tried(self, key: Key) -> Cut:
+        if key == INPUT:
+            return self._at_input()
+        travels: dict[Leaf, Sizes] = {}
+        reads: dict[Key, float] = {}
+        seen: dict[bool, Seen] = {}
+        clones: set[Leaf] = set()
+        fixed: set[Leaf] = set()
+        below: set[str] = set()
+        above: set[str] = set()
+        main = self._main(key)
+        for training in (True, False):
+            if not training and self.recordings[False] is self.recordings[True]:
+                seen[False] = seen[True]
+                break
+            kept, numbers, used = self._below(key, training=training)
+            if main not in kept:
+                raise Refused("it is not called in training and in evaluation alike")
+            below |= used
+            leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
+            run, leaves = self._above(key, kept, leaves, above, clones, training=training)
+            known = self._known[training]
+            if kept[main].ndim > 2:  # [N, T, ...]
+                leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
+            if self._sample.is_text and not any(self._has_positions(known, leaf) for leaf in leaves):
+                reads[POSITIONS] = float(self._sizes(0)[1])
+            for leaf in leaves:
+                sizes = known.gives[leaf[0]].leaves[leaf[1]]
+                if sizes.rows is None:
+                    raise Refused(f"`{_leaf_name(leaf)}` is needed, which has no row for each sample")
+                if travels.setdefault(leaf, sizes) != sizes:
+                    raise Refused(f"`{_leaf_name(leaf)}` has other sizes in evaluation than in training")
+            if training:
+                fixed = {leaf for leaf in leaves if not kept[leaf].requires_grad}
+            reads |= {each: float(numbers[each]) for each in run.asked if each in numbers}
+            asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
+            seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves))
+        names = dict(self._model.named_parameters(remove_duplicate=False))
+        for name in sorted(below & above & names.keys()):
+            raise Refused(f"the parameter `{name}` is used before and after it")
+        changed = below & above & self.changing
+        if changed:
+            raise Refused(f"the buffer `{min(changed)}`, which changes, is used before and after it")
+        step = next(step for step in self.recordings[True][0].steps if step.key == key)
+        pooling: Pooling = "channels_last" if step.channels_last else "mean"
+        return Cut(
+            key, travels, reads, seen, frozenset(clones), frozenset(fixed), frozenset(below), frozenset(above), pooling
+        )
+
+    @staticmethod
+    def _has_positions(known: Seen, leaf: Leaf) -> bool:
+        return any(size.by_positions for size in known.gives[leaf[0]].leaves[leaf[1]].sizes)
+
+    def _main(self, key: Key) -> Leaf:
+        """The first tensor of numbers that a step gives, with a row for each sample."""
+        gives = self._known[True].gives.get(key)
+        for number, leaf in enumerate(() if gives is None else gives.leaves):
+            if isinstance(leaf, Sizes) and leaf.dtype.is_floating_point and leaf.rows is not None:
+                return key, number
+        raise Refused("it gives no tensor with a row for each sample")
+
+    def _below(self, key: Key, *, training: bool) -> tuple[dict[Leaf, torch.Tensor], dict[Key, float], set[str]]:
+        """What the part before a cut gives: its tensors, the numbers that it reads, and what of the model it uses."""
+        recording = self.recordings[training][0]
+        end = next((step.ended for step in recording.steps if step.key == key), -1)
+        before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
+        kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
+        reads = {each: number for each, number in recording.reads.items() if each in before}
+        return kept, reads, {name for name, first in recording.used.items() if first <= end}
+
+    def _above(
+        self,
+        key: Key,
+        kept: Mapping[Leaf, torch.Tensor],
+        leaves: dict[Leaf, None],
+        used: set[str],
+        clones: set[Leaf],
+        *,
+        training: bool,
+    ) -> tuple[PartRun, dict[Leaf, None]]:
+        """A run of the part after a cut that gives the result, and the tensors that it needs for that. Of a large
+        model, what comes has values only where it cannot be run without them."""
+        known = self._known[training]
+        last = self.recordings[training][0].steps[-1]
+        with_values = last.work < _MUCH_WORK * last.ended
+        for _ in range(_TRIALS):
+            came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
+            sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}
+            none: frozenset[Any] = frozenset()
+            given = Cut(key, sizes, {}, {training: known}, none, none, none, none)
+            numbers = self.recordings[training][0].reads
+            like = torch.empty((), device=_CPU)
+            run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
+            inputs = {
+                (INPUT, number): run.leaf((INPUT, number), of_input)
+                for number, of_input in enumerate(known.gives[INPUT].leaves)
+            }
+            versions = {leaf: each._version for leaf, each in came.items()}
+            names: set[str] = set()
+            touched = Touched(self._model, partial(_note_own, run, names))
+            try:
+                with self._mode(training=training), self._unchanged(), touched:
+                    run.of(self._model, partial(self._called, inputs))
+            except LostError as error:
+                further: dict[Leaf, None] = dict.fromkeys(
+                    leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in leaves
+                )
+                if not further and with_values:
+                    raise Refused(_reason(error)) from error
+                leaves, with_values = leaves | further, with_values or not further
+                continue
+            except FAULTS_OF_USER_CODE:
+                if with_values:
+                    raise
+                with_values = True
+                continue
+            used |= names
+            clones |= {leaf for leaf, each in came.items() if each._version != versions[leaf]}
+            return run, leaves
+        raise Refused("more tensors would be needed later than can travel")
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Buffers are put back at its end."""
+        changing = self.changing
+        before = {name: each.detach().clone() for name, each in self._model.named_buffers() if name in changing}
+        try:
+            yield
+        finally:
+            for name, each in self._model.named_buffers():
+                if name in before:
+                    each.data.copy_(before[name])
+
+    def part(self, model: nn.Module, after: Cut | None, until: Cut | None, title: str, *, shared: bool = False) -> Part:
+        """The part of a model between two cuts.
+
+        Args:
+            model: the one that was cut, or a copy.
+            title: of the model, in errors.
+            shared: whether it has the parameters of `model`, and no copies.
+        """
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        buffers = dict(model.named_buffers(remove_duplicate=False)).keys()
+        every = parameters.keys() | buffers
+        used = frozenset[str]().union(*(cut.below | cut.above for cut in (after, until) if cut is not None))
+        own = (every if after is None else after.above) & (every if until is None else until.below)
+        if used:
+            own = (own & used) | {name for name in buffers - used if self._goes_along(name, own & used, used, after)}
+        kept = {id(each): each for name, each in parameters.items() if shared and name in own}
+        made = skeleton(model, own, self.changing, kept)
+        paths = [path for path, _ in model.named_modules() if path]
+        hidden = [path for path in paths if _lie_in(path, every) and not _lie_in(path, own)]
+        return Part(made, after, until, title=title, longest=self._sample[0], hidden=hidden, frozen=self._frozen)
+
+    @staticmethod
+    def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut | None) -> bool:
+        """Whether a part has a buffer that nothing uses: with the other tensors of its module, else the first part."""
+        around = buffer.rpartition(".")[0]
+        beside = {name for name in used if name.rpartition(".")[0] == around}
+        return not beside.isdisjoint(own) if beside else after is None
+
+    def has_rows(self, key: Key) -> bool:
+        """Whether a step gives a tensor of numbers with a row for each sample."""
+        try:
+            self._main(key)
+        except Refused:
+            return False
+        return True
+
+    def _shape(self, key: Key) -> tuple[int, ...]:
+        """Of two samples, of what a step gives."""
+        _, number = self._main(key)
+        sizes: Sizes = self._known[True].gives[key].leaves[number]
+        return tuple(size.at(*self._sizes(0)) for size in sizes.sizes)
+
+    def elements(self, key: Key) -> int:
+        """How large that tensor is, for two samples."""
+        return math.prod(self._shape(key))
+
+    def dimensions(self, key: Key) -> int:
+        return len(self._shape(key))
+
+    @property
+    def steps(self) -> list[Step]:
+        """Those of a run in training, in the order in which they end."""
+        return self.recordings[True][0].steps
+
+
+def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch.Tensor]:
+    return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
+
+
+def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
+    if values:
+        return tensor.detach().clone()
+    return Unused(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"), (), _CPU)
+
+
+def _note_own(run: PartRun, names: set[str], name: str) -> None:
+    if run.own:
+        names.add(name)
+
+
+def _lie_in(path: str, names: Collection[str]) -> bool:
+    """Whether one of these parameters and buffers does."""
+    return any(name.startswith(f"{path}.") for name in names)
+
+
+def _leaf_name(leaf: Leaf) -> str:
+    key, number = leaf
+    name = "its samples" if key == INPUT else name_of(key)
+    return name if not number else f"{name} ({number + 1})"
+
+
+def _reason(error: LostError) -> str:
+    names = sorted(_leaf_name((key, 0)) if isinstance(key, tuple) else str(key) for key, _ in error.origins)
+    return f"`forward` {error}" + (f": `{names[0]}`" if names else "")

@@ -1,0 +1,221 @@
+"""What a run of a whole model shows: its steps in order, what each gives and costs, and what is needed later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.core.compat import TorchDispatchMode, tree_leaves
+from alray.models.imported.steps import READS, Gives, Key, Leaf, Walk, is_same
+
+_LAST = ("linear", "layer_norm")
+_FIRST = ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm")
+_PERMUTED = {(0, 2, 3, 1): True, (0, 3, 1, 2): False}
+
+
+@dataclass
+class Step:
+    """One step of a run.
+
+    Attributes:
+        gives: its leaves.
+        module: that was called; None: it is a function.
+        begun, ended: the number of steps that had ended when it began and ended.
+        again: whether it is a view, or made of samples and constants alone, so that parts compute it again.
+        weights: whether it uses a matrix of parameters itself; that of a module below belongs to that.
+        channels_last: whether its first tensor, if it is a map, has its channels last.
+        work: of all up to its end, floating-point operations.
+        cost: the same, and one for each value that a function gives.
+        alive: how many activations are needed after its end.
+    """
+
+    key: Key
+    gives: Gives
+    module: nn.Module | None
+    begun: int
+    ended: int
+    again: bool
+    weights: bool
+    channels_last: bool
+    work: float
+    cost: float
+    alive: int = 0
+
+
+class Recording(Walk):
+    """All steps of one run, inside modules too."""
+
+    def __init__(self) -> None:
+        from torch.utils.flop_counter import FlopCounterMode  # with it comes Triton, which no stage needs
+
+        super().__init__()
+        self._counter = FlopCounterMode(display=False)
+        self.steps: list[Step] = []
+        self.result: Any = None
+        self.writes_input = False
+        self._elements = 0
+        self._recurrent = 0.0
+        self.values: dict[Leaf, torch.Tensor] = {}
+        """All tensors that the steps gave, and the samples."""
+        self.reads: dict[Key, float] = {}
+        """The numbers that steps read of tensors."""
+        self.used: dict[str, int] = {}
+        """The parameters and buffers that are used, each with the number of steps that had ended before."""
+        self._known: set[int] = set()  # where the memory comes from: samples, buffers, constants, functions
+        self._made: dict[int, int] = {}  # after which step a memory got values of parameters or random numbers
+        self._used: dict[int, int] = {}  # before the end of which step it was used last
+        self._last: dict[int, bool] = {}  # whether a tensor has its channels last
+
+    def run(self, model: nn.Module, given: Mapping[Leaf, torch.Tensor], compute: Callable[[], Any]) -> None:
+        """Record a call of `forward`, and keep its result.
+
+        Args:
+            given: the samples.
+        """
+        plain = (value for module in model.modules() for value in (*vars(module).values(), *module._buffers.values()))
+        self._known = {_memory(each) for each in _tensors([*given.values(), *plain])}
+        self.values |= given
+        versions = [each._version for each in given.values()]
+        touched = Touched(model, lambda name: self.used.setdefault(name, len(self.steps)))
+        with self._counter, touched, self.over(model):
+            self.result = compute()
+        self.writes_input = versions != [each._version for each in given.values()]
+        for tensor in _tensors(self.result):
+            self._used[_memory(tensor)] = len(self.steps)
+        for step in self.steps:
+            step.alive = sum(made <= step.ended < self._used.get(memory, -1) for memory, made in self._made.items())
+
+    def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
+        begun = len(self.steps)
+        with self.inside(key):
+            value = compute()
+        tensors = list(_tensors(value))
+        if any(True for _ in module.parameters()) or not all(map(self._is_free, tensors)):
+            self._make(value)
+        again = bool(tensors) and all(map(self._is_free, tensors))
+        matrices = [each for each in module._parameters.values() if each is not None and each.ndim > 1]
+        weights = bool(matrices) and not any(True for _ in module.children())  # or a function in it uses them
+        if isinstance(module, nn.RNNBase) and tensors:  # torch does not count them
+            self._recurrent += 2.0 * sum(each.numel() for each in matrices) * tensors[0].shape[:-1].numel()
+        self._note(key, value, module, begun, again=again, weights=weights)
+        return value
+
+    def _is_free(self, tensor: torch.Tensor) -> bool:
+        """Whether it is made of samples and constants alone."""
+        return _memory(tensor) in self._known and _memory(tensor) not in self._made
+
+    def function(self, key: Key, name: str, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        begun, drawn = len(self.steps), torch.get_rng_state()
+        value = compute()
+        took, gave = list(_tensors(given)), list(_tensors(value))
+        for tensor in took:
+            self._used[_memory(tensor)] = begun
+        if not gave:
+            if name in READS:
+                self.reads[key] = value
+                self._note(key, value, None, begun, again=False, weights=False)
+            return value
+        weights = any(isinstance(each, nn.Parameter) and each.ndim > 1 for each in took)
+        made = any(isinstance(each, nn.Parameter) for each in took) or not all(map(self._is_free, took))
+        made = made or not torch.equal(drawn, torch.get_rng_state())
+        memories = {_memory(each) for each in gave}
+        in_place = any(one is other for one in gave for other in took)
+        of_weights = {_memory(each) for each in took if isinstance(each, nn.Parameter)}
+        is_view = memories <= {_memory(each) for each in took} and not in_place and not memories & of_weights
+        self._known |= memories
+        if made:
+            self._make(value)
+        self._follow(name, given, took, gave)
+        self._elements += sum(each.numel() for each in gave)
+        self._note(key, value, None, begun, again=is_view or not made, weights=weights)
+        return value
+
+    def _make(self, value: Any) -> None:
+        for tensor in _tensors(value):
+            self._made.setdefault(_memory(tensor), len(self.steps))
+
+    def _follow(self, name: str, given: tuple[Any, ...], took: list[torch.Tensor], gave: list[torch.Tensor]) -> None:
+        """Note whether what a function gives has its channels last: as the last operation says that has an axis for
+        them."""
+        last = next((self._last[id(each)] for each in took if id(each) in self._last), False)
+        if name == "permute":
+            axes = given[0][1:] or (given[1].get("dims", ()),)
+            order = tuple(axes[0]) if isinstance(axes[0], list | tuple) else axes
+            last = _PERMUTED.get(order, last)
+        elif name in _LAST or name in _FIRST:
+            last = name in _LAST
+        self._last |= {id(each): last for each in gave}
+
+    def _note(self, key: Key, value: Any, module: nn.Module | None, begun: int, *, again: bool, weights: bool) -> None:
+        tensors = list(_tensors(value))
+        gives = Gives.of(value)
+        self.values |= {(key, number): each for number, each in zip(gives.tensors, tensors, strict=True)}
+        work = float(self._counter.get_total_flops()) + self._recurrent
+        last = bool(tensors) and self._last.get(id(tensors[0]), False)
+        number = len(self.steps)
+        self.steps.append(
+            Step(key, Gives.of(value), module, begun, number, again, weights, last, work, work + self._elements)
+        )
+
+    def includes(self, other: Recording) -> bool:
+        """Whether another run has the same steps, which give the same, and uses no further parameters and buffers."""
+        steps, others = self._outside_layers(), other._outside_layers()
+        return (
+            len(steps) == len(others)
+            and other.used.keys() <= self.used.keys()
+            and all(
+                one.key == of_other.key and one.again == of_other.again and is_same(one.gives, of_other.gives)
+                for one, of_other in zip(steps, others, strict=True)
+            )
+        )
+
+    def _outside_layers(self) -> list[Step]:
+        """Without those in modules that have no others, where no cut lies."""
+        layers = {step.key for step in self.steps if step.module is not None and not step.module._modules}
+        return [step for step in self.steps if step.key[:-1] not in layers]
+
+    def starts(self) -> list[Step]:
+        """The steps with weights, each without what it calls, in the order in which they begin."""
+        keys = {step.key for step in self.steps if step.weights}
+        found = [
+            step
+            for step in self.steps
+            if step.weights and not any(step.key[:end] in keys for end in range(len(step.key)))
+        ]
+        return sorted(found, key=lambda step: step.begun)
+
+
+class Touched(TorchDispatchMode):
+    """Tells which parameters and buffers of a model operations use."""
+
+    def __init__(self, model: nn.Module, note: Callable[[str], object]) -> None:
+        """
+        Args:
+            note: gets the name of each, as often as it is used.
+        """
+        super().__init__()
+        self._note = note
+        self._names: dict[int, set[str]] = {}
+        for tensors in (model.named_parameters, model.named_buffers):
+            for name, value in tensors(remove_duplicate=False):
+                self._names.setdefault(_memory(value), set()).add(name)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for tensor in _tensors((args, kwargs)):
+            for name in self._names.get(_memory(tensor), ()):
+                self._note(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    return (each for each in tree_leaves(value) if isinstance(each, torch.Tensor))
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

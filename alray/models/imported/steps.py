@@ -1,0 +1,313 @@
+"""Steps: what a run of a model's `forward` consists of, and how they are found again in another run.
+
+A step is a call of a module, or of a function of torch in the code of a module. Its key is that of the call around it,
+then its name and its number within that call. So keys do not shift where other calls are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from alray.core.compat import pop_mode, tree_flatten
+from alray.models.imported.absent import Form
+
+Key = tuple[tuple[str, int], ...]
+"""Names and numbers of the calls around a step, then its own. A module has its path, a function a name that ends in
+`()`."""
+Leaf = tuple[Key, int]
+"""A tensor: the step that gave it, and its number among what that gave."""
+INPUT: Key = (("", 0),)
+"""What `forward` was given stands among the steps as the first one."""
+POSITIONS: Key = (("", 1),)
+"""How many positions the samples of a mini-batch have, among the numbers that are read."""
+READS = frozenset({"__bool__", "__float__", "__index__", "__int__", "item"})
+"""Functions that make a number of a tensor."""
+_OF_SIZES = frozenset(
+    {
+        "__format__",
+        "__get__",
+        "__hash__",
+        "__len__",
+        "__repr__",
+        "__set__",
+        "data_ptr",
+        "dim",
+        "element_size",
+        "get_device",
+        "is_complex",
+        "is_contiguous",
+        "is_floating_point",
+        "is_same_size",
+        "is_signed",
+        "ndimension",
+        "numel",
+        "register_hook",
+        "requires_grad_",
+        "size",
+        "storage_offset",
+        "stride",
+        "type",
+        "untyped_storage",
+    }
+)
+"""Functions that are no steps: they need no values."""
+
+
+def name_of(key: Key) -> str:
+    """The step as a user names it: `layer1.0`; `layer1.0.relu_1`, the second call of a module or function there."""
+    parts: list[str] = []
+    around = ""
+    for name, number in key:
+        own = name.removeprefix(f"{around}.") if around else name
+        parts.append(own.removesuffix("()") + (f"_{number}" if number else ""))
+        around = name
+    return ".".join(parts)
+
+
+class Walk(ABC):
+    """A run of `forward` that is told of each step."""
+
+    def __init__(self) -> None:
+        self.watching = True
+        """Whether it is told; in a module in which no cut lies it is not."""
+        self.calls: Key = ()
+        """The calls that are open."""
+        self._counts: dict[Key, dict[str, int]] = {}
+        self._mode = _Functions(self)
+
+    @abstractmethod
+    def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
+        """What a call of a module gives."""
+
+    @abstractmethod
+    def function(self, key: Key, name: str, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        """What a call of a function gives.
+
+        Args:
+            given: its arguments by place and by name.
+        """
+
+    def key(self, name: str) -> Key:
+        """The key of the next step of this name."""
+        counts = self._counts.setdefault(self.calls, {})
+        number = counts.get(name, 0)
+        counts[name] = number + 1
+        return (*self.calls, (name, number))
+
+    @contextmanager
+    def inside(self, key: Key) -> Iterator[None]:
+        """Within it, steps belong to this call."""
+        around, self.calls = self.calls, key
+        try:
+            yield
+        finally:
+            self.calls = around
+
+    @contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Within it, nothing is told."""
+        self.watching = False
+        try:
+            with pop_mode():
+                yield
+        finally:
+            self.watching = True
+
+    @contextmanager
+    def over(self, model: nn.Module) -> Iterator[None]:
+        """Within it, `forward` of each module below `model` tells of its calls. Whatever `forward` leaves behind of
+        contexts of torch is put back."""
+        doors = [(module, path, vars(module).get("forward")) for path, module in model.named_modules() if path]
+        gradients, fused = torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()
+        for module, path, _ in doors:
+            vars(module)["forward"] = _Door(self, module, path, module.forward)
+        # It hands on tensors of another kind, and calls no inner modules.
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with self._mode:
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+            torch.set_grad_enabled(gradients)
+            for module, _, own in doors:
+                del vars(module)["forward"]
+                if own is not None:
+                    vars(module)["forward"] = own
+
+
+class _Door:
+    """Stands in place of a module's `forward`."""
+
+    def __init__(self, walk: Walk, module: nn.Module, path: str, forward: Callable[..., Any]) -> None:
+        self._walk, self._module, self._path, self._forward = walk, module, path, forward
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if not self._walk.watching:
+            return self._forward(*given, **named)
+        return self._walk.call(self._walk.key(self._path), self._module, lambda: self._forward(*given, **named))
+
+
+class _Functions(TorchFunctionMode):
+    def __init__(self, walk: Walk) -> None:
+        super().__init__()
+        self._walk = walk
+
+    def __torch_function__(
+        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if not name or name in _OF_SIZES:
+            return func(*args, **kwargs)
+        key = self._walk.key(f"{name}()")
+        return self._walk.function(key, name, (args, kwargs), lambda: func(*args, **kwargs))
+
+
+class Size(NamedTuple):
+    """A size of a tensor for any number of samples N, and of texts of positions T."""
+
+    factor: int
+    by_samples: bool = False
+    by_positions: bool = False
+    more: int = 0
+
+    def at(self, samples: int, positions: int) -> int:
+        return self.factor * (samples if self.by_samples else 1) * (positions if self.by_positions else 1) + self.more
+
+    def positions(self, size: int, samples: int) -> int | None:
+        """How many there are where this size has a number. None: it does not say."""
+        if not self.by_positions:
+            return None
+        return (size - self.more) // (self.factor * (samples if self.by_samples else 1))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The form of a tensor for any number of samples and positions.
+
+    Attributes:
+        order: its dimensions, as they lie in memory from the largest stride to the smallest.
+    """
+
+    sizes: tuple[Size, ...]
+    order: tuple[int, ...]
+    dtype: torch.dtype
+
+    def at(self, samples: int, positions: int, like: torch.dtype) -> Form:
+        """
+        Args:
+            like: the type in which the model computes, where that is float64.
+        """
+        shape = tuple(size.at(samples, positions) for size in self.sizes)
+        strides, stride = [0] * len(shape), 1
+        for axis in reversed(self.order):
+            strides[axis] = stride
+            stride *= max(shape[axis], 1)
+        return Form(shape, tuple(strides), in_type_of(self.dtype, like))
+
+    @property
+    def rows(self) -> int | None:
+        """The first dimension that counts samples, or so many rows of each. None: there is none."""
+        return next((axis for axis, size in enumerate(self.sizes) if size.by_samples and not size.more), None)
+
+    @property
+    def has_several_rows(self) -> bool:
+        """Whether this dimension has more than one row of each sample."""
+        return self.rows is not None and self.sizes[self.rows] != Size(1, by_samples=True)
+
+
+def in_type_of(dtype: torch.dtype, like: torch.dtype) -> torch.dtype:
+    """The type that a tensor has where the model computes in float64, and not in float32 as it was recorded."""
+    return like if dtype == torch.float32 and like == torch.float64 else dtype
+
+
+@dataclass(frozen=True)
+class Gives:
+    """What a step gives: its leaves, of tensors their `Sizes` or, in one recording, their `Form`; and their tree."""
+
+    leaves: tuple[Any, ...]
+    tree: Any
+
+    @classmethod
+    def of(cls, value: Any) -> Gives:
+        leaves, tree = tree_flatten(value)
+        return cls(tuple(Form.of(each) if isinstance(each, torch.Tensor) else each for each in leaves), tree)
+
+    @property
+    def tensors(self) -> list[int]:
+        """The numbers of the leaves that are tensors."""
+        return [number for number, leaf in enumerate(self.leaves) if isinstance(leaf, Form | Sizes)]
+
+
+def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int, int]) -> Gives | None:
+    """What a step gives for any mini-batch, as two of other sizes show it. None: they do not agree.
+
+    Args:
+        sizes: N and T of one, and `of_other` of the other.
+    """
+    if one.tree != other.tree:
+        return None
+    leaves: list[Any] = []
+    for leaf, leaf_of_other in zip(one.leaves, other.leaves, strict=True):
+        if not isinstance(leaf, Form):
+            if not _is_equal(leaf, leaf_of_other):
+                return None
+            leaves.append(leaf)
+            continue
+        if not isinstance(leaf_of_other, Form) or len(leaf.shape) != len(leaf_of_other.shape):
+            return None
+        pairs = zip(leaf.shape, leaf_of_other.shape, strict=True)
+        found = [_size(pair, sizes, of_other) for pair in pairs]
+        if leaf.dtype != leaf_of_other.dtype or None in found:
+            return None
+        order = _order(leaf)
+        leaves.append(Sizes(tuple(each for each in found if each is not None), order, leaf.dtype))
+    return Gives(tuple(leaves), one.tree)
+
+
+def is_same(one: Gives, other: Gives) -> bool:
+    """Whether two steps give the same: tensors of one form, and equal values of other kinds."""
+    return one.tree == other.tree and all(map(_is_equal, one.leaves, other.leaves))
+
+
+def _is_equal(leaf: Any, other: Any) -> bool:
+    return leaf is other or (type(leaf) is type(other) and bool(leaf == other))
+
+
+def _order(form: Form) -> tuple[int, ...]:
+    """The dimensions of a tensor, from the largest stride to the smallest."""
+    longer = [axis for axis, size in enumerate(form.shape) if size > 1]  # of others the strides mean nothing
+    by_stride = sorted(longer, key=lambda axis: (-form.stride[axis], axis))
+    axes = tuple(range(len(form.shape)))
+    return axes if by_stride == longer else (*(axis for axis in axes if axis not in longer), *by_stride)
+
+
+def _size(pair: tuple[int, int], sizes: tuple[int, int], of_other: tuple[int, int]) -> Size | None:
+    one, other = pair
+    if one == other:
+        return Size(one)
+    for by_samples, by_positions in ((True, False), (False, True), (True, True)):
+        in_one, in_other = (
+            math.prod(size for size, counts in zip(each, (by_samples, by_positions), strict=True) if counts)
+            for each in (sizes, of_other)
+        )
+        if one % in_one == 0 and one // in_one * in_other == other:
+            return Size(one // in_one, by_samples, by_positions)
+    for by_positions in (True, False):
+        if one - sizes[by_positions] == other - of_other[by_positions]:
+            return Size(1, not by_positions, by_positions, one - sizes[by_positions])
+    return None
+
+
+def is_open(key: Key, ends: Sequence[Key]) -> bool:
+    """Whether one of these steps lies in this call."""
+    return any(len(end) > len(key) and end[: len(key)] == key for end in ends)
