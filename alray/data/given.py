@@ -213,7 +213,7 @@ class GivenData:
     Attributes:
         contents: SHA-256 of the training and the validation set: of tensors all values, of other sets up to 511 samples
             of each, spread evenly.
-        label: what the labels are: `class`, `flags` or `numbers`.
+        label: what the labels are: `class`, `flags`, `numbers`, or `any` as a loss of the program takes them.
         batch_size: that of the loader, if the training set came in one; None: it came without a loader.
         keeps_rest: whether that loader keeps a smaller last mini-batch.
         numbers: as of a `Source`.
@@ -293,6 +293,8 @@ def given_data(
     if label == "class":
         own = _names_of_classes(made)
         names = (own or _numbered(there)) if classes is None else _names(classes)
+    elif label == "any":
+        names = ("output",) if classes is None else _names(classes)
     else:
         names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
     if not _are_whole(_sample(there[0], 0)):
@@ -568,6 +570,8 @@ def _in_memory(samples: Tensor, labels: Tensor, name: SplitName, label: Label) -
         return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
     if label == "flags":
         _require_flags(labels, name)
+    if label == "any":
+        return TensorSet(samples, labels.float() if labels.is_floating_point() else labels.to(torch.int64), exact=True)
     labels = labels if labels.dtype == torch.float64 else labels.float()
     return TensorSet(samples, labels.reshape(len(labels), -1), exact=True)
 

@@ -13,6 +13,7 @@ those of the last ten seconds in the line of progress, and those of one record i
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from statistics import median
@@ -302,6 +303,14 @@ def samples_per_s(batch_size: float, step_time_s: float | None) -> float | None:
     return batch_size / step_time_s if step_time_s and batch_size else None
 
 
+class Scores(_Documented):
+    """The metric of the whole network; in classification the accuracy, in 0..1."""
+
+    train: float | None = None
+    validation: float | None = None
+    test: float | None = None
+
+
 class DepthScores(_Documented):
     """The metric of the route of this depth (depth 1 is the first component alone). null means not measured."""
 
@@ -309,6 +318,8 @@ class DepthScores(_Documented):
     train: float | None = None
     validation: float | None = None
     test: float | None = None
+    further: dict[str, Scores] = Field(default_factory=dict, exclude_if=operator.not_)
+    """Further metrics that a Python program gave, by name."""
 
 
 class EvaluationRecord(_Record):
@@ -323,6 +334,8 @@ class EvaluationRecord(_Record):
     test: float | None = None
     per_depth: list[DepthScores]
     """The metric of each route of inference."""
+    further: dict[str, Scores] = Field(default_factory=dict, exclude_if=operator.not_)
+    """Further metrics of the whole network, by name. They choose nothing."""
     duration_s: Seconds
     """From its last mini-batch until the scores are there, on stage 0. What later stages still train is part of it, so
     it is no pause of training."""
@@ -383,14 +396,6 @@ class Best(_Documented):
     test: float | None
     checkpoint: str | None = None
     """In a summary: the checkpoint of these weights, relative to the run folder; null if it was not kept."""
-
-
-class Scores(_Documented):
-    """The metric of the whole network; in classification the accuracy, in 0..1."""
-
-    train: float | None = None
-    validation: float | None = None
-    test: float | None = None
 
 
 class Standing(BaseModel):

@@ -192,6 +192,7 @@ class Cuts:
             validation=whole.validation,
             test=whole.test,
             per_depth=per_depth,
+            further=whole.further,
             duration_s=self._clock.now_s() - began_s,
         )
         self._leader.heard(record)

@@ -172,7 +172,8 @@ class AssociatedComponent(LocalComponent):
             t_in = incoming["t"]
         t_out: torch.Tensor = self.g(t_in)
         associated = functional.mse_loss(read(self.b, encoded), t_out.detach())
-        return {"associated": associated, "autoencoder": self._autoencoder(t_out, t_in)}, {"t": pass_on(t_out)}
+        target = incoming["labels"] if self.learning is not None and self.learning.compares_labels else t_in
+        return {"associated": associated, "autoencoder": self._autoencoder(t_out, target)}, {"t": pass_on(t_out)}
 
     def _autoencoder(self, t_out: torch.Tensor, t_in: torch.Tensor) -> torch.Tensor:
         """d(h(t_out), t_in)."""
