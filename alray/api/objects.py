@@ -271,6 +271,10 @@ def _is_of(value: Any, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
+_RATES = {"ReduceLROnPlateau": "plateau", "OneCycleLR": "one_cycle", "LinearLR": "linear", "MultiStepLR": "multi_step"}
+"""Schedules of torch that have another name here."""
+
+
 def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
     """Raise RequestError for an optimizer of torch that was made for parameters, and for its schedules."""
     kind = value if isinstance(value, type) else type(value)
@@ -279,7 +283,8 @@ def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
         raise RequestError(
             f"a {name} of torch holds an optimizer, and each component has its own",
             key=key,
-            hint="give {'kind': 'cosine'} or another schedule of alray, or a function of a moment (docs/extending.md)",
+            hint=f"give {{'kind': '{_RATES.get(name, 'cosine')}'}} or another schedule of alray, or a function of a "
+            "moment (docs/extending.md)",
         )
     if _is_of(kind, "torch.optim") and value is not kind:
         raise RequestError(

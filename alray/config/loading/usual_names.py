@@ -72,7 +72,10 @@ _USUAL_VALUES = {
     "f1_macro": "macro_f1",
     "fp32": "float32",
     "rmsprop": "torch",
-    "one_cycle": "cosine",
+    "reduce_on_plateau": "plateau",
+    "reducelronplateau": "plateau",
+    "onecycle": "one_cycle",
+    "onecyclelr": "one_cycle",
 }
 """Values that other libraries or papers use, and those of a spec."""
 _PART = 3

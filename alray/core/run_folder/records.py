@@ -398,6 +398,17 @@ class Best(_Documented):
     """In a summary: the checkpoint of these weights, relative to the run folder; null if it was not kept."""
 
 
+class Plateau(BaseModel):
+    """What a learning rate that follows the metric knows of the evaluations so far."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    best: float | None = None
+    bad: int = 0  # evaluations without a better value
+    cooldown: int = 0  # evaluations to come that do not count
+    changes: int = 0  # of the rate
+
+
 class Standing(BaseModel):
     """The state of a run's evaluations so far, such as the best one. Every checkpoint holds it, so that a resumed run
     continues from it."""
@@ -409,10 +420,12 @@ class Standing(BaseModel):
     last: Scores = Scores()
     best: Best | None = None  # chosen on validation: the test set chooses nothing
     since_best: int = 0  # evaluations after the best one
+    plateau: Plateau = Field(default=Plateau(), exclude_if=lambda plateau: plateau == Plateau())  # of the rate
 
     def of_metric(self, name: MetricName) -> Standing:
         """The standing of evaluations by this metric: values of two metrics cannot be compared."""
-        return self if self.metric == name else Standing(metric=name)
+        plateau = Plateau(changes=self.plateau.changes)
+        return self if self.metric == name else Standing(metric=name, plateau=plateau)
 
     def after(self, evaluation: EvaluationRecord) -> Standing:
         """The standing after one more evaluation. A second one after the same mini-batch, at the end of a run, can only
@@ -430,7 +443,14 @@ class Standing(BaseModel):
         if METRICS[evaluation.metric].is_better(validation, None if best is None else best.validation):
             best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
         last = Scores(train=train, validation=validation, test=test)
-        return Standing(step=evaluation.step, metric=evaluation.metric, last=last, best=best, since_best=since_best)
+        return Standing(
+            step=evaluation.step,
+            metric=evaluation.metric,
+            last=last,
+            best=best,
+            since_best=since_best,
+            plateau=self.plateau,
+        )
 
 
 class Failure(_Documented):
