@@ -143,7 +143,8 @@ def given_again(spec: Spec, objects: Mapping[str, Any]) -> Objects:
             has = f"its objects are {how_to_give(known)}" if known else "its spec names all that it needs"
             raise RequestError(f"this run has no object `{name}`: {has}", key=name, hint="leave it out")
         if name == "data" and not isinstance(value, type | FunctionType | partial):
-            values[name] = _given_data(value, _label_in(spec.task.kind), getattr(spec.data, "fields", {}))
+            ignored = getattr(spec.task, "ignored", None)
+            values[name] = _given_data(value, _label_in(spec.task.kind), getattr(spec.data, "fields", {}), ignored)
         else:
             values[name] = Pickled(_pickled(value.func if isinstance(value, partial) else value, name))
     return Objects(values)
@@ -394,7 +395,7 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
     task = before.get("task")
     said = task if isinstance(task, Mapping) else {} if task is None else {"kind": task}
     kind = said.get("kind")  # without it, the labels say it, whatever other keys there are
-    given = _given_data(data, _label_in(kind), section)
+    given = _given_data(data, _label_in(kind), section, said.get("ignored"))
     if given.sets["validation"] is not None:
         kept.pop("validation_fraction", None)
         kept["brings_validation"] = True
@@ -427,10 +428,12 @@ def _keys_of_source(section: Mapping[str, Any]) -> Set[str]:
     return known.model_fields.keys() if known is not None else section.keys() if "source" in section else frozenset()
 
 
-def _given_data(data: Any, label: Label | None, section: Mapping[str, Any]) -> GivenData:
+def _given_data(data: Any, label: Label | None, section: Mapping[str, Any], ignored: int | None) -> GivenData:
     from alray.data.given import given_data
 
     said = {key: section[key] for key in _SAID_OF_DATA if key in section}
+    if ignored is not None:
+        said["ignored"] = ignored
     return given_data(data, partial(_dumped, name="data"), label, **said)
 
 

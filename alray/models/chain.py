@@ -420,6 +420,8 @@ class _ImportedParts(Chain):
         wanted = self._learning.readout_shape
         tokens = self._learning.section.label == "tokens"
         of = f"{classes} tokens, of which each position scores all" if tokens else f"{classes} classes"
+        if self._learning.section.label == "classes":
+            of = f"{classes} classes, of which each of {list(wanted[:-1])} positions has one"
         hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
         if self._learns_numbers:
             of = f"{counted(classes, 'target')}: floating-point labels are those of a regression"

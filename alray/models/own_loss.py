@@ -48,6 +48,7 @@ class LossTask(LearningTask):
         super().of_outputs(outputs, by_model=by_model)
         self.width = outputs[-1]
         self.by_position = not self.label_dtype.is_floating_point and self.label_shape == outputs[:-1] != ()
+        self.ignores = self.by_position
 
     @property
     def label_shape(self) -> tuple[int, ...]:

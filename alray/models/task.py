@@ -162,6 +162,8 @@ class LearningTask(ABC):
     """Whether the data say the shape of labels."""
     compares_labels: ClassVar[bool] = False
     """Whether the loss takes labels as the data give them alone, and not as they are encoded."""
+    ignores: bool = False
+    """Whether a position may have no class. What `encoded` gives for it is not a number."""
 
     def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
         """
@@ -238,6 +240,14 @@ class LearningTask(ABC):
             SpecError: this task has no classes to mix.
         """
         raise SpecError("`data.mix` mixes classes, and this task has none", key="data.mix", hint="leave it out")
+
+    def in_training(self, labels: Tensor) -> Tensor:
+        """Labels of a mini-batch as its losses take them, `[N, *target_shape]`.
+
+        Args:
+            labels: as the data gives them.
+        """
+        return labels
 
     def of_weighted_samples(self) -> LearningTask:
         """The task whose label in training is the class of a sample and its weight, [2] (`task.class_weights`). Only
