@@ -8,9 +8,10 @@ torchvision have gets its name; such runs are resumed and reproduced as any othe
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from alray.config.loading.precedence import schedule_in
 from alray.config.loading.yaml_text import plain
 from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
 from alray.config.sections.data import SOURCES, OwnData
-from alray.config.sections.own_code import OBJECT, PREFIX
+from alray.config.sections.own_code import LOSS, OBJECT, PREFIX
 from alray.config.sections.section import Section, describe, nearest
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import TASKS, Label
@@ -53,7 +54,15 @@ class Taken(NamedTuple):
     objects: Objects
 
 
-def taken(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: Any = None) -> Taken:
+def taken(
+    spec: SpecSource,
+    overrides: Overrides,
+    *,
+    model: Any = None,
+    data: Any = None,
+    loss: Any = None,
+    metrics: Sequence[Any] = (),
+) -> Taken:
     """Put names in place of the objects in a spec and in its overrides.
 
     Raises an `alray.AlrayError` that says what to give.
@@ -61,8 +70,11 @@ def taken(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: An
     Args:
         model: in place of `model.from`.
         data: in place of `data.source`.
+        loss, metrics: of the task of a spec that is a mapping.
     """
     names = _Names(None if isinstance(spec, Mapping | Section) else directory_of(file_of(spec)))
+    if isinstance(spec, Mapping) and (loss is not None or metrics):
+        spec = {**spec, "task": _with_loss(names, loss, metrics, spec.get("task"))}
     if isinstance(spec, Mapping):
         spec = names.put_into(spec, ())
     if isinstance(overrides, Mapping):
@@ -120,14 +132,19 @@ def given_again(spec: Spec, objects: Mapping[str, Any]) -> Objects:
         objects: by name, `model` for `object:model`; None: it is not given.
     """
     known, values = names_of(spec), dict[str, Any]()
-    for name, value in objects.items():
+    given = dict(objects)
+    metrics = given.pop("metrics", None) or ()
+    if given.get("loss") is not None or metrics:
+        given["loss"] = _task_of(given.get("loss"), metrics)
+    for name, value in given.items():
         if value is None or (name not in known and _is_named(value, spec)):
             continue
         if name not in known:
             has = f"its objects are {how_to_give(known)}" if known else "its spec names all that it needs"
             raise RequestError(f"this run has no object `{name}`: {has}", key=name, hint="leave it out")
         if name == "data" and not isinstance(value, type | FunctionType | partial):
-            values[name] = _given_data(value, spec.task.label, getattr(spec.data, "fields", {}))
+            ignored = getattr(spec.task, "ignored", None)
+            values[name] = _given_data(value, _label_in(spec.task.kind), getattr(spec.data, "fields", {}), ignored)
         else:
             values[name] = Pickled(_pickled(value.func if isinstance(value, partial) else value, name))
     return Objects(values)
@@ -166,6 +183,8 @@ class _Names:
             for key, inner in value.items():
                 if str(key) in _CHOSEN_BY and _is_object(inner):
                     made |= self.section(inner, str(key), path)
+                    if "lr" not in value:
+                        made = _own_rate(inner) | made
                 else:
                     made[str(key)] = self.put_into(inner, (*path, str(key)))
             return made
@@ -174,6 +193,7 @@ class _Names:
         if not _is_object(value):
             return plain(value, path)
         section = self.section(value, _KEY_OF.get(path[-1] if path else "", "kind"), path)
+        section |= {} if "lr" in section else _own_rate(value)
         return section if len(section) > 1 or len(path) == 1 else next(iter(section.values()))
 
     def put_into_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,6 +240,17 @@ class _Names:
         return root == self._folder.resolve()
 
 
+def _own_rate(value: Any) -> dict[str, float]:
+    """The learning rate that an optimizer of torch has where none is said, as the key of its section."""
+    from torch.optim import Optimizer
+
+    kind = value.func if isinstance(value, partial) else value
+    if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
+        return {}
+    rate = inspect.signature(kind).parameters.get("lr")
+    return {} if rate is None or rate.default is rate.empty else {"lr": float(rate.default)}
+
+
 _KEY_OF: Mapping[str | int, str] = {"model": "from", "data": "source"}
 
 
@@ -241,6 +272,10 @@ def _is_of(value: Any, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
+_RATES = {"ReduceLROnPlateau": "plateau", "OneCycleLR": "one_cycle", "LinearLR": "linear", "MultiStepLR": "multi_step"}
+"""Schedules of torch that have another name here."""
+
+
 def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
     """Raise RequestError for an optimizer of torch that was made for parameters, and for its schedules."""
     kind = value if isinstance(value, type) else type(value)
@@ -249,7 +284,8 @@ def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
         raise RequestError(
             f"a {name} of torch holds an optimizer, and each component has its own",
             key=key,
-            hint="give {'kind': 'cosine'} or another schedule of alray, or a function of a moment (docs/extending.md)",
+            hint=f"give {{'kind': '{_RATES.get(name, 'cosine')}'}} or another schedule of alray, or a function of a "
+            "moment (docs/extending.md)",
         )
     if _is_of(kind, "torch.optim") and value is not kind:
         raise RequestError(
@@ -257,6 +293,56 @@ def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
             key=key,
             hint=f"give the class with its arguments: functools.partial(torch.optim.{name}, lr=...)",
         )
+
+
+def _with_loss(names: _Names, loss: Any, metrics: Sequence[Any], task: Any) -> dict[str, Any]:
+    """The section `task` of a loss and metrics, which may say of the first metric that its lowest value is the best:
+    `{"metric": "cost"}`."""
+    from alray.models.own_loss import higher_is_better
+
+    if task is not None and not (isinstance(task, Mapping) and task.keys() <= {"metric"}):
+        raise RequestError(
+            "a loss of the program is a task by itself", key="task", hint="give one of the two, or of the task `metric`"
+        )
+    names.values[LOSS.removeprefix(OBJECT)] = Pickled(_pickled(_task_of(loss, metrics), "loss"))
+    highest = len(metrics) > 0 and higher_is_better(metrics[0])
+    return {"kind": LOSS, "metric": "score" if highest else "cost", **(task or {})}
+
+
+def _task_of(loss: Any, metrics: Sequence[Any]) -> Any:
+    """The class of the task. Raises RequestError for what is no loss, or no metric."""
+    from alray.models.own_loss import task_of
+
+    if loss is None:
+        raise RequestError(
+            "metrics of the program go with its loss",
+            key="metrics",
+            hint="give that too, such as loss=torch.nn.CrossEntropyLoss()",
+        )
+    if not isinstance(metrics, list | tuple):
+        raise RequestError(f"this is {describe(metrics)}", key="metrics", hint="give a list: metrics=[...]")
+    for key, value in (("loss", loss), *(("metrics", each) for each in metrics)):
+        if isinstance(value, type) or not callable(value):
+            what = f"the class {value.__name__}" if isinstance(value, type) else describe(value)
+            raise RequestError(
+                f"this is {what}",
+                key=key,
+                hint="give a function of (outputs, labels), or an object, such as torch.nn.CrossEntropyLoss()",
+            )
+    if callable(getattr(loss, "parameters", None)) and any(each.requires_grad for each in loss.parameters()):
+        raise RequestError(
+            "this loss has parameters, which no optimizer would train",
+            key="loss",
+            hint="make them layers of the module, which gives what the loss takes",
+        )
+    return task_of(loss, metrics)
+
+
+def _label_in(kind: Any) -> Label | None:
+    """What the task of this kind takes as labels. Of a task of the user's it is not known: they stay as they are."""
+    if kind == LOSS:
+        return "any"
+    return TASKS.sections[kind].label if kind in TASKS.sections else None
 
 
 def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,8 +395,7 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
     task = before.get("task")
     said = task if isinstance(task, Mapping) else {} if task is None else {"kind": task}
     kind = said.get("kind")  # without it, the labels say it, whatever other keys there are
-    label = TASKS.sections[kind].label if kind in TASKS.sections else None
-    given = _given_data(data, label, section)
+    given = _given_data(data, _label_in(kind), section, said.get("ignored"))
     if given.sets["validation"] is not None:
         kept.pop("validation_fraction", None)
         kept["brings_validation"] = True
@@ -327,8 +412,8 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
             kept["last_batch"] = "keep"
     names.values["data"] = given
     kept |= {key: section[key] for key in _SAID_OF_DATA if key in section}
-    of_labels = next(name for name, each in TASKS.sections.items() if each.label == given.label)
     made = {"data": {**kept, "source": f"{OBJECT}data"}}
+    of_labels = next((name for name, each in TASKS.sections.items() if each.label == given.label), None)
     if kind is not None or of_labels == TASKS.default:
         return made
     what = "rows of 0 and 1" if given.label == "flags" else "numbers in floating point"
@@ -343,12 +428,13 @@ def _keys_of_source(section: Mapping[str, Any]) -> Set[str]:
     return known.model_fields.keys() if known is not None else section.keys() if "source" in section else frozenset()
 
 
-def _given_data(data: Any, label: Label | None, section: Mapping[str, Any]) -> GivenData:
+def _given_data(data: Any, label: Label | None, section: Mapping[str, Any], ignored: int | None) -> GivenData:
     from alray.data.given import given_data
 
     said = {key: section[key] for key in _SAID_OF_DATA if key in section}
-    # What labels a task of the user's takes is not known: they stay as they are.
-    return given_data(data, partial(_dumped, name="data"), None if label == "own" else label, **said)
+    if ignored is not None:
+        said["ignored"] = ignored
+    return given_data(data, partial(_dumped, name="data"), label, **said)
 
 
 def _pickled(value: Any, name: str) -> bytes:

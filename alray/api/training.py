@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alray.api.calls import checked, teller
@@ -33,6 +33,8 @@ def train(
     method: Any = "decoupled_greedy",
     stages: int = 2,
     epochs: int = 3,
+    loss: Any = None,
+    metrics: Sequence[Any] = (),
     progress: bool = True,
     **keys: Any,
 ) -> Run:
@@ -47,11 +49,17 @@ def train(
         method: its name, a section, or a class.
         stages: on how many processes the components lie.
         epochs: passes over the training set, unless `run` gives another length.
+        loss: a function of (outputs, labels), or a module of torch such as `nn.CrossEntropyLoss(label_smoothing=0.1)`:
+            the mean over samples. Outputs are those of the module, and labels come as the data have them. None: that of
+            the task.
+        metrics: functions of (outputs, labels), or objects of torchmetrics, which measure the whole set; they go with
+            `loss`. The first one chooses the best checkpoint. Its highest value is the best, unless its attribute
+            `higher_is_better` is False or `task={"metric": "cost"}` says so. Without metrics the loss is measured.
         progress: show the spec, the run and its results.
         keys: further sections and keys of the spec, such as `optimizer={"kind": "sgd", "lr": 0.1}`, `seed=1` or
             `data={"batch_size": 32}`; and what `alray.run` takes, such as `inline` and `output`.
     """
-    known = (*Spec.model_fields, *sorted(_OPTIONS), "validation", "test", "stages", "epochs")
+    known = (*Spec.model_fields, *sorted(_OPTIONS), "validation", "test", "stages", "epochs", "loss", "metrics")
     for key in keys.keys() - set(known):
         meant = nearest(key, known) or key_elsewhere(key)
         hint = did_you_mean(_as_argument(meant) if meant else None, f"known: {', '.join(known)}")
@@ -64,6 +72,10 @@ def train(
             key="data.validation_fraction",
             hint="give one of the two",
         )
+    task = keys.get("task")
+    task = task.get("kind") if isinstance(task, Mapping) else task
+    if callable(task) and not isinstance(task, type):
+        raise RequestError("this is no kind of task", key="task", hint="give a function or a module as loss=...")
     options = {name: keys.pop(name) for name in list(keys) if name in _OPTIONS}
     made_of = getattr(module, "func", module)  # of a functools.partial
     name = getattr(made_of, "__name__", type(made_of).__name__)
@@ -78,7 +90,7 @@ def train(
         spec[key] = {**spec[key], **value} if both else value
     alone = train is not None and validation is None and test is None
     data = train if alone else (train, validation, test)
-    found = taken(spec, None, model=module, data=data)
+    found = taken(spec, None, model=module, data=data, loss=loss, metrics=metrics)
     teller(progress)(write_yaml(found.spec).rstrip())
     return run_taken(found, progress=progress, **options)
 

@@ -118,7 +118,7 @@ class AssumedSplit(Split):
             samples = torch.randint(PADDING + 1, len(self.shape.words), size, generator=drawn)
         else:
             samples = torch.rand(size, generator=drawn)
-        if self._task.label_shape:
+        if self._task.label_shape or self._task.label_dtype.is_floating_point:
             return samples, torch.zeros(len(positions), *self._task.label_shape, dtype=self._task.label_dtype)
         return samples, torch.as_tensor(positions, dtype=torch.int64) % len(self.classes)
 

@@ -246,6 +246,7 @@ class _MiniBatches(TorchDataset[Any]):
         self._augment = data.section.augment
         self._mix = data.section.mix
         self._labels = data.labels
+        self._task = data.task
         self._class_weights = data.class_weights
         self._dtype = dtype
         self._seed = seed
@@ -264,7 +265,7 @@ class _MiniBatches(TorchDataset[Any]):
                 labels = weighted(labels, of_all, self._class_weights)
         except (DataError, UserCodeError) as error:
             return error
-        return Batch(step, samples, labels, self._split.mask(samples))
+        return Batch(step, samples, self._task.in_training(labels), self._split.mask(samples))
 
     def named(self, step: int) -> str:
         """The samples of mini-batch `step` that this replica has, as messages name them."""

@@ -74,6 +74,7 @@ class SampleForm(Form):
     picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
     rows: RowForm | None = None  # null: samples are not rows of tables
     numbers: PositiveInt | None = None  # how many whole numbers there are; null: samples are values
+    labels: tuple[int | str, ...] | None = None  # sizes and type of a label, where the data say it
 
     @model_validator(mode="after")
     def _each_channel_has_both(self) -> SampleForm:
@@ -252,7 +253,8 @@ class DataForm(Form):
         if isinstance(self.input, TokenForm):
             return Shape((self.input.context,), torch.int64, tokens=len(self.classes))
         whole = self.input.numbers
-        return Shape(self.input.shape, torch.float32 if whole is None else torch.int64, numbers=whole)
+        labels = None if self.input.labels is None else Shape.from_json([*self.input.labels])
+        return Shape(self.input.shape, torch.float32 if whole is None else torch.int64, numbers=whole, labels=labels)
 
 
 def form_in(run_dir: Location) -> DataForm:
@@ -287,6 +289,7 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
         numbers=inputs.split.shape.numbers,
+        labels=None if inputs.split.shape.labels is None else tuple(inputs.split.shape.labels.as_json()),
         picture=PictureForm(**vars(picture)) if picture else None,
         rows=row_form,
     )

@@ -213,7 +213,8 @@ class GivenData:
     Attributes:
         contents: SHA-256 of the training and the validation set: of tensors all values, of other sets up to 511 samples
             of each, spread evenly.
-        label: what the labels are: `class`, `flags` or `numbers`.
+        label: what the labels are: `class`, `flags`, `numbers`, `classes` of positions, or `any` as a loss of the
+            program takes them.
         batch_size: that of the loader, if the training set came in one; None: it came without a loader.
         keeps_rest: whether that loader keeps a smaller last mini-batch.
         numbers: as of a `Source`.
@@ -261,6 +262,7 @@ def given_data(
     *,
     classes: int | Sequence[str] | None = None,
     numbers: int | None = None,
+    ignored: int = -100,
 ) -> GivenData:
     """The data that a program gave.
 
@@ -271,6 +273,7 @@ def given_data(
             a loader of one, or a pair (samples, labels) of tensors or arrays; None: there is none.
         label: what the task takes; None: as the labels are.
         classes, numbers: as for `GivenData.__call__`.
+        ignored: label of a position without a class.
     """
     sets = _sets(data)
     if label == "tokens":
@@ -293,6 +296,11 @@ def given_data(
     if label == "class":
         own = _names_of_classes(made)
         names = (own or _numbered(there)) if classes is None else _names(classes)
+    elif label == "classes":
+        own = _names_of_classes(made)
+        names = (own or _numbered_positions(there, ignored)) if classes is None else _names(classes)
+    elif label == "any":
+        names = ("output",) if classes is None else _names(classes)
     else:
         names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
     if not _are_whole(_sample(there[0], 0)):
@@ -498,10 +506,11 @@ def _label_of(train: tuple[Tensor, Tensor] | GivenSet) -> Label:
 
 
 def _label_at(train: GivenSet, index: int) -> Tensor:
-    """The label of a sample as a row [1, values]."""
+    """The label of a sample, [1, ...]."""
     given = _entry(train, index, "train")[1]
     try:
-        return torch.as_tensor(given).reshape(1, -1)
+        found = torch.as_tensor(given)
+        return found.reshape(1, *(found.shape or (1,)))
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
             f"sample {index} of the train set has the label {reprlib.repr(given)}, which is no number",
@@ -529,7 +538,8 @@ def _require_flags(labels: Tensor, name: SplitName) -> None:
             f"the {name} set has labels of shape {list(labels.shape[1:])} of whole numbers, which are no rows of 0 and "
             "1",
             key="data",
-            hint=f"give a class for each sample, or a row of 0 and 1 (multi_label); {_OF_POSITIONS}",
+            hint="give a class for each sample, or a row of 0 and 1 (multi_label); for a class of each token or pixel, "
+            "set task='dense_classification'",
         )
 
 
@@ -566,8 +576,17 @@ def _in_memory(samples: Tensor, labels: Tensor, name: SplitName, label: Label) -
                 "task: regression for numbers, multi_label for rows of 0 and 1",
             )
         return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
+    if label == "classes" and (labels.is_floating_point() or labels.ndim < 2):
+        raise DataError(
+            f"the {name} set has labels of type {labels.dtype} and shape {list(labels.shape)}, and the task has a "
+            "class for each position",
+            key="data",
+            hint="give whole numbers [N, positions] or [N, height, width], as by labels.long()",
+        )
     if label == "flags":
         _require_flags(labels, name)
+    if label in ("any", "classes"):
+        return TensorSet(samples, labels.float() if labels.is_floating_point() else labels.to(torch.int64), exact=True)
     labels = labels if labels.dtype == torch.float64 else labels.float()
     return TensorSet(samples, labels.reshape(len(labels), -1), exact=True)
 
@@ -706,6 +725,32 @@ def _numbered(sets: Sequence[SampleSet]) -> tuple[str, ...]:
     return tuple(map(str, range(max(2, highest + 1))))
 
 
+def _numbered_positions(sets: Sequence[SampleSet], ignored: int) -> tuple[str, ...]:
+    """The numbers up to the largest label of a position as names of classes."""
+    largest = 1
+    for samples in sets:
+        if not isinstance(samples, TensorSet) and len(samples) > _COUNTED:
+            raise _uncounted(samples)
+        every = (samples.labels,) if isinstance(samples, TensorSet) else (each[1] for each in _each(samples))
+        for labels in every:
+            known = torch.as_tensor(labels)
+            known = known[known != ignored]
+            largest = max(largest, int(known.max())) if len(known) else largest
+    return tuple(map(str, range(largest + 1)))
+
+
+def _each(samples: SampleSet) -> Iterator[tuple[Any, Any]]:
+    return (_entry(samples, index, "train") for index in range(len(samples)))
+
+
+def _uncounted(samples: SampleSet) -> DataError:
+    return DataError(
+        f"nothing says how many classes {counted(len(samples), 'sample')} have, and to read them all takes long",
+        key="data",
+        hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
+    )
+
+
 def _numbers_in(samples: SampleSet) -> Tensor:
     """The class numbers of a set, [N] int64; of a part of a data set whose `targets` say them, those of the whole."""
     if isinstance(samples, TensorSet):
@@ -717,11 +762,7 @@ def _numbers_in(samples: SampleSet) -> Tensor:
     labels = _targets(whole) if samples.told else None
     labels = samples.class_numbers(read=True) if labels is None else labels
     if labels is None:
-        raise DataError(
-            f"nothing says how many classes {counted(len(samples), 'sample')} have, and to read them all takes long",
-            key="data",
-            hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
-        )
+        raise _uncounted(samples)
     return labels
 
 

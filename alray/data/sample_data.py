@@ -22,6 +22,7 @@ from alray.data.python_source import ResizedSet
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
 from alray.data.split import SampleSplit, own_entry
 from alray.data.standardisation import standardisation_of
+from alray.models.shape import Shape
 from alray.models.task import make_task
 
 
@@ -44,8 +45,13 @@ def sample_data(
     counts = section.split_by_classes or task_section.weights_of_classes == "balanced"
     labels = _class_numbers(train, task_section, read=counts)
     parts = divide(len(train), section, seed, labels)
-    sample, _ = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
+    sample, label = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
     shape = tuple(sample.shape)
+    of_label = None
+    if task.takes_any_label:
+        first = torch.as_tensor(label)
+        of_label = Shape(first.shape, first.dtype)
+        task = make_task(task_section, len(source.classes), Shape((), labels=of_label), load)
     channels = _channels(section, shape)
     require_images_to_augment(section, shape)
     if source.numbers is not None:
@@ -71,6 +77,7 @@ def sample_data(
             target_normalisation=target_normalisation,
             own_seed=seed if source.own else None,
             numbers=source.numbers,
+            labels=of_label,
         )
 
     validation = None

@@ -29,7 +29,7 @@ class SampleSet(Protocol):
 
     A sample is a tensor of type uint8 (a picture, which is scaled to 0..1) or floating point (used unchanged); of a
     source with `numbers` a row of whole numbers. A label is an integer from 0 to the number of classes - 1; of other
-    tasks than classification, float32 [outputs].
+    tasks than classification, float32 [outputs], or a tensor as the task takes it.
     """
 
     def __len__(self) -> int: ...
@@ -43,7 +43,7 @@ class TensorSet:
 
     Attributes:
         samples: [N, ...] uint8 or floating point, or [N, T] int64 where the source has `numbers`.
-        labels: [N] int64, class numbers; or [N, outputs] float32 or float64.
+        labels: [N] int64, class numbers; [N, outputs] float32 or float64; or as the task takes them.
         exact: whether floating-point samples have the same bits on every machine.
     """
 
@@ -54,8 +54,8 @@ class TensorSet:
 
     def __post_init__(self) -> None:
         """Raises DataError if the labels do not fit the samples."""
-        dimensions = {torch.int64: 1, torch.float32: 2, torch.float64: 2}.get(self.labels.dtype, 0)
-        if self.labels.ndim != dimensions or self.labels.shape[:1] != self.samples.shape[:1]:
+        known = self.labels.dtype in (torch.int64, torch.float32, torch.float64)
+        if not known or self.labels.shape[:1] != self.samples.shape[:1]:
             raise DataError(
                 f"labels of type {self.labels.dtype} and shape {list(self.labels.shape)} do not fit samples of "
                 f"shape {list(self.samples.shape)}",

@@ -100,6 +100,7 @@ class SampleSplit(Split):
         target_normalisation: Normalisation | None = None,
         own_seed: int | None = None,
         numbers: int | None = None,
+        labels: Shape | None = None,
     ) -> None:
         """
         Args:
@@ -110,10 +111,11 @@ class SampleSplit(Split):
             normalisation: of the samples after augmentation; None: none.
             own_seed: of the run, where a user's code reads the samples: whatever it draws is seeded for each sample.
             numbers: how many whole numbers there are; None: samples are values.
+            labels: the shape of a label, where the data say it.
         """
         dtype = torch.float32 if numbers is None else torch.int64
         sizes = shape if channels is None else (channels, *shape[1:])
-        super().__init__(Shape(sizes, dtype, numbers=numbers), classes)
+        super().__init__(Shape(sizes, dtype, numbers=numbers, labels=labels), classes)
         self._given = shape
         self._task = task
         self.target_normalisation = target_normalisation

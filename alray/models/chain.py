@@ -24,6 +24,7 @@ from alray.models.encoder import EncoderFacts
 from alray.models.imported.ends import PartEnds
 from alray.models.precision import LOWERED
 from alray.models.shape import Shape
+from alray.models.task import LearningTask
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
@@ -106,6 +107,11 @@ class Chain(ABC):
         """The builder of the model's classifier after the last encoder, None if there is none."""
         return None
 
+    @property
+    def outputs(self) -> tuple[int, ...] | None:
+        """The shape of what a model gives for one sample, with its classifier; None for blocks."""
+        return None
+
     def require_outputs(self, features: Shape, classes: int) -> None:  # noqa: B027 - blocks have no outputs of their own
         """Raise SpecError if a model gives fewer scores than the data has classes, labels or targets, whether or not
         the method keeps its last layer: it is a model for other data.
@@ -115,17 +121,26 @@ class Chain(ABC):
         """
 
 
-def chain_of(spec: Spec, load: Load, *, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]) -> Chain:
+def chain_of(
+    spec: Spec,
+    load: Load,
+    *,
+    sample: Shape,
+    trained: bool,
+    encoders: Sequence[EncoderFacts],
+    learning: LearningTask,
+) -> Chain:
     """The chain of a spec's model.
 
     Raises SpecError.
 
     Args:
+        learning: the task.
         encoders: facts that are known of it, (): none.
     """
     if spec.model.source is None:
         return _Blocks(spec.model, load, trained=trained)
-    return _ImportedParts(spec, load, sample=sample, trained=trained, encoders=encoders)
+    return _ImportedParts(spec, load, sample=sample, trained=trained, encoders=encoders, learning=learning)
 
 
 def _allows_files(load: Load) -> bool:
@@ -198,7 +213,14 @@ class _ImportedParts(Chain):
     """The whole model is made once in this process, with weights drawn from (seed, "model")."""
 
     def __init__(
-        self, spec: Spec, load: Load, *, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]
+        self,
+        spec: Spec,
+        load: Load,
+        *,
+        sample: Shape,
+        trained: bool,
+        encoders: Sequence[EncoderFacts],
+        learning: LearningTask,
     ) -> None:
         model = spec.model
         assert model.source is not None
@@ -218,7 +240,7 @@ class _ImportedParts(Chain):
 
             self._arguments = of_named_weights(self._source, name) | self._arguments
         self._sample = sample
-        self._scores = () if sample.tokens is None else tuple(sample)
+        self._learning = learning
         known = [facts.ends for facts in encoders if facts.ends is not None]
         self._parts = known or self._cut(spec)
 
@@ -381,28 +403,33 @@ class _ImportedParts(Chain):
                 hint="choose another head: it takes what the last component gives",
             )
         found = self._imported.classifier(self._parts)
-        gives = self._imported.outputs
-        if gives != (*self._scores, classes):
-            raise self._other_outputs(gives, classes)
+        if not self._learning.suits(self.outputs):
+            raise self._other_outputs(self.outputs, classes)
         return self._moved(found)
 
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return self._imported.outputs
+
     def require_outputs(self, features: Shape, classes: int) -> None:
-        if self._scores:
+        if self._learning.by_position:
             return
-        gives = self._imported.outputs
-        if len(gives) == 1 and gives[0] < classes:
-            raise self._other_outputs(gives, classes)
+        if len(self.outputs) == 1 and self.outputs[0] < classes:
+            raise self._other_outputs(self.outputs, classes)
 
     def _other_outputs(self, gives: tuple[int, ...], classes: int) -> SpecError:
         """The error of a model that gives a sample a tensor of another shape than the data has classes."""
-        wanted = (*self._scores, classes)
-        of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
+        wanted = self._learning.readout_shape
+        tokens = self._learning.section.label == "tokens"
+        of = f"{classes} tokens, of which each position scores all" if tokens else f"{classes} classes"
+        if self._learning.section.label == "classes":
+            of = f"{classes} classes, of which each of {list(wanted[:-1])} positions has one"
         hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
         if self._learns_numbers:
             of = f"{counted(classes, 'target')}: floating-point labels are those of a regression"
         if self._source.startswith(TRANSFORMERS):
             hint = f"set the number of classes: model.with.num_labels={classes}"
-        if self._scores:
+        if tokens:
             hint = f"let the model give {wanted} for a window, by its arguments in model.with, such as vocab_size"
         elif self._source.startswith(OBJECT):
             hint = (

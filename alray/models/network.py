@@ -90,7 +90,11 @@ class Network:
         self.spec = spec
         self.load = load
         self.classes = classes
-        self._chain = chain_of(spec, load, sample=sample, trained=trained, encoders=encoders)
+        learning = _learning(spec, classes, sample, load)
+        self._chain = chain_of(spec, load, sample=sample, trained=trained, encoders=encoders, learning=learning)
+        if learning.takes_any_label and (outputs := self._chain.outputs) is not None:
+            learning.of_outputs(outputs, by_model=spec.method.uses_model_head)
+            self.classes = classes = learning.width
         together = spec.method.blocks_together
         starts = range(0, len(self._chain), together)
         self._groups = [range(first, min(first + together, len(self._chain))) for first in starts]
@@ -99,7 +103,7 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = NetworkFacts(
             classes=classes,
-            learning=_learning(spec, classes, sample, load),
+            learning=learning,
             num_components=components or len(self),
             dtype=self.dtype,
             optimizer=recipe(spec.optimizer, load),
@@ -116,13 +120,14 @@ class Network:
         if not (trained or encoders or components):
             self._chain.require_outputs(self.blocks[-1].output, classes)
         self.encoders = [facts_of_group([self.blocks[index] for index in group]) for group in self._groups]
+        self._require_positions(task.learning)
         self.method.require(self.encoders)
         self.boundary(0)  # raises SpecError where messages cannot be compressed so
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
         found: list[EncoderFacts] = []
         dtype = self.dtype if sample.dtype.is_floating_point else sample.dtype
-        shape = Shape(sample, dtype, sample.words, sample.tokens, sample.numbers)
+        shape = sample.like(sample, dtype)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
         if self.method.encoders_take_samples and self._chain.ends(0) is not None:
             raise SpecError(
@@ -137,6 +142,19 @@ class Network:
             if not self.method.encoders_take_samples:
                 shape, along = facts.output, facts.gives_along
         return found
+
+    def _require_positions(self, learning: LearningTask) -> None:
+        """Raise SpecError where a readout has no vector for each position that has a label."""
+        positions = learning.readout_shape[:-1] if learning.takes_any_label else ()
+        for index, facts in enumerate(self.encoders if self.method.local_losses else ()):
+            if positions and tuple(facts.output[:-1]) != positions:
+                raise SpecError(
+                    f"component {index} gives {tuple(facts.output)} for a sample, and the task has a label for each of "
+                    f"{list(positions)} positions",
+                    key="method.kind",
+                    hint="a readout needs a vector for each of them, [positions, width]; backpropagation learns by the "
+                    "last layer of the model alone: method=backpropagation",
+                )
 
     def __len__(self) -> int:
         return len(self._groups)

@@ -12,13 +12,15 @@ class Shape(tuple[int, ...]):
 
     `dtype` is the type of the values. `words`, for text only, gives the word of each number, "<pad>" and "<unk>" first.
     `tokens`, for windows of tokens, is the number of tokens, and `numbers`, for rows of whole numbers from 0 on, how
-    many of them there are. No row of a mini-batch of these is shorter than the others.
+    many of them there are. No row of a mini-batch of these is shorter than the others. `labels` is the shape of the
+    label of one sample, where the data say it and not the task.
     """
 
     dtype: torch.dtype
     words: tuple[str, ...] | None
     tokens: int | None
     numbers: int | None
+    labels: Shape | None
 
     def __new__(
         cls,
@@ -27,12 +29,14 @@ class Shape(tuple[int, ...]):
         words: tuple[str, ...] | None = None,
         tokens: int | None = None,
         numbers: int | None = None,
+        labels: Shape | None = None,
     ) -> Shape:
         shape = super().__new__(cls, (int(size) for size in sizes))
         shape.dtype = dtype
         shape.words = words
         shape.tokens = tokens
         shape.numbers = numbers
+        shape.labels = labels
         return shape
 
     @property
@@ -71,7 +75,11 @@ class Shape(tuple[int, ...]):
 
     def of_length(self, positions: int) -> Shape:
         """The shape of a sequence `(T, ...)` with another number of positions."""
-        return Shape((positions, *self[1:]), self.dtype, self.words, self.tokens, self.numbers)
+        return self.like((positions, *self[1:]), self.dtype)
+
+    def like(self, sizes: Iterable[int], dtype: torch.dtype) -> Shape:
+        """Other sizes and another type of what is otherwise the same."""
+        return Shape(sizes, dtype, self.words, self.tokens, self.numbers, self.labels)
 
     def as_json(self) -> list[int | str]:
         """The sizes and the name of the type, without words."""
@@ -81,8 +89,7 @@ class Shape(tuple[int, ...]):
     def from_json(cls, value: list[int | str], like: Shape | None = None) -> Shape:
         """The shape of which `as_json` gave `value`, with the words or the number of tokens or numbers of `like`."""
         *sizes, dtype = value
-        known = () if like is None else (like.words, like.tokens, like.numbers)
-        return cls((int(size) for size in sizes), getattr(torch, str(dtype)), *known)
+        return (like or cls(())).like((int(size) for size in sizes), getattr(torch, str(dtype)))
 
     def empty(self, samples: int, device: str | torch.device) -> torch.Tensor:
         """An uninitialised batch `[samples, *self]`."""

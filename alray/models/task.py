@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -19,6 +19,7 @@ from alray.config.sections.task import TASKS, OwnTask, TaskSection
 from alray.config.user_code import own_place
 from alray.core.errors import SpecError
 from alray.core.metric import Metric
+from alray.models.shape import Shape
 
 Label = int | Tensor
 """The label of one sample: the number of its class, or a tensor of `label_shape`."""
@@ -59,6 +60,11 @@ class Tally(ABC):
     def undefined(self) -> Sequence[int]:
         """The numbers of the classes, labels or targets for which these samples do not define the metric."""
         return ()
+
+    @property
+    def further(self) -> Mapping[str, float | None]:
+        """Further metrics of these samples, by name. They choose nothing."""
+        return {}
 
 
 class WholeTally(Tally):
@@ -150,8 +156,14 @@ class LearningTask(ABC):
     spec asks for."""
     gives_shares = False
     """Whether scores of classes or labels are their shares (`Method.gives_shares`); the network sets it."""
-    by_position: ClassVar[bool] = False
-    """Whether each position of a sequence has a label, so that the readout gives scores for each position."""
+    by_position: bool = False
+    """Whether each position of a sequence or pixel has a label, so that the readout gives scores for each."""
+    takes_any_label: ClassVar[bool] = False
+    """Whether the data say the shape of labels."""
+    compares_labels: ClassVar[bool] = False
+    """Whether the loss takes labels as the data give them alone, and not as they are encoded."""
+    ignores: bool = False
+    """Whether a position may have no class. What `encoded` gives for it is not a number."""
 
     def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
         """
@@ -162,6 +174,9 @@ class LearningTask(ABC):
         self.section = section
         self.width = width
         self.sample = tuple(sample)
+        self.labels = sample.labels if isinstance(sample, Shape) else None
+        """The shape of a label, where the data say it."""
+        self._of_model: tuple[int, ...] | None = None
         self.metric: Metric = section.measures
 
     @property
@@ -187,7 +202,25 @@ class LearningTask(ABC):
     @property
     def score_shape(self) -> tuple[int, ...]:
         """Shape of the scores of one sample."""
+        return self.readout_shape if self._of_model is None else self._of_model
+
+    @property
+    def readout_shape(self) -> tuple[int, ...]:
+        """Shape of the scores of one sample that a readout of a method gives."""
         return (self.width,)
+
+    def of_outputs(self, outputs: tuple[int, ...], *, by_model: bool) -> None:
+        """Take note of what the model of the user gives for a sample.
+
+        Args:
+            by_model: whether its scores are those of the method, and not a readout's.
+        """
+        if by_model:
+            self._of_model = outputs
+
+    def suits(self, outputs: tuple[int, ...]) -> bool:
+        """Whether a model that gives this for a sample can be scored."""
+        return outputs == self.readout_shape
 
     @abstractmethod
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -207,6 +240,14 @@ class LearningTask(ABC):
             SpecError: this task has no classes to mix.
         """
         raise SpecError("`data.mix` mixes classes, and this task has none", key="data.mix", hint="leave it out")
+
+    def in_training(self, labels: Tensor) -> Tensor:
+        """Labels of a mini-batch as its losses take them, `[N, *target_shape]`.
+
+        Args:
+            labels: as the data gives them.
+        """
+        return labels
 
     def of_weighted_samples(self) -> LearningTask:
         """The task whose label in training is the class of a sample and its weight, [2] (`task.class_weights`). Only

@@ -262,6 +262,22 @@ def test_what_has_a_file_is_named_in_the_spec(folder: Path, monkeypatch: pytest.
     assert alray.load_run("run").resume({"run.steps": 9}, inline=True, progress=False).summary.steps == 9
 
 
+@pytest.mark.parametrize(
+    ("given", "lr"),
+    [
+        (torch.optim.Adagrad, 0.01),
+        (partial(torch.optim.Adagrad, lr_decay=0.1), 0.01),
+        ({"kind": torch.optim.Adagrad}, 0.01),
+        ({"lr": 0.5, "kind": torch.optim.Adagrad}, 0.5),
+        (partial(torch.optim.Adagrad, lr=0.5), 0.5),
+        (Signs, None),
+    ],
+)
+def test_an_optimizer_of_torch_has_the_rate_of_its_class_unless_one_is_given(given: Any, lr: float | None) -> None:
+    made = taken({"optimizer": given}, None).spec["optimizer"]
+    assert (made if isinstance(made, dict) else {}).get("lr") == lr
+
+
 def test_objects_within_objects_need_no_file_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage on another node does not find the user's modules."""
     monkeypatch.syspath_prepend(folder)

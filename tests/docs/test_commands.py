@@ -54,7 +54,8 @@ HELD = {
     "tests/test_own_methods.py::test_the_page_s_own_tests": (r"alray (validate --deep|run) mine.yaml.*"),
     "tests/test_specs.py::test_it_is_planned_and_simulated": (
         r"alray run (examples/torchvision_digits"
-        r"|specs/laptop/(mlp_diabetes|digit_traits|rare_digits|gpt_docstrings|diloco_digits)).yaml( --output runs/\w+)?"
+        r"|specs/laptop/(mlp_diabetes|digit_traits|rare_digits|noisy_digits|gpt_docstrings|diloco_digits)).yaml"
+        r"( --output runs/\w+)?"
     ),
     "tests/benchmarks/test_slow_links.py::test_what_each_way_loses_where_1f1b_loses_most": (r"make slow-links"),
     "tests/engine/test_messages.py::test_local_losses_end_in_the_same_bits": (

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from alray.config.sections.task import TASKS
 from alray.data.tokens import END
+from alray.models.shape import Shape
 from alray.models.task import LearningTask, make_task
 
 SAMPLES, WIDTH, POSITIONS = 40, 5, 3
@@ -104,6 +105,20 @@ ROWS = [
         lambda scores, labels: metrics.mean_squared_error(labels, scores),
         of_means,
     ),
+    *(
+        Row(
+            "dense_classification",
+            {"metric": metric},
+            lambda scores, labels: TOKENS(scores.flatten(0, 1), labels.flatten()),
+            lambda scores, labels, of=of: of(labels.ravel(), scores.argmax(2).ravel()),
+            lambda labels: np.broadcast_to(np.eye(WIDTH)[np.bincount(labels.ravel()).argmax()], (*labels.shape, WIDTH)),
+        )
+        for metric, of in (
+            ("accuracy", metrics.accuracy_score),
+            ("macro_f1", F1),
+            ("mean_iou", partial(metrics.jaccard_score, average="macro", zero_division=0)),
+        )
+    ),
     Row(
         "next_token",
         {"metric": "nats_per_token"},
@@ -149,7 +164,10 @@ def test_every_task_and_metric_has_a_row() -> None:
 
 
 def task_of(row: Row) -> LearningTask:
-    return make_task(TASKS.section(row.task, **row.keys), WIDTH, (POSITIONS,) if row.task == "next_token" else ())
+    sample = (POSITIONS,) if row.task == "next_token" else ()
+    if row.task == "dense_classification":
+        sample = Shape((), labels=Shape((POSITIONS,), torch.int64))
+    return make_task(TASKS.section(row.task, **row.keys), WIDTH, sample)
 
 
 def given(task: LearningTask) -> tuple[Tensor, Tensor]:
@@ -169,8 +187,10 @@ def test_the_loss_is_torchs(row: Row) -> None:
     scores, labels = given(task)
     wanted = row.loss(scores, labels.to(torch.int64 if task.label_dtype == torch.int64 else torch.float64))
     torch.testing.assert_close(task.loss(scores, labels), wanted, rtol=1e-12, atol=0)
+    torch.testing.assert_close(task.loss(scores, task.in_training(labels)), wanted, rtol=1e-12, atol=0)
     codes = task.encoded(labels, torch.float64)
-    torch.testing.assert_close(task.loss(scores, codes), wanted, rtol=1e-12, atol=0)
+    if not task.compares_labels:
+        torch.testing.assert_close(task.loss(scores, codes), wanted, rtol=1e-12, atol=0)
     encoder = task.first_label_encoder(7).double()
     assert encoder(codes).shape == (SAMPLES, *task.score_shape[:-1], 7)
 
@@ -197,7 +217,7 @@ def test_chance_is_the_metric_of_equal_scores(row: Row) -> None:
     task = task_of(row)
     _, labels = given(task)
     wanted = row.metric(row.chance(labels.numpy()), labels.numpy())
-    of_source = labels.flatten() if task.by_position else labels  # its source gives a text
+    of_source = labels.flatten() if row.task == "next_token" else labels  # its source gives a text
     assert task.chance(of_source) == pytest.approx(wanted)
 
 
@@ -214,3 +234,21 @@ def test_labels_of_a_source_are_read_and_checked(row: Row) -> None:
     wrong[3] = math.nan if wrong.is_floating_point() else WIDTH
     assert task.fits(wrong).tolist() == [index != 3 for index in range(SAMPLES)]
     assert task.read("no label") is None
+
+
+def test_ignored_positions_have_no_loss_no_code_and_no_share_in_the_metric() -> None:
+    """Whatever part of the mini-batch a micro-batch has."""
+    task = task_of(next(row for row in ROWS if row.task == "dense_classification"))
+    scores, labels = given(task)
+    labels[::3, 1:] = -100
+    wanted = TOKENS(scores.flatten(0, 1), labels.flatten())
+    in_training = task.in_training(labels)
+    torch.testing.assert_close(task.loss(scores, in_training), wanted, rtol=1e-12, atol=0)
+    of_parts = [task.loss(*both) for both in zip(scores.split(10), in_training.split(10), strict=True)]
+    torch.testing.assert_close(torch.stack(of_parts).mean(), wanted, rtol=1e-12, atol=0)
+    torch.testing.assert_close(task.loss(scores.movedim(2, 1), labels), wanted, rtol=1e-12, atol=0)
+    codes = task.encoded(in_training, torch.float32)
+    assert torch.equal(codes.isnan().all(2), labels == -100) and torch.equal(codes.nansum(2), (labels >= 0).float())
+    tally = task.tally()
+    tally.take(task.measured(scores, labels), labels)
+    assert tally.value() == pytest.approx(float((scores.argmax(2) == labels)[labels >= 0].double().mean()))

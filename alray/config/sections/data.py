@@ -445,7 +445,7 @@ class HubSection(Section):
 class OwnData(OwnCode, OwnValidationSection, extra="allow"):
     """A class of the user. Keys that are not listed here are passed to its constructor."""
 
-    labels = NUMERIC
+    labels = (*NUMERIC, "classes")
 
     source: Annotated[Name, OfPackage("alray.sources")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it."""

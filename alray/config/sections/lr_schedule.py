@@ -11,6 +11,8 @@ from alray.config.sections.duration import Duration
 from alray.config.sections.kind import Begin, Kind, MiniBatches, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
 from alray.config.sections.section import NonNegativeFloat, PositiveInt
+from alray.core.metric import Metric
+from alray.core.run_folder.records import Plateau
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -22,6 +24,8 @@ class LrScheduleSection(PartSection):
 
     changes: ClassVar[bool] = True
     """Whether rates may change after the warm-up."""
+    follows_metric: ClassVar[bool] = False
+    """Whether they depend on the metric of the validation set."""
 
     kind: str
     """Name of the schedule."""
@@ -43,6 +47,14 @@ class LrScheduleSection(PartSection):
     def ends_with_run(self) -> bool:
         """Whether the rates depend on the length of the run."""
         return False
+
+    def after(self, before: Plateau, value: float | None, metric: Metric) -> Plateau:
+        """What a rate that follows the metric knows after an evaluation.
+
+        Args:
+            value: of the validation set; None: it is not defined there.
+        """
+        return before
 
     def warm_up(self, mini_batches: MiniBatches) -> int:
         """The number of mini-batches of the warm-up."""

@@ -36,6 +36,11 @@ class MethodSection(PartSection):
     takes_model_head: ClassVar[bool] = False
     """Whether the classifier of an imported model may be the head."""
 
+    @property
+    def uses_model_head(self) -> bool:
+        """Whether it is."""
+        return getattr(self, "head", None) == ("auto" if self.takes_model_head else "model")
+
     trains: ClassVar[str] = ""
     """The losses of a component, in words."""
     travels: ClassVar[str] = "s, labels"

@@ -19,6 +19,8 @@ PREFIX = "python:"
 FORM = PREFIX + "package.module.Class"
 OBJECT = "object:"
 """Begins the name of an object that a Python program gave (`alray.config.objects`)."""
+LOSS = f"{OBJECT}loss"
+"""The task of a loss and metrics that a Python program gave."""
 OWN = (PREFIX, OBJECT)
 """How names begin that are neither alray's nor a package's."""
 

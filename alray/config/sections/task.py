@@ -11,9 +11,9 @@ from alray.core.run_folder.metrics import METRICS
 
 DEFAULT = "classification"
 """The task of a spec that names none."""
-Label = Literal["class", "flags", "numbers", "tokens", "own"]
+Label = Literal["class", "flags", "numbers", "tokens", "classes", "own", "any"]
 """What the label of a sample is: its class, a 0 or 1 for each of several labels, its targets, for each position the
-next token, or what a class of the user makes it."""
+next token or its class, what a class of the user makes it, or whatever a loss that a Python program gives takes."""
 ClassWeights = Literal["balanced"] | tuple[float, ...] | dict[str, float]
 """Weights of classes: by how often they occur, in the order of the classes, or by their names."""
 if TYPE_CHECKING:

@@ -58,7 +58,10 @@ USUAL_NAMES = {
     "f1_macro": "macro_f1",
     "fp32": "float32",
     "rmsprop": "torch",
-    "one_cycle": "cosine",
+    "reduce_on_plateau": "plateau",
+    "reducelronplateau": "plateau",
+    "onecycle": "one_cycle",
+    "onecyclelr": "one_cycle",
 }
 
 

@@ -13,6 +13,7 @@ those of the last ten seconds in the line of progress, and those of one record i
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from statistics import median
@@ -302,6 +303,14 @@ def samples_per_s(batch_size: float, step_time_s: float | None) -> float | None:
     return batch_size / step_time_s if step_time_s and batch_size else None
 
 
+class Scores(_Documented):
+    """The metric of the whole network; in classification the accuracy, in 0..1."""
+
+    train: float | None = None
+    validation: float | None = None
+    test: float | None = None
+
+
 class DepthScores(_Documented):
     """The metric of the route of this depth (depth 1 is the first component alone). null means not measured."""
 
@@ -309,6 +318,8 @@ class DepthScores(_Documented):
     train: float | None = None
     validation: float | None = None
     test: float | None = None
+    further: dict[str, Scores] = Field(default_factory=dict, exclude_if=operator.not_)
+    """Further metrics that a Python program gave, by name."""
 
 
 class EvaluationRecord(_Record):
@@ -323,6 +334,8 @@ class EvaluationRecord(_Record):
     test: float | None = None
     per_depth: list[DepthScores]
     """The metric of each route of inference."""
+    further: dict[str, Scores] = Field(default_factory=dict, exclude_if=operator.not_)
+    """Further metrics of the whole network, by name. They choose nothing."""
     duration_s: Seconds
     """From its last mini-batch until the scores are there, on stage 0. What later stages still train is part of it, so
     it is no pause of training."""
@@ -385,12 +398,15 @@ class Best(_Documented):
     """In a summary: the checkpoint of these weights, relative to the run folder; null if it was not kept."""
 
 
-class Scores(_Documented):
-    """The metric of the whole network; in classification the accuracy, in 0..1."""
+class Plateau(BaseModel):
+    """What a learning rate that follows the metric knows of the evaluations so far."""
 
-    train: float | None = None
-    validation: float | None = None
-    test: float | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    best: float | None = None
+    bad: int = 0  # evaluations without a better value
+    cooldown: int = 0  # evaluations to come that do not count
+    changes: int = 0  # of the rate
 
 
 class Standing(BaseModel):
@@ -404,10 +420,12 @@ class Standing(BaseModel):
     last: Scores = Scores()
     best: Best | None = None  # chosen on validation: the test set chooses nothing
     since_best: int = 0  # evaluations after the best one
+    plateau: Plateau = Field(default=Plateau(), exclude_if=lambda plateau: plateau == Plateau())  # of the rate
 
     def of_metric(self, name: MetricName) -> Standing:
         """The standing of evaluations by this metric: values of two metrics cannot be compared."""
-        return self if self.metric == name else Standing(metric=name)
+        plateau = Plateau(changes=self.plateau.changes)
+        return self if self.metric == name else Standing(metric=name, plateau=plateau)
 
     def after(self, evaluation: EvaluationRecord) -> Standing:
         """The standing after one more evaluation. A second one after the same mini-batch, at the end of a run, can only
@@ -425,7 +443,14 @@ class Standing(BaseModel):
         if METRICS[evaluation.metric].is_better(validation, None if best is None else best.validation):
             best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
         last = Scores(train=train, validation=validation, test=test)
-        return Standing(step=evaluation.step, metric=evaluation.metric, last=last, best=best, since_best=since_best)
+        return Standing(
+            step=evaluation.step,
+            metric=evaluation.metric,
+            last=last,
+            best=best,
+            since_best=since_best,
+            plateau=self.plateau,
+        )
 
 
 class Failure(_Documented):

@@ -29,6 +29,7 @@ class CutFlag(IntEnum):
     EVALUATE = 1
     CHECKPOINT = 2
     STOP = 4
+    RATE = 8  # the metric has changed the learning rate
 
 
 @dataclass

@@ -70,6 +70,8 @@ def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> P
         kind = f"{sample.tokens} tokens"
     elif sample.numbers is not None:
         kind = f"{sample.numbers} numbers"
+    if sample.labels is not None:  # of the user's data
+        kind += f", labels {sample.labels.as_json()}"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
     # Another version may find out other facts, or others of the same.
     described += [__version__, torch.__version__, *packages_of(spec).items(), _own_code(spec, code)]

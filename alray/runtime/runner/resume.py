@@ -64,6 +64,8 @@ _OF_MINI_BATCHES = ("data.batch_size", "data.last_batch", "data.augment", "data.
 _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
+_OF_METRIC = ("run.evaluate_every", "task.metric")
+"""Keys that a rate follows which follows the metric."""
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 
 
@@ -543,6 +545,8 @@ def _free(key: str, spec: Spec) -> bool:
     if key in _LENGTH:
         # A decay that ends with the run would take another course.
         return not spec.lr_schedule.ends_with_run
+    if key in _OF_METRIC and spec.lr_schedule.follows_metric:
+        return False
     return is_under(key, (*_FREE, *_file_keys(spec)))
 
 

@@ -85,12 +85,15 @@ class Cuts:
             steps_per_epoch=assignment.data.steps_per_epoch,
             samples=lambda step: assignment.position(step)["samples"],
             control=control,
+            rates=assignment.spec.lr_schedule,
             standing=assignment.start.standing.of_metric(assignment.spec.task.measures.name),
             stop_after=assignment.stop_after,
         )
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication, device)
         self._at_first = _fingerprint(stage.components) if assignment.start.step == 0 else None
         self._told: set[str] = set()
+        self.changes = assignment.start.standing.plateau.changes
+        """How often the metric has changed the learning rate."""
         self.before_checkpoint: Callable[[], None] = lambda: None
         """Is called before this stage's part of a checkpoint is written."""
 
@@ -146,6 +149,7 @@ class Cuts:
                 for component in components:
                     shown.enter_context(component.showing_average())
                 yield from self._evaluate(cut, evaluator)
+        self.changes += bool(cut.flags & CutFlag.RATE)
         if self._copies is not None and cut.flags & (CutFlag.CHECKPOINT | CutFlag.STOP):
             with self._clock.pause("checkpoint"):
                 yield from self._copies.complete()
@@ -192,6 +196,7 @@ class Cuts:
             validation=whole.validation,
             test=whole.test,
             per_depth=per_depth,
+            further=whole.further,
             duration_s=self._clock.now_s() - began_s,
         )
         self._leader.heard(record)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from alray.core.run_folder.records import DepthScores
+from alray.core.run_folder.records import DepthScores, Scores
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Dataset
 from alray.data.division import having
@@ -74,7 +74,14 @@ class Evaluator:
         measured = {split: tallies for split, tallies in self._tallies.items() if tallies[0].samples}
         if not measured:
             return []
-        return [
-            DepthScores(depth=depth, **{split: tallies[number].value() for split, tallies in measured.items()})
-            for number, depth in enumerate(self._depths)
-        ]
+        found = []
+        for number, depth in enumerate(self._depths):
+            tallies = {split: each[number] for split, each in measured.items()}
+            further: dict[str, dict[str, float | None]] = {}
+            for split, tally in tallies.items():
+                for name, value in tally.further.items():
+                    further.setdefault(name, {})[split] = value
+            values = {split: tally.value() for split, tally in tallies.items()}
+            named = {name: Scores(**each) for name, each in further.items()}
+            found.append(DepthScores(depth=depth, further=named, **values))
+        return found

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from alray.config.sections.duration import Duration
+from alray.config.sections.lr_schedule import LrScheduleSection
 from alray.config.sections.run import RunSection
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord, Standing
 from alray.runtime.channel.message import CutFlag
 
@@ -70,18 +72,23 @@ class Leader:
         steps_per_epoch: int,
         samples: Samples,
         control: Control,
+        rates: LrScheduleSection,
         standing: Standing | None = None,
         stop_after: int | None = None,
     ) -> None:
         """
         Args:
             run: the spec's `run` section.
+            rates: the spec's `lr_schedule`.
             standing: of the evaluations before this start.
             stop_after: as in `Assignment`.
         """
         self.total_steps = total_steps
         self.standing = standing or Standing()
         self._control = control
+        self._rates = rates
+        self._regular = 0  # mini-batches before the last evaluation that was due
+        self._changes = self.standing.plateau.changes  # of the rate, that the stages know
         self._stop_after = stop_after
         self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch, samples=samples)
         every = run.checkpoint.every if run.checkpoint else None
@@ -102,6 +109,7 @@ class Leader:
         flags = 0
         if self._evaluate.due(step):
             flags |= CutFlag.EVALUATE
+            self._regular = step
         if self._checkpoint.due(step):
             flags |= CutFlag.CHECKPOINT
         if self.over(step):
@@ -116,21 +124,28 @@ class Leader:
         return self._splits(last=self.over(step))
 
     def heard(self, evaluation: EvaluationRecord) -> None:
-        """Take note of an evaluation."""
-        self.standing = self.standing.after(evaluation)
+        """Take note of an evaluation. One at the end of the run, which a longer run would not make, changes no rate."""
+        before, self.standing = self.standing, self.standing.after(evaluation)
+        if evaluation.step == self._regular > before.step:
+            plateau = self._rates.after(before.plateau, evaluation.validation, METRICS[evaluation.metric])
+            self.standing = self.standing.model_copy(update={"plateau": plateau})
 
     @property
     def minds_evaluations(self) -> bool:
         """Whether a second cut may follow an evaluation."""
-        return self._stop_at is not None or self._keeps_best
+        return self._stop_at is not None or self._keeps_best or self._rates.follows_metric
 
     def cut_after_evaluation(self, step: int, flags: int) -> int:
         """Flags of a second cut after `step` mini-batches, because of what the cut with `flags` evaluated.
 
-        The end of the run, or a checkpoint of the best weights so far, unless that cut wrote one.
+        The end of the run; or a checkpoint of the best weights so far, unless that cut wrote one, and another learning
+        rate.
         """
         if self.over(step):
             return _END
+        another = CutFlag.RATE if self.standing.plateau.changes > self._changes else 0
+        self._changes = self.standing.plateau.changes
         best = self.standing.best
         is_best = best is not None and best.step == step
-        return CutFlag.CHECKPOINT if self._keeps_best and is_best and not flags & CutFlag.CHECKPOINT else 0
+        saves = self._keeps_best and is_best and not flags & CutFlag.CHECKPOINT
+        return another | (CutFlag.CHECKPOINT if saves else 0)

@@ -1,4 +1,4 @@
-"""The learning rate of a mini-batch, from the spec alone: nothing to store, nothing to restore."""
+"""The learning rate of a mini-batch: from the spec alone, unless it follows the metric."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Moment:
         total_steps: mini-batches of the run; None: it has no known end.
         accumulate: mini-batches of an update.
         kind: of the rate.
+        changes: how often the metric has changed it.
     """
 
     begun: int
@@ -41,6 +42,7 @@ class Moment:
     total_steps: int | None
     accumulate: int
     kind: str
+    changes: int = 0
 
     def length(self) -> int:
         """The mini-batches of the run. Raises PlanError if it has no known end."""
@@ -69,8 +71,12 @@ class Rates:
         self._spec = spec
         self._rate = rate_of(spec.lr_schedule, load)
 
-    def at(self, step: int, *, data: DataFacts, total_steps: int) -> float:
-        """That of mini-batch `step`, counted from 1."""
+    def at(self, step: int, *, data: DataFacts, total_steps: int, changes: int = 0) -> float:
+        """That of mini-batch `step`, counted from 1.
+
+        Args:
+            changes: how often the metric has changed it.
+        """
         spec = self._spec
         return learning_rate(
             spec.optimizer.lr,
@@ -81,6 +87,7 @@ class Rates:
             total_steps=total_steps,
             batch_size=spec.data.batch_size,
             accumulate=spec.optimizer.accumulate,
+            changes=changes,
         )
 
 
@@ -131,6 +138,7 @@ def learning_rate(
     rate: Rate | None = None,
     batch_size: int | None = None,
     accumulate: int = 1,
+    changes: int = 0,
 ) -> float:
     """The rate of the mini-batch that follows `step` completed ones (0 for the first).
 
@@ -147,6 +155,7 @@ def learning_rate(
         batch_size: samples of a mini-batch over all replicas, needed where the rate is scaled.
         accumulate: mini-batches of an update; they share one rate, that of the same update in a run with mini-batches
             so many times as large.
+        changes: how often the metric has changed the rate.
 
     Raises:
         PlanError: where the end of a decay is needed and the run has no number of steps, and where the rate cannot be
@@ -160,7 +169,7 @@ def learning_rate(
         if schedule.warmup_from == "base":
             return between(base, full, begun / warm_up)
         return full * min(1.0, (begun + accumulate) / warm_up)
-    moment = Moment(begun, warm_up, full, mini_batches, total_steps, accumulate, schedule.kind)
+    moment = Moment(begun, warm_up, full, mini_batches, total_steps, accumulate, schedule.kind, changes)
     return float((rate or rate_of(schedule))(moment))
 
 

@@ -165,7 +165,7 @@ class StageLoop:
             tensors: the input of the first component on stage 0, nothing on the others.
         """
         assignment, profiler = self._assignment, self._profiler
-        lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps)
+        lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps, changes=self._cuts.changes)
         samples = assignment.samples(step)
         batch = MiniBatch(step, lr, samples, tensors)
         traced = profiler.mini_batch(step, self._stage.components, self.clock) if profiler else nullcontext()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from alray.config.sections.duration import parse_duration
+from alray.config.sections.lr_schedule import RATES
 from alray.config.sections.run import Checkpoint, RunSection, StopAt
-from alray.core.run_folder.records import Best, EvaluationRecord, Standing
+from alray.core.run_folder.records import Best, EvaluationRecord, Plateau, Standing
 from alray.runtime.channel.message import CutFlag
 from alray.runtime.stage import leader as module
 from alray.runtime.stage.leader import Control, Leader, Samples, Timer
@@ -34,7 +36,7 @@ def run(
 
 
 def lead(
-    run: RunSection, *, total_steps: int, control: Control | None = None, standing: Standing | None = None
+    run: RunSection, *, total_steps: int, control: Control | None = None, standing: Standing | None = None, **rates: Any
 ) -> Leader:
     """A leader of a run whose epochs have seven mini-batches of ten samples."""
     return Leader(
@@ -43,6 +45,7 @@ def lead(
         steps_per_epoch=7,
         samples=lambda step: 10 * step,
         control=control or Control(),
+        rates=RATES.section(**rates) if rates else RATES.default_section(),
         standing=standing,
     )
 
@@ -214,6 +217,25 @@ def test_the_best_so_far_is_kept_by_a_second_cut():
     leader = lead(run("4 steps"), total_steps=99)
     assert second_cuts(leader, [0.5, 0.6]) == {}, "`run.checkpoint: null`"
     assert not leader.minds_evaluations
+
+
+def test_a_second_cut_changes_the_rate_that_follows_the_metric() -> None:
+    """At evaluations that are due alone, and where a checkpoint left it."""
+    rates: dict[str, Any] = {"name": "plateau", "patience": 1}
+    leader = lead(run("2 steps"), total_steps=9, **rates)
+    flags = []
+    for step, value in ((2, 0.5), (4, 0.5), (6, 0.4), (8, 0.3)):
+        assert leader.cut_after(step) & EVALUATE
+        leader.heard(evaluation(step, validation=value))
+        flags.append(leader.cut_after_evaluation(step, EVALUATE | CHECKPOINT))
+    assert flags == [0, 0, CutFlag.RATE, 0] and leader.standing.plateau.changes == 1
+    leader.cut_after(9)
+    leader.heard(evaluation(9, validation=0.3))
+    assert leader.standing.plateau == Plateau(best=0.5, bad=1, changes=1)
+    later = lead(run("2 steps"), total_steps=20, standing=leader.standing, **rates)
+    later.cut_after(10)
+    later.heard(evaluation(10, validation=0.3))
+    assert later.cut_after_evaluation(10, EVALUATE) == CutFlag.RATE and later.standing.plateau.changes == 2
 
 
 def test_patience_counts_evaluations_since_the_best():

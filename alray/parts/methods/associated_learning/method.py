@@ -92,6 +92,7 @@ class AssociatedMethod(Method):
             label_loss=self.first_label_loss if first else "mse",
             label_smoothing=self.label_smoothing,
             sampled_tokens=self.sampled_tokens if first else None,
+            ignores=learning.ignores,
             optimizer=self.task.optimizer,
         )
 
@@ -137,6 +138,7 @@ class AssociatedComponent(LocalComponent):
         label_loss: str,
         label_smoothing: float,
         sampled_tokens: int | None,
+        ignores: bool,
         optimizer: Recipe,
     ) -> None:
         """
@@ -145,6 +147,7 @@ class AssociatedComponent(LocalComponent):
             label_loss: d, "mse" or anything else for the loss of the task.
             label_smoothing: of the cross-entropy, in [0, 1).
             sampled_tokens: how many tokens estimate the cross-entropy; None: all.
+            ignores: whether positions may have no class; their codes are not a number, and have no loss.
         """
         super().__init__(index, f)
         self.b = b
@@ -154,6 +157,7 @@ class AssociatedComponent(LocalComponent):
         self.label_loss = label_loss
         self.label_smoothing = label_smoothing
         self.sampled_tokens = sampled_tokens
+        self.ignores = ignores
         self.train_with(optimizer, encoder=(f, b), label=(g, h))
 
     @property
@@ -170,9 +174,10 @@ class AssociatedComponent(LocalComponent):
             t_in = self.learning.encoded(incoming["labels"], encoded["s"].dtype)
         else:
             t_in = incoming["t"]
-        t_out: torch.Tensor = self.g(t_in)
-        associated = functional.mse_loss(read(self.b, encoded), t_out.detach())
-        return {"associated": associated, "autoencoder": self._autoencoder(t_out, t_in)}, {"t": pass_on(t_out)}
+        t_out: torch.Tensor = self._coded(t_in)
+        associated = self._squared_error(read(self.b, encoded), t_out.detach())
+        target = incoming["labels"] if self.learning is not None and self.learning.compares_labels else t_in
+        return {"associated": associated, "autoencoder": self._autoencoder(t_out, target)}, {"t": pass_on(t_out)}
 
     def _autoencoder(self, t_out: torch.Tensor, t_in: torch.Tensor) -> torch.Tensor:
         """d(h(t_out), t_in)."""
@@ -181,11 +186,25 @@ class AssociatedComponent(LocalComponent):
             assert isinstance(layer, nn.Linear), "a label decoder begins with a linear layer"
             tokens = torch.randperm(layer.out_features, generator=self.generator("tokens"))[: self.sampled_tokens]
             return sampled_cross_entropy(t_out, t_in, layer, tokens.to(t_out.device))
-        reconstruction = self.h(t_out)
+        reconstruction = self.h(t_out.nan_to_num() if self.ignores else t_out)
         if self.learning is not None and self.label_loss != "mse":
             return self.learning.loss(reconstruction, t_in, self.label_smoothing)
-        loss: torch.Tensor = functional.mse_loss(reconstruction, t_in)
-        return loss
+        return self._squared_error(reconstruction, t_in)
+
+    def _squared_error(self, values: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """The mean squared error; where positions may have no class, over those that have one."""
+        if not self.ignores:
+            return functional.mse_loss(values, wanted)
+        without = wanted.isnan()
+        errors = (values - wanted.nan_to_num()).square().masked_fill(without, 0.0)
+        return errors.sum() / (~without).sum().clamp(min=1)
+
+    def _coded(self, t_in: torch.Tensor) -> torch.Tensor:
+        """g(t_in). Positions without a class are not a number on both sides."""
+        if not self.ignores:
+            return self.g(t_in)
+        without = t_in.isnan().any(-1, keepdim=True)
+        return self.g(t_in.masked_fill(without, 0.0)).masked_fill(without, torch.nan)
 
 
 def bridge(

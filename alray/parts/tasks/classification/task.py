@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from alray.models.class_counts import OF_COUNTS, ClassCounts
 from alray.models.task import LearningTask, Tally
 
 
@@ -34,7 +33,7 @@ class ClassificationTask(LearningTask):
         every = torch.arange(self.width) if labels is None or not self.fits(labels).all() else labels
         samples = every.bincount(minlength=self.width)
         most = functional.one_hot(samples.argmax(), self.width)
-        return _METRICS[self.metric.name](most * samples, samples, most * len(every))
+        return OF_COUNTS[self.metric.name](most * samples, samples, most * len(every))
 
 
 class MixedClassificationTask(ClassificationTask):
@@ -78,52 +77,8 @@ class WeightedClassificationTask(ClassificationTask):
         return (losses * weights.to(losses.dtype)).mean()
 
 
-class _Counts(Tally):
-    """Counts for each class its samples, the predictions of it, and those that are right. Scores of which one is not a
-    number predict no class."""
-
-    def __init__(self, metric: str, classes: int) -> None:
-        super().__init__()
-        self._metric = metric
-        if metric == "macro_f1":
-            self.instead = "0, where predicted, in"
-        self._of_classes, self._predicted, self._right = torch.zeros(3, classes, dtype=torch.int64)
+class _Counts(ClassCounts):
+    """Scores of which one is not a number predict no class."""
 
     def _take(self, scores: Tensor, labels: Tensor) -> None:
-        numbers = ~scores.isnan().any(1).cpu()
-        predicted, classes = scores.argmax(1).cpu(), len(self._right)
-        self._of_classes += labels.bincount(minlength=classes)
-        self._predicted += predicted[numbers].bincount(minlength=classes)
-        self._right += labels[numbers & (predicted == labels)].bincount(minlength=classes)
-
-    def value(self) -> float:
-        return _METRICS[self._metric](self._right, self._of_classes, self._predicted)
-
-    @property
-    def undefined(self) -> Sequence[int]:
-        if self._metric == "accuracy":
-            return ()
-        return torch.nonzero(self._of_classes == 0).flatten().tolist()
-
-
-OfCounts = Callable[[Tensor, Tensor, Tensor], float]
-"""From the right predictions of each class, its samples and all predictions of it, [classes] int64 each."""
-
-
-def accuracy(right: Tensor, samples: Tensor, predicted: Tensor) -> float:
-    """The share of samples whose class is recognised."""
-    return int(right.sum()) / int(samples.sum())
-
-
-def balanced_accuracy(right: Tensor, samples: Tensor, predicted: Tensor) -> float:
-    """The mean, over the classes that have samples, of the share of them that is recognised."""
-    return float((right.double() / samples)[samples > 0].mean())
-
-
-def macro_f1(right: Tensor, samples: Tensor, predicted: Tensor) -> float:
-    """The mean of 2 right / (samples + predicted) over the classes that have samples or are predicted."""
-    either = samples + predicted
-    return float((2 * right.double() / either)[either > 0].mean())
-
-
-_METRICS: dict[str, OfCounts] = {"accuracy": accuracy, "balanced_accuracy": balanced_accuracy, "macro_f1": macro_f1}
+        self.count(scores.argmax(1).cpu(), ~scores.isnan().any(1).cpu(), labels)

@@ -50,7 +50,7 @@ class NextTokenTask(LearningTask):
         return torch.int64
 
     @property
-    def score_shape(self) -> tuple[int, ...]:
+    def readout_shape(self) -> tuple[int, ...]:
         return (*self.sample, self.width)
 
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:

@@ -1,0 +1,201 @@
+"""The task that a Python program gives as a loss and metrics: functions of outputs and labels, or objects of torch and
+torchmetrics."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from alray.config.user_code import named
+from alray.core.errors import RequestError, UserCodeError
+from alray.models.task import Label, LearningTask, Tally, ValuesPrediction
+
+OfOutputs = Callable[[Tensor, Tensor], Any]
+"""Takes outputs [N, ...] and labels [N, ...]."""
+
+
+class LossTask(LearningTask):
+    """A loss and metrics of the program. Outputs are those of its model, and labels what its data give.
+
+    A readout of a method gives as many outputs as the model does, for each position if the model does.
+    """
+
+    metrics = ("score", "cost")
+    takes_any_label = True
+    compares_labels = True
+
+    loss_of: ClassVar[tuple[OfOutputs]]
+    """The loss: the mean over the samples of a mini-batch. In a tuple, so that it is no method."""
+    metrics_of: ClassVar[tuple[OfOutputs, ...]]
+
+    def __init__(self, section: Any, width: int, sample: tuple[int, ...] = ()) -> None:
+        super().__init__(section, width, sample)
+        if self.metric.name == "score" and not self.metrics_of:
+            raise RequestError(
+                "this run had metrics, the first of which chose its best checkpoint",
+                key="loss",
+                hint="give them again, with the loss: metrics=[...]",
+            )
+
+    def of_outputs(self, outputs: tuple[int, ...], *, by_model: bool) -> None:
+        super().of_outputs(outputs, by_model=by_model)
+        self.width = outputs[-1]
+        self.by_position = not self.label_dtype.is_floating_point and self.label_shape == outputs[:-1] != ()
+        self.ignores = self.by_position
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        return () if self.labels is None else tuple(self.labels)
+
+    @property
+    def label_dtype(self) -> torch.dtype:
+        return torch.int64 if self.labels is None else self.labels.dtype
+
+    @property
+    def readout_shape(self) -> tuple[int, ...]:
+        return (*self.label_shape, self.width) if self.by_position else (self.width,)
+
+    def suits(self, outputs: tuple[int, ...]) -> bool:
+        return len(outputs) > 0
+
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        assert label_smoothing == 0.0, "refused for this task"
+        (loss,) = self.loss_of
+        if isinstance(loss, nn.Module):
+            loss.to(scores.device)
+        found = loss(scores, target)
+        if isinstance(found, Tensor) and found.ndim == 0:
+            return found
+        raise UserCodeError(
+            f"the loss gave {_described(found)}, not one number",
+            key="loss",
+            hint="give the mean over the samples: reduction='mean'",
+        )
+
+    def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        """Classes one-hot, and not a number where one is negative; numbers as they are, [N, width]."""
+        if labels.is_floating_point():
+            return labels.flatten(1).to(dtype) if labels.ndim > 1 else labels.unsqueeze(1).to(dtype)
+        return one_hot(labels, self.width, dtype)
+
+    def read(self, label: object) -> Label | None:
+        try:
+            found = torch.as_tensor(label)
+        except (TypeError, ValueError, RuntimeError):
+            return None
+        if self.labels is not None and tuple(found.shape) != self.label_shape:
+            return None
+        return found.float() if found.is_floating_point() else found.to(torch.int64)
+
+    def collated(self, labels: Sequence[Label]) -> Tensor:
+        return torch.stack([torch.as_tensor(label) for label in labels])
+
+    def fits(self, labels: Tensor) -> Tensor:
+        if tuple(labels.shape[1:]) != self.label_shape:
+            return torch.zeros(len(labels), dtype=torch.bool)
+        return labels.isfinite().flatten(1).all(1) if labels.ndim > 1 else labels.isfinite()
+
+    @property
+    def wants(self) -> str:
+        return f"give all samples labels of one shape, here {list(self.label_shape)}"
+
+    def tally(self) -> Tally:
+        return _GivenTally(self.metrics_of or (partial(self.loss),))
+
+    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> ValuesPrediction:
+        values = scores.flatten().tolist()
+        return ValuesPrediction(given, {f"output_{number}": value for number, value in enumerate(values)}, depth)
+
+
+def task_of(loss: OfOutputs, metrics: Sequence[OfOutputs]) -> type[LossTask]:
+    """The task of a loss and metrics. Its class is pickled by value, as no module has it."""
+
+    class Given(LossTask):
+        loss_of = (loss,)
+        metrics_of = tuple(metrics)
+
+    return Given
+
+
+def one_hot(labels: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """`[N, ...]` int64 -> `[N, ..., width]`, not a number where a label is none of `width` classes."""
+    known = (labels >= 0) & (labels < width)
+    return functional.one_hot(labels.where(known, 0), width).to(dtype).masked_fill(~known.unsqueeze(-1), torch.nan)
+
+
+def higher_is_better(metric: OfOutputs) -> bool:
+    """As an object of torchmetrics says it by its attribute, or a function by one of the same name; True without."""
+    return getattr(metric, "higher_is_better", None) is not False
+
+
+class _GivenTally(Tally):
+    """Keeps all outputs for functions; objects of torchmetrics take them part by part."""
+
+    def __init__(self, metrics: Sequence[OfOutputs]) -> None:
+        super().__init__()
+        self._metrics = [copy.deepcopy(each) if _is_gathering(each) else each for each in metrics]
+        self._names = _names(metrics)
+        self._parts: list[tuple[Tensor, Tensor]] = []
+        for each in filter(_is_gathering, self._metrics):
+            each.reset()  # type: ignore[attr-defined]
+
+    def _take(self, scores: Tensor, labels: Tensor) -> None:
+        scores = scores.cpu()
+        for name, each in zip(self._names, self._metrics, strict=True):
+            if _is_gathering(each):
+                with _measuring(name):
+                    each.update(scores, labels)  # type: ignore[attr-defined]
+        if not all(map(_is_gathering, self._metrics)):
+            self._parts.append((scores, labels))
+
+    def value(self) -> float | None:
+        return self._value(0)
+
+    @property
+    def further(self) -> dict[str, float | None]:
+        return {name: self._value(number) for number, name in enumerate(self._names) if number}
+
+    def _value(self, number: int) -> float | None:
+        metric, name = self._metrics[number], self._names[number]
+        with _measuring(name), torch.no_grad():
+            if _is_gathering(metric):
+                found = metric.compute()  # type: ignore[attr-defined]
+            else:
+                found = metric(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+            if isinstance(found, Tensor) and found.numel() != 1:
+                raise UserCodeError(
+                    f"the metric `{name}` gave {_described(found)}, not one number",
+                    key="metrics",
+                    hint="give a mean, as torchmetrics does with average='macro'",
+                )
+            return float(found)
+
+
+def _measuring(name: str) -> Any:
+    return named(f"the metric `{name}`", "an evaluation", key="metrics")
+
+
+def _is_gathering(metric: Any) -> bool:
+    """Whether it takes a set in parts, as an object of torchmetrics."""
+    return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
+
+
+def _names(metrics: Sequence[Any]) -> list[str]:
+    """A name for each metric: that of the function, or of the class in small letters."""
+    found: list[str] = []
+    for each in metrics:
+        plain = getattr(each, "func", each)  # of a functools.partial
+        name = getattr(plain, "__name__", None) or re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", type(plain).__name__).lower()
+        found.append(name if name not in found else f"{name}_{len(found)}")
+    return found
+
+
+def _described(value: Any) -> str:
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
