@@ -7,6 +7,8 @@ from alray.api.crossover import crossover as crossover
 from alray.api.plans import plan as plan
 from alray.api.plans import probe as probe
 from alray.api.plans import search_layouts as search_layouts
+from alray.api.proof import Proof as Proof
+from alray.api.proof import prove as prove
 from alray.api.runs import Run as Run
 from alray.api.runs import load_run as load_run
 from alray.api.runs import reproduce as reproduce

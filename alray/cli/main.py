@@ -29,6 +29,7 @@ from alray.cli.list import list_runs
 from alray.cli.methods import methods
 from alray.cli.plan import plan
 from alray.cli.probe import probe
+from alray.cli.prove import prove
 from alray.cli.report import compare, report
 from alray.cli.reproduce import reproduce
 from alray.cli.run import resume, run
@@ -57,6 +58,7 @@ GROUPS = {
         "fit": "alray fit mine.yaml --devices 4x24GB",
         "crossover": "alray crossover mine.yaml --probe",
         "probe": "alray probe mine.yaml --output costs.json",
+        "prove": "alray prove torchvision:resnet18",
         "methods": "alray methods",
         "schema": "alray schema",
         "doctor": "alray doctor",
@@ -157,6 +159,7 @@ for _command in (
     fit,
     crossover,
     probe,
+    prove,
     study,
     validate,
     schema,
