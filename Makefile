@@ -234,7 +234,7 @@ recomputed: $(INSTALLED)
 published: $(INSTALLED)
 	$(BIN)/python -m benchmarks.predictions_page
 
-# Ten hours on two quiet cores; docs/studies.md has the minutes of each. A study that has a report in docs/studies is left out: delete it to run it again.
+# Five hours on two quiet cores; docs/studies.md has the minutes of each. A study that has a report in docs/studies is left out: delete it to run it again.
 studies: $(INSTALLED)
 	$(BIN)/python -m benchmarks.studies
 

@@ -288,7 +288,8 @@ def dynamic_batch_size(result: dict[str, Any]) -> list[str]:
         f"{met(abs(apart) <= ACCURACY_TARGET)}).",
         "",
         "These are epochs of one network. The time of a whole training, with the epochs in which the shares settle, "
-        "and what dynamic shares cost another network, are in [the study](studies/dynamic_batch_size/README.md).",
+        "and what dynamic shares cost another network, are asked by `specs/studies/laptop/dynamic_batch_size.yaml`, "
+        "which has no report yet.",
         "",
     ]
 
