@@ -26,10 +26,9 @@ from alray.config.sections.grammar import (
     selected,
     spelled_out,
 )
-from alray.config.sections.kinds import KINDS
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import Section
-from alray.config.sections.spec import Spec
+from alray.config.sections.spec import KINDS, Spec
 from alray.config.study.load import is_study
 from alray.config.study.section import VARIANT, Study
 

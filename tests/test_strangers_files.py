@@ -795,7 +795,7 @@ def test_what_a_network_says_does_not_act_on_a_terminal(
     as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = Generated(prompt="a", text=f"b\n{ACTING}c", tokens=3, depth=1)
-    monkeypatch.setattr("alray.cli.trained._require_run", lambda folder: None)
+    monkeypatch.setattr("alray.inference.early.require_request", lambda *args, **kwargs: None)
     network = SimpleNamespace(weights=SimpleNamespace(as_json=lambda: {}, __str__=lambda: ""))
     monkeypatch.setattr("alray.inference.requests.open_network", lambda *asked, **how: network)
     monkeypatch.setattr("alray.inference.generation.generate", lambda *asked, **how: said)

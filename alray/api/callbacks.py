@@ -82,11 +82,10 @@ class Called:
                 )
             for name in dir(callback) if isinstance(callback, Callback) else ():
                 if name.startswith("on_") and name not in _METHODS and callable(getattr(callback, name)):
-                    meant = nearest(name, _METHODS)
                     raise RequestError(
                         f"`{name}` of `{_name(callback)}` is never called",
                         key=f"callbacks[{index}]",
-                        hint=did_you_mean(meant, f"the methods are {', '.join(_METHODS)}"),
+                        hint=did_you_mean(nearest(name, _METHODS), f"the methods are {', '.join(_METHODS)}"),
                     )
         self._callbacks: list[Any] = list(callbacks)
         self._failed = ""  # the name of the first callback that failed

@@ -128,11 +128,10 @@ def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
     """Raise RequestError, which names those that exist, if a value of this argument is not known."""
     if value in known:
         return
-    meant = nearest(str(value), known)
     raise RequestError(
         f"`{value}` is none of {', '.join(f'`{each}`' for each in known)}",
         key=key,
-        hint=did_you_mean(meant, "name one of them"),
+        hint=did_you_mean(nearest(str(value), known), "name one of them"),
     )
 
 

@@ -14,9 +14,9 @@ def methods(*, json: Json = False) -> None:
     A spec names one of them as `method`. The names that installed packages provide to specs come last.
     """
     with terminal(as_json=json) as streams:
-        from alray.config.sections.kinds import KINDS
         from alray.config.sections.method import METHODS
         from alray.config.sections.section import listed
+        from alray.config.sections.spec import KINDS
         from alray.core.packages import provided
         from alray.planning.schedules.table import GROUP
 

@@ -200,10 +200,9 @@ class UserCode:
             new = self._loaded() - _hashes.keys()
             _hashes.update({path: sha256(path.read_bytes()) for path in new if path.is_file()})
         if not hasattr(module, parsed.name):
-            meant = nearest(parsed.name, dir(module))
             raise SpecError(
                 f"`{reference}`: module `{parsed.module}` has no `{parsed.name}`",
-                hint=did_you_mean(meant, "name a class or function of that module"),
+                hint=did_you_mean(nearest(parsed.name, dir(module)), "name a class or function of that module"),
             )
         return getattr(module, parsed.name)
 

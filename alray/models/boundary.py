@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from alray.config.made import Load
-from alray.config.sections.compression import CompressionSection
-from alray.config.sections.messages import Messages
+from alray.config.sections.compression import CompressionSection, Messages
 from alray.core.randomness.seeds import derive_seed
 from alray.models.encoder import Tensors
 from alray.models.message_compression import MessageCompression, make_message_compression

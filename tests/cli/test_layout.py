@@ -267,7 +267,7 @@ def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     depths = [DepthScores(depth=depth, validation=0.9, test=0.89) for depth in (1, 2)]
     predictions = [ClassPrediction(each, "seven", 7, 0.9876, 2) for each in ("images/digit.png", "the apple " * 12)]
     written = Exported("runs/al/export/route-3.safetensors", "safetensors", 3, 1234, 5678, {"s": ["N", 1, 28, 28]})
-    monkeypatch.setattr("alray.cli.trained._require_run", lambda folder: None)
+    monkeypatch.setattr("alray.inference.early.require_request", lambda *args, **kwargs: None)
     network = SimpleNamespace(weights=weights, predict=lambda inputs, depth: predictions)
     monkeypatch.setattr("alray.inference.network.TrainedNetwork", lambda *given, **options: network)
     monkeypatch.setattr(requests, "open_network", lambda *given, **options: network)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from alray.config.sections.kind import Kind, PartSection
-from alray.config.sections.kinds import KINDS
+from alray.config.sections.spec import KINDS
 from alray.core.parts import class_in, module_of, names_of
 from alray.planning.schedules.table import SCHEDULES
 

@@ -112,7 +112,7 @@ class Page:
         width = max((columns(name) for name, _ in rows if columns(name) <= most), default=0)
         lines: list[str] = []
         for name, value in rows:
-            first, hang = f"{indent}{_padded(name, width)}  ", indent + " " * (width + 2)
+            first, hang = f"{indent}{name}{' ' * (width - columns(name))}  ", indent + " " * (width + 2)
             if self.wraps and columns(name) > width:
                 lines.append(indent + name)
                 first = hang
@@ -197,11 +197,6 @@ def _terminal_width(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or _WIDTH
     except OSError:  # a stand-in for a terminal; `io.UnsupportedOperation` is one
         return _WIDTH
-
-
-def _padded(text: str, width: int, *, right: bool = False) -> str:
-    space = " " * (width - columns(text))
-    return space + text if right else text + space
 
 
 def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:

@@ -95,11 +95,16 @@ def apply_overrides(
     return applied
 
 
+_FILES = (".yaml", ".yml")
+"""How the name of a file ends that stands before an override, and not that of a key."""
+
+
 def each_in_words(texts: Sequence[str]) -> list[list[str]]:
     """The overrides, each in one word: of one that is typed with blanks around its `=`, a shell makes several."""
     found: list[list[str]] = []
     for text in texts:
-        if found and (text.startswith("=") or (found[-1][-1].endswith("=") and "=" not in text)):
+        before = found[-1][-1] if found else ".yaml"
+        if (text.startswith("=") and not before.endswith(_FILES)) or (before.endswith("=") and "=" not in text):
             found[-1].append(text)
         else:
             found.append([text])

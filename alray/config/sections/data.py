@@ -100,6 +100,10 @@ class DataSection(PartSection):
     chosen_by = ("source",)
     labels: ClassVar[tuple[Label, ...]] = ("class",)
     """What labels the samples may have."""
+    samples_are: ClassVar[str] = "pictures"
+    """What the samples of the source are, in words."""
+    for_pictures: ClassVar[tuple[str, ...]] = ("augment", "mix", "image_size", "channels", "normalise")
+    """Keys for pictures alone, if the samples of the source are others."""
 
     source: str
     """Name of the data source."""
@@ -131,6 +135,14 @@ class DataSection(PartSection):
     assume: Assume | None = None
     """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
     source has, if it has any."""
+
+    @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")
+    @classmethod
+    def _is_of_pictures(cls, value: Any, info: ValidationInfo) -> Any:
+        if cls.samples_are != "pictures" and info.field_name in cls.for_pictures and value not in (None, "none"):
+            message = f"this is for images, but the samples of this source are {cls.samples_are}"
+            raise refusal(message, "leave it out")
+        return value
 
     @classmethod
     def suits(cls, task: TaskSection) -> bool:
@@ -322,20 +334,14 @@ class Text(Section):
 class TextSection(DataSection):
     """The keys of every source of documents."""
 
+    samples_are = "documents"
+
     text: Text = Text()
     """How documents become word numbers."""
 
     @property
     def of_kind(self) -> Expected:
         return _of_documents(self.text)
-
-    @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")
-    @classmethod
-    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
-        if value not in (None, "none"):
-            hint = "set data.augment=none" if info.field_name == "augment" else "leave it out"
-            raise refusal("this is for images, but the samples of this source are documents", hint)
-        return value
 
 
 def _of_documents(text: Text) -> Expected:
@@ -353,6 +359,7 @@ class TokenSection(DataSection):
     """The keys of a text to continue, whose samples are windows of tokens."""
 
     labels = ("tokens",)
+    samples_are = "tokens"
 
     tokens: Literal["bytes", "characters", "bpe"] = "bytes"
     """Tokens of a text. `bytes`: those of UTF-8, 256 of them. `characters`: those of the training split, the end of
@@ -385,13 +392,6 @@ class TokenSection(DataSection):
         if self.tokenizer is not None and self.vocabulary_size is not None and self.end_token is None:
             raise refusal("a known tokenizer has a fixed vocabulary", "leave out vocabulary_size, or name an end_token")
         return self
-
-    @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")
-    @classmethod
-    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
-        if value not in (None, "none"):
-            raise refusal("this is for images, but the samples of this source are tokens", "leave it out")
-        return value
 
     @property
     def has_numbers_of_tokenizer(self) -> bool:

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.choice import ByShape
-from alray.config.sections.messages import Messages
+from alray.config.sections.compression import Messages
 from alray.config.sections.own_code import OfPackage
 from alray.config.sections.section import (
     Counts,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from alray.config.sections.data import Data
+from alray.config.sections.all_reduce import ALL_REDUCES
+from alray.config.sections.blocks import BLOCKS
+from alray.config.sections.compression import COMPRESSIONS
+from alray.config.sections.data import SOURCES, Data
+from alray.config.sections.kind import Kind
 from alray.config.sections.lr_schedule import RATES, LrSchedule
 from alray.config.sections.machines import MachinesSection
 from alray.config.sections.method import METHODS, Method, OwnMethod
@@ -19,7 +23,21 @@ from alray.config.sections.resources import Resources
 from alray.config.sections.run import RunSection
 from alray.config.sections.section import Section, describe, refusal
 from alray.config.sections.task import TASKS, Task
+from alray.config.sections.trackers import TRACKERS
 from alray.planning.schedules.table import SCHEDULES
+
+KINDS: tuple[Kind[Any], ...] = (
+    METHODS,
+    BLOCKS,
+    SOURCES,
+    TASKS,
+    OPTIMIZERS,
+    RATES,
+    ALL_REDUCES,
+    COMPRESSIONS,
+    TRACKERS,
+)
+"""A schedule has no keys: `alray.planning.schedules.table` has all of them."""
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import model_validator
 
 from alray.config.sections.columns import (
     ClassNames,
@@ -38,6 +38,8 @@ class TableFiles(OwnValidationSection):
 
     implementation = "source:opened"
     labels = NUMERIC
+    samples_are = "rows of numbers"
+    for_pictures = ("augment", "image_size", "channels")
 
     source: Literal["table"]
     """`table`."""
@@ -66,13 +68,6 @@ class TableFiles(OwnValidationSection):
     classes: ClassNames | None = None
     """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
     of the training file."""
-
-    @field_validator("augment", "image_size", "channels", mode="before")
-    @classmethod
-    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
-        if value not in (None, "none"):
-            raise refusal("this is for images, but the samples of this source are rows of numbers", "leave it out")
-        return value
 
     @model_validator(mode="after")
     def _has_two_signs(self) -> Self:

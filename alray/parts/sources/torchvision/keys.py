@@ -16,7 +16,7 @@ from alray.config.sections.expected import Expected
 from alray.config.sections.kind import Finding
 from alray.config.sections.own_code import FreeValue
 from alray.config.sections.paths import Path
-from alray.config.sections.section import SpecPath, describe, nearest, refusal
+from alray.config.sections.section import SpecPath, describe, did_you_mean, nearest, refusal
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
@@ -36,8 +36,7 @@ SIZES = {
 def _is_there(value: Any) -> Any:
     """The name of a class that torchvision has."""
     if isinstance(value, str) and value not in SIZES and value not in (names := _names_of_torchvision()):
-        meant = nearest(value, names)
-        hint = f"did you mean `{meant}`?" if meant else "give the name of a class, such as CIFAR10"
+        hint = did_you_mean(nearest(value, names), "give the name of a class, such as CIFAR10")
         raise refusal(f"expected a class of torchvision.datasets, got {describe(value)}", hint)
     return value
 
