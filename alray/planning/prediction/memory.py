@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from math import ceil
 
 import numpy as np
 
-from alray.planning.prediction.costs import ComponentCosts
-from alray.planning.prediction.partition import Matrix, Places, StageCost, run_sums
+from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums
 from alray.planning.prediction.peaks import (
     MemoryMoment,
+    Priced,
     local_moments,
     pipeline_moments,
     price,
@@ -24,6 +24,9 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.edge_slots import most_in_use
 from alray.planning.schedules.table import SCHEDULES
 
+Run = tuple[Places, Places]
+"""The first component, and the one behind the last."""
+
 
 def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Memory:
     """Predicted peak of one stage of a cut, bytes.
@@ -31,27 +34,18 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     It is the memory of the stage's device. A checkpoint is written from a copy of weights, buffers and optimizer state.
     Where gradients are late, there are further versions of the weights, each as large as the gradients.
     """
-    components = setting.costs.components
     ranges = stage_ranges(partition)
-    runs = [ranges[virtual] for virtual in setting.held(stage)]
-    if setting.stages == 1:  # a micro-batch goes through all virtual stages and back before the next one
-        runs = [range(len(components))]
-    held = [components[index] for own in runs for index in own]
-    peaks_of = run_peaks(setting.costs, setting.micro_batches)
-    peaks = [peaks_of(own.start, own.stop) for own in runs]
-    priced = [price(moment, peaks) for moment in _moments(setting, stage)]
-    most = max(priced, key=lambda each: float(each.total))
-    versions = SCHEDULES[setting.schedule].gradient_delay
-    parameters = sum(component.parameter_bytes + versions * component.gradient_bytes for component in held)
-    optimizer = sum(_state_bytes(component, setting) for component in held)
+    runs = [(ranges[virtual].start, ranges[virtual].stop) for virtual in setting.held(stage)]
+    parameters, optimizer, averages = (int(each) for each in _kept(setting, runs))
+    most = max(_priced(setting, stage, runs), key=lambda each: float(each.total))
     memory = setting.memory(stage)
     gradients, activations = ceil(most.gradients), ceil(most.activations)
     return Memory(
         parameters_bytes=parameters,
-        gradients_bytes=gradients + sum(_average_bytes(component, setting) for component in held),
+        gradients_bytes=gradients + averages,
         optimizer_bytes=optimizer,
         activations_bytes=activations,
-        channel_bytes=_channel_bytes(setting, stage, runs) + _copy_bytes(setting, stage),
+        channel_bytes=ceil(_messages(setting, stage, runs)) + _copy_bytes(setting, stage),
         snapshot_bytes=parameters + optimizer if memory.snapshot else 0,
         temporary_bytes=ceil(most.total) - gradients - activations,
         batch_bytes=memory.batches * setting.costs.batch_bytes if stage == 0 else 0,
@@ -61,43 +55,78 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
 def run_bytes(setting: StepSetting) -> StageCost:
     """The totals of `memory_of` in settings without virtual stages, for many runs of components at once; without what a
     stage sends they are not rounded up."""
-    components = setting.costs.components
-    versions = SCHEDULES[setting.schedule].gradient_delay
-    peaks_of = run_peaks(setting.costs, setting.micro_batches)
-    kept = run_sums(
-        [
-            float(each.parameter_bytes + versions * each.gradient_bytes + _state_bytes(each, setting))
-            for each in components
-        ]
-    )
-    averages = run_sums([float(_average_bytes(each, setting)) for each in components])
-    edge = np.array([0.0, *(float(component.output_bytes) for component in components)])
-    edge[-1] = 0.0
 
     def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
-        peaks = peaks_of(first, ends)
-        if not sends:
-            peaks = replace(peaks, output=np.zeros(()))
-        total: Matrix = reduce(np.maximum, (price(moment, [peaks]).total for moment in _moments(setting, stage)))
-        below, above = _edge_copies(setting, stage)
-        messages = below * edge[first] + above * sends * edge[ends]
-        if sends:  # as `memory_of` does
-            total, messages = np.ceil(total), np.ceil(messages)
+        runs = [(first, ends)]
+        peak: Matrix = reduce(np.maximum, (each.total for each in _priced(setting, stage, runs, sends=sends)))
+        messages = _messages(setting, stage, runs, sends=sends)
+        if sends:
+            peak, messages = np.ceil(peak), np.ceil(messages)
+        parameters, optimizer, averages = _kept(setting, runs)
         memory = setting.memory(stage)
-        total = total + (2.0 if memory.snapshot else 1.0) * kept(first, ends) + averages(first, ends)
-        total = total + _copy_bytes(setting, stage) + messages
-        return total + memory.batches * setting.costs.batch_bytes if stage == 0 else total
+        total = peak + (2.0 if memory.snapshot else 1.0) * (parameters + optimizer) + averages + messages
+        batches = memory.batches * setting.costs.batch_bytes if stage == 0 else 0
+        return total + _copy_bytes(setting, stage) + batches
 
     return of
 
 
-def _state_bytes(component: ComponentCosts, setting: StepSetting) -> int:
-    """What a component keeps between two updates, besides its weights."""
-    return component.optimizer_bytes + (component.average_state_bytes if setting.replicas > 1 else 0)
+def _priced(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> list[Priced]:
+    """What the stage holds in each moment at which it may hold most."""
+    if setting.stages == 1:  # a micro-batch goes through all virtual stages and back before the next one
+        runs = [(runs[0][0], runs[-1][1])]
+    peaks_of = run_peaks(setting.costs, setting.micro_batches)
+    peaks = [peaks_of(first, ends) for first, ends in runs]
+    if not sends:
+        peaks = [replace(each, output=np.zeros(())) for each in peaks]
+    return [price(moment, peaks) for moment in _moments(setting, stage)]
 
 
-def _average_bytes(component: ComponentCosts, setting: StepSetting) -> int:
-    return component.average_bytes if setting.replicas > 1 else 0
+@lru_cache(maxsize=2)
+def _sums(setting: StepSetting) -> tuple[RunCost, ...]:
+    """Bytes of runs of components: of weights, with their further versions; of what is kept between two updates
+    besides; and of the tensors in which replicas average."""
+    components, several = setting.costs.components, setting.replicas > 1
+    versions = SCHEDULES[setting.schedule].gradient_delay
+    every = [
+        [each.parameter_bytes + versions * each.gradient_bytes for each in components],
+        [each.optimizer_bytes + several * each.average_state_bytes for each in components],
+        [several * each.average_bytes for each in components],
+    ]
+    return tuple(map(run_sums, every))
+
+
+def _kept(setting: StepSetting, runs: Sequence[Run]) -> list[Matrix]:
+    return [sum((each(*run) for run in runs), start=np.zeros(())) for each in _sums(setting)]
+
+
+def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> Matrix:
+    """The buffers of the edges of a stage.
+
+    Local losses: a buffer is as large as the largest message of its edge, and holds the messages of `in_flight`
+    mini-batches and one that is worked on or sent; `StepSetting.memory` says what of it is in this memory. Pipelines: a
+    slot for each micro-batch that has come and whose backward is not done, and one gradient on its way down. A gradient
+    that arrives belongs to the peak of a backward.
+    """
+    total: Matrix = np.zeros(())
+    if setting.stages == 1:
+        return total
+    memory, held, parts = setting.memory(stage), setting.held(stage), setting.micro_batches
+    output = np.array([component.output_bytes for component in setting.costs.components], dtype=float)
+    received = [output[first - 1] for virtual, (first, _) in zip(held, runs, strict=True) if virtual > 0]
+    sent = [output[ends - 1] for virtual, (_, ends) in zip(held, runs, strict=True) if virtual < setting.num_parts - 1]
+    if SCHEDULES[setting.schedule].is_pipeline:
+        sources = [setting.place(virtual - 1, setting.stages) for virtual in held if virtual > 0]
+        for below, nbytes in zip(sources, received, strict=True):
+            slots = most_in_use(
+                setting.schedule, below, stage, setting.stages, parts, setting.virtual_stages, down=False
+            )
+            total = total + (slots / sources.count(below) + 1) / parts * nbytes
+        return total
+    for edge, waiting in ((received, memory.waiting), (sent if memory.sent and sends else [], True)):
+        slots = setting.in_flight * len(edge) * waiting + 1
+        total = total + slots * reduce(np.maximum, edge, np.zeros(()))
+    return total
 
 
 def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:
@@ -112,22 +141,6 @@ def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:
     return pipeline_moments(setting.schedule, stage, setting.stages, *parts, recomputes=setting.recomputes)
 
 
-def _channel_bytes(setting: StepSetting, stage: int, runs: Sequence[range]) -> int:
-    components = setting.costs.components
-    if setting.virtual_stages > 1 and SCHEDULES[setting.schedule].local_losses:
-        received = [components[own.start - 1].output_bytes for own in runs if own.start > 0]
-        sent = [components[own.stop - 1].output_bytes for own in runs if own.stop < len(components)]
-        memory = setting.memory(stage)
-        held = _ring_bytes(setting, received, memory.waiting)
-        return held + (_ring_bytes(setting, sent, True) if memory.sent else 0)
-    total = 0.0
-    for index, own in enumerate(runs):
-        below, above = _edge_copies(setting, stage, index)
-        total += below * components[own.start - 1].output_bytes if own.start > 0 else 0.0
-        total += above * components[own.stop - 1].output_bytes if own.stop < len(components) else 0.0
-    return ceil(total)
-
-
 def _copy_bytes(setting: StepSetting, stage: int) -> int:
     """The buffers of the edges that carry copies from the last stage: two for each, and one where copies that wait are
     not in this memory."""
@@ -137,40 +150,6 @@ def _copy_bytes(setting: StepSetting, stage: int) -> int:
     if stage == setting.stages - 1:
         return 2 * copy * (setting.stages - 1) if memory.sent else 0
     return 2 * copy if memory.waiting else copy
-
-
-def _ring_bytes(setting: StepSetting, messages: Sequence[int], waiting: bool) -> int:
-    """The buffers of an edge with local losses that carries all these messages of a mini-batch, bytes each. They are as
-    large as the largest of them, and hold the messages of `in_flight` mini-batches and one that is worked on.
-
-    Args:
-        waiting: whether messages that wait are in this memory.
-    """
-    if setting.stages == 1 or not messages:
-        return 0
-    return (setting.in_flight * len(messages) * waiting + 1) * max(messages)
-
-
-def _edge_copies(setting: StepSetting, stage: int, index: int = 0) -> tuple[float, float]:
-    """How many copies of a whole mini-batch's message are in memory on the edges below and above a virtual stage.
-
-    Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,
-    `Setting.memory` says what is in this memory. Pipelines: a slot of the ring for each micro-batch that has come and
-    whose backward is not done, and one gradient on its way down. A gradient that arrives belongs to the peak of a
-    backward.
-    """
-    if setting.stages == 1:
-        return 0.0, 0.0
-    if not SCHEDULES[setting.schedule].is_pipeline:
-        memory, ring = setting.memory(stage), setting.in_flight + 1.0
-        return ring if memory.waiting else 1.0, ring if memory.sent else 0.0
-    # For each virtual stage of the stage, the stage that its input comes from.
-    sources = [setting.place(virtual - 1, setting.stages) if virtual else None for virtual in setting.held(stage)]
-    below, parts = sources[index], setting.micro_batches
-    if below is None:
-        return 0.0, 0.0
-    slots = most_in_use(setting.schedule, below, stage, setting.stages, parts, setting.virtual_stages, down=False)
-    return (slots / sources.count(below) + 1) / parts, 0.0
 
 
 def stage_ranges(partition: Sequence[int]) -> list[range]:
