@@ -257,13 +257,15 @@ class _ImportedParts(Chain):
         parts, stages = cut(spec.model.number), spec.pipeline.stages
         if len(parts) >= stages or spec.model.cut is not None or spec.model.number != "auto":
             return parts
+        if not isinstance(spec.pipeline.partition, str):  # then their number is given
+            return parts
         try:
             return cut(stages)
         except SpecError as error:
             why = self._imported.reason
             raise SpecError(
-                f"`{self._source}` cannot be on {counted(stages, 'stage')}: "
-                + (f"it cannot be cut: {why}" if why else error.problems[0].message),
+                f"{counted(stages, 'stage')}, but "
+                + (f"`{self._source}` cannot be cut: {why}" if why else error.problems[0].message),
                 key="pipeline.stages",
                 hint=f"train it on {counted(len(parts), 'stage')}",
             ) from error

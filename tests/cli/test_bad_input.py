@@ -245,24 +245,26 @@ class Net(nn.Sequential):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "key"),
+    ("overrides", "said"),
     [
-        (("pipeline={stages: 4, schedule: naive}",), "pipeline.stages"),
-        (("pipeline.partition=[2, 2]",), "pipeline.partition"),
-        (("pipeline.schedule=interleaved_1f1b", "pipeline.virtual_stages=2"), "pipeline.stages"),
+        (("pipeline={stages: 4, schedule: naive}",), "pipeline.stages: 4 stages, but `python:net.Net` can be cut into"),
+        (("pipeline.partition=[2, 2]",), "pipeline.partition: [2, 2] covers 4 components, but the model has 1"),
+        (
+            ("pipeline.schedule=interleaved_1f1b", "pipeline.virtual_stages=2"),
+            "pipeline.stages: 2 stages, but `python:net.Net` can be cut into at most 1 component",
+        ),
     ],
     ids=["stages", "partition", "virtual stages"],
 )
 def test_stages_that_do_not_suit_a_model_are_refused_before_it_is_measured(
-    alray: Callable[..., Answer], folder: Path, overrides: tuple[str, ...], key: str
+    alray: Callable[..., Answer], folder: Path, overrides: tuple[str, ...], said: str
 ) -> None:
     """What a model is cut into is known once it is opened."""
     (folder / "net.py").write_text(TWO_LAYERS)
     text = "name: n\nmodel: {from: 'python:net.Net'}\nmethod: backpropagation\nrun: {steps: 1}\n"
     (folder / "x.yaml").write_text(f"{text}data: {DATA}\npipeline: {{stages: 2, micro_batches: 2}}\n")
-    said = alray("run", "x.yaml", "--inline", *overrides)
-    assert said.code == 2 and f"{key}: " in said.errors and "the model has" in said.errors, said.errors
-    assert "measuring" not in said.errors
+    answer = alray("run", "x.yaml", "--inline", *overrides)
+    assert answer.code == 2 and said in answer.errors and "measuring" not in answer.errors, answer.errors
 
 
 def test_no_compiler_is_told_before_there_is_a_run(

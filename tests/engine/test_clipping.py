@@ -13,6 +13,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.data.batches import TrainBatches
 from alray.inference.network import TrainedNetwork
+from alray.models.component import read
 from alray.orchestrate import Finished
 from alray.runtime.workload import Workload
 
@@ -81,8 +82,8 @@ def test_it_is_that_of_torch(clipping: Workshop) -> None:
     norms = []
     with TrainBatches(workload.data, seed=3, start_step=0, end_step=8, workers=0) as batches:
         for number, batch in enumerate(batches, start=1):
-            encoded = component.f.body(batch.samples.double())
-            (functional.cross_entropy(component.turn(encoded), batch.labels) / 2).backward()
+            scores = read(component.turn, component.f.run({"s": batch.samples.double()}))
+            (functional.cross_entropy(scores, batch.labels) / 2).backward()
             if number % 2 == 0:
                 norms.append(float(nn.utils.clip_grad_norm_(parameters, 0.02)))
                 optimizer.step()

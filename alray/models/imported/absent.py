@@ -79,7 +79,7 @@ class Unused(torch.Tensor):
 
     Attributes:
         meta: the same tensor on the meta device, which knows sizes, strides and views.
-        origins: what it is made of.
+        origins: what it is made of; of nothing, it stands for one with values, as in a trial of a cut.
     """
 
     meta: torch.Tensor
@@ -135,7 +135,7 @@ class Unused(torch.Tensor):
             return func(real, *args[1:], **kwargs)
         if func in _READS or (func in _BY_MASK and _is_by_mask(args[1])):
             raise LostError(origins, f"reads the values of a tensor by `{name}`")
-        if _writes_real(func, args, kwargs):
+        if _writes_real(func, args, kwargs, lost=bool(origins)):
             raise LostError(origins, f"writes into a tensor by `{name}`")
         device = unused[0].device
         if kwargs.get("device") is not None:
@@ -176,11 +176,19 @@ def _is_by_mask(indices: Iterable[torch.Tensor | None]) -> bool:
     return any(each is not None and each.dtype in _MASKS for each in indices)
 
 
-def _writes_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an operation writes into a tensor with values."""
+def _writes_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, lost: bool) -> bool:
+    """Whether an operation writes into a tensor with values.
+
+    Args:
+        lost: whether what it writes is made of something; then one of nothing counts as one with values.
+    """
+
+    def is_real(value: Any) -> bool:
+        return (lost and not value.origins) if isinstance(value, Unused) else isinstance(value, torch.Tensor)
+
     for number, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = args[number] if number < len(args) else kwargs.get(argument.name)
-            if any(isinstance(each, torch.Tensor) and not isinstance(each, Unused) for each in tree_leaves(given)):
+            if any(map(is_real, tree_leaves(given))):
                 return True
     return False

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
-from alray.models.imported.absent import LostError
+from alray.models.imported.absent import LostError, Unused
 from alray.models.imported.calls import call, scores_of
 from alray.models.imported.part import Cut, Part, PartRun, Seen, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
@@ -33,6 +34,8 @@ _SHORTER = 3
 _SAMPLES = (2, 3)
 _TRIALS = 20
 """Runs of the part after a cut, at most."""
+_MUCH_WORK = 1e7
+"""Floating-point operations a step: a model with more is tried without values, which takes less time."""
 _CPU = torch.device("cpu")
 
 
@@ -112,6 +115,9 @@ class Cutter:
                 came = _input(*self._given(number))
                 with self._mode(training=training):
                     recording.run(self._model, came, partial(self._called, came))
+                if not training and number == 0 and found[True][0].includes(recording):
+                    found[False] = found[True]
+                    break
                 found[training].append(recording)
         changed = {name: each for name, each in self._model.named_buffers() if not torch.equal(each, buffers[name])}
         self._changing = frozenset(changed)
@@ -195,12 +201,15 @@ class Cutter:
         above: set[str] = set()
         main = self._main(key)
         for training in (True, False):
+            if not training and self.recordings[False] is self.recordings[True]:
+                seen[False] = seen[True]
+                break
             kept, numbers, used = self._below(key, training=training)
             if main not in kept:
                 raise Refused("it is not called in training and in evaluation alike")
             below |= used
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
-            run, leaves = self._above(key, kept, numbers, leaves, above, clones, training=training)
+            run, leaves = self._above(key, kept, leaves, above, clones, training=training)
             known = self._known[training]
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
@@ -254,20 +263,23 @@ class Cutter:
         self,
         key: Key,
         kept: Mapping[Leaf, torch.Tensor],
-        numbers: Mapping[Key, float],
         leaves: dict[Leaf, None],
         used: set[str],
         clones: set[Leaf],
         *,
         training: bool,
     ) -> tuple[PartRun, dict[Leaf, None]]:
-        """A run of the part after a cut that gives the result, and the tensors that it needs for that."""
+        """A run of the part after a cut that gives the result, and the tensors that it needs for that. Of a large
+        model, what comes has values only where it cannot be run without them."""
         known = self._known[training]
+        last = self.recordings[training][0].steps[-1]
+        with_values = last.work < _MUCH_WORK * last.ended
         for _ in range(_TRIALS):
-            came = {leaf: kept[leaf].detach().clone() for leaf in leaves}
+            came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
             sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}
             none: frozenset[Any] = frozenset()
             given = Cut(key, sizes, {}, {training: known}, none, none, none, none)
+            numbers = self.recordings[training][0].reads
             like = torch.empty((), device=_CPU)
             run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
             inputs = {
@@ -284,9 +296,14 @@ class Cutter:
                 further: dict[Leaf, None] = dict.fromkeys(
                     leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in leaves
                 )
-                if not further:
+                if not further and with_values:
                     raise Refused(_reason(error)) from error
-                leaves = leaves | further
+                leaves, with_values = leaves | further, with_values or not further
+                continue
+            except FAULTS_OF_USER_CODE:
+                if with_values:
+                    raise
+                with_values = True
                 continue
             used |= names
             clones |= {leaf for leaf, each in came.items() if each._version != versions[leaf]}
@@ -362,6 +379,12 @@ class Cutter:
 
 def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch.Tensor]:
     return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
+
+
+def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
+    if values:
+        return tensor.detach().clone()
+    return Unused(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"), (), _CPU)
 
 
 def _note_own(run: PartRun, names: set[str], name: str) -> None:

@@ -193,6 +193,8 @@ class PartRun(Walk):
             return self._given(key)
 
     def function(self, key: Key, name: str, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        if name in READS and self._has_no_value(given):
+            return self._number(key, name)
         if self.own:
             value = compute()
             if name in READS:
@@ -203,10 +205,8 @@ class PartRun(Walk):
         seen = self._seen
         assert seen is not None
         if name in READS and origins_of(given):
-            if key not in self._read:
-                raise LostError((), f"reads a number by `{name}`, as it never did when it was cut")
             self.asked.add(key)
-            return _TYPES.get(name, type(self._read[key]))(self._read[key])
+            return self._number(key, name)
         if key in seen.gives:
             return self._given(key)
         value = compute()
@@ -215,6 +215,17 @@ class PartRun(Walk):
         elif any(isinstance(each, torch.Tensor) and not isinstance(each, Unused) for each in tree_leaves(value)):
             raise LostError((), f"calls `{name}` before the cut, as it never did when it was cut")
         return value
+
+    @staticmethod
+    def _has_no_value(given: tuple[Any, ...]) -> bool:
+        """Whether it is a tensor that came without values, as in a trial of a cut."""
+        return any(isinstance(each, Unused) and not each.origins for each in tree_leaves(given))
+
+    def _number(self, key: Key, name: str) -> Any:
+        """What a step read of a tensor."""
+        if key not in self._read:
+            raise LostError((), f"reads a number by `{name}`, as it never did when it was cut")
+        return _TYPES.get(name, type(self._read[key]))(self._read[key])
 
     def _given(self, key: Key) -> Any:
         """What a step before the first cut gave."""

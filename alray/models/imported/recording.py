@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from alray.core.compat import TorchDispatchMode, tree_leaves
-from alray.models.imported.steps import READS, Gives, Key, Leaf, Walk
+from alray.models.imported.steps import READS, Gives, Key, Leaf, Walk, is_same
 
 _LAST = ("linear", "layer_norm")
 _FIRST = ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm")
@@ -160,6 +160,23 @@ class Recording(Walk):
         self.steps.append(
             Step(key, Gives.of(value), module, begun, number, again, weights, last, work, work + self._elements)
         )
+
+    def includes(self, other: Recording) -> bool:
+        """Whether another run has the same steps, which give the same, and uses no further parameters and buffers."""
+        steps, others = self._outside_layers(), other._outside_layers()
+        return (
+            len(steps) == len(others)
+            and other.used.keys() <= self.used.keys()
+            and all(
+                one.key == of_other.key and one.again == of_other.again and is_same(one.gives, of_other.gives)
+                for one, of_other in zip(steps, others, strict=True)
+            )
+        )
+
+    def _outside_layers(self) -> list[Step]:
+        """Without those in modules that have no others, where no cut lies."""
+        layers = {step.key for step in self.steps if step.module is not None and not step.module._modules}
+        return [step for step in self.steps if step.key[:-1] not in layers]
 
     def starts(self) -> list[Step]:
         """The steps with weights, each without what it calls, in the order in which they begin."""

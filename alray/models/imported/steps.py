@@ -259,7 +259,7 @@ def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int
     leaves: list[Any] = []
     for leaf, leaf_of_other in zip(one.leaves, other.leaves, strict=True):
         if not isinstance(leaf, Form):
-            if leaf is not leaf_of_other and not (type(leaf) is type(leaf_of_other) and leaf == leaf_of_other):
+            if not _is_equal(leaf, leaf_of_other):
                 return None
             leaves.append(leaf)
             continue
@@ -272,6 +272,15 @@ def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int
         order = _order(leaf)
         leaves.append(Sizes(tuple(each for each in found if each is not None), order, leaf.dtype))
     return Gives(tuple(leaves), one.tree)
+
+
+def is_same(one: Gives, other: Gives) -> bool:
+    """Whether two steps give the same: tensors of one form, and equal values of other kinds."""
+    return one.tree == other.tree and all(map(_is_equal, one.leaves, other.leaves))
+
+
+def _is_equal(leaf: Any, other: Any) -> bool:
+    return leaf is other or (type(leaf) is type(other) and bool(leaf == other))
 
 
 def _order(form: Form) -> tuple[int, ...]:

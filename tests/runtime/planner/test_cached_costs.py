@@ -172,7 +172,7 @@ def test_a_model_is_cut_for_the_method_of_each_trial(load_small: Callable[..., A
 def test_a_model_is_cut_for_the_stages_of_each_trial(load_small: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "cached_net.py").write_text(MODEL, encoding="utf-8")
     model = "model={from: 'python:cached_net.Net'}"
-    for overrides in ([], ["pipeline.stages=2"], ["run.compile=true"]):
+    for overrides in ([], ["pipeline.stages=2"]):
         spec = load_small("method=backpropagation", model, *overrides).spec
         Planner.open(spec, UserCode(tmp_path), Options(study=tmp_path / "study"))
-    assert len(list((tmp_path / "study" / "costs").iterdir())) == 3
+    assert len(list((tmp_path / "study" / "costs").iterdir())) == 2
