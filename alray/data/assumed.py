@@ -112,7 +112,9 @@ class AssumedSplit(Split):
         drawn = generator(0, "assumed", len(positions))
         size = (len(positions), *self.shape)
         numbers = self.shape.tokens or self.shape.numbers
-        if numbers is not None:
+        if self.shape.several is not None:
+            samples = self.shape.several.noise(len(positions), drawn)
+        elif numbers is not None:
             samples = torch.randint(numbers, size, generator=drawn)
         elif self.shape.words is not None:
             samples = torch.randint(PADDING + 1, len(self.shape.words), size, generator=drawn)

@@ -5,7 +5,7 @@ A run folder holds it, and the header of an exported route. So a trained network
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,6 +27,7 @@ from alray.data.split import as_float, as_whole
 from alray.data.standardisation import fits_float32
 from alray.data.table_file import RowReader
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
+from alray.models.several import Several
 from alray.models.shape import Shape
 
 _Pixels = Annotated[int, Field(ge=1, le=65_535)]
@@ -74,6 +75,7 @@ class SampleForm(Form):
     picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
     rows: RowForm | None = None  # null: samples are not rows of tables
     numbers: PositiveInt | None = None  # how many whole numbers there are; null: samples are values
+    several: tuple[tuple[str | None, tuple[int | str, ...], int | None], ...] | None = None  # null: one
     labels: tuple[int | str, ...] | None = None  # sizes and type of a label, where the data say it
 
     @model_validator(mode="after")
@@ -101,9 +103,9 @@ class SampleForm(Form):
         assert self.picture is not None
         yield str(path), self.picture.picture.read(path)
 
-    def prepare(self, samples: Tensor) -> Tensor:
+    def prepare(self, samples: Tensor | Mapping[str, Tensor] | Sequence[Tensor]) -> Tensor:
         """Samples of the source as the network takes them, `[N, *shape]` float32, or int64 of whole numbers: as those
-        of a split.
+        of a split. Where a sample has several inputs, `[N, *input]` each, by name or in order, these are rows of them.
 
         Args:
             samples: `[N, *shape]`, or grey pictures `[N, 1, height, width]`; uint8 is scaled from 0..255 to 0..1. Rows
@@ -112,6 +114,9 @@ class SampleForm(Form):
         Raises:
             DataError: for integers of another kind.
         """
+        if self.several is not None:
+            return samples if isinstance(samples, Tensor) else Several.from_json(self.several).packed(samples)
+        assert isinstance(samples, Tensor), "a sample is one tensor"
         if self.numbers is not None:
             return as_whole(samples, "a sample")
         wide = samples.dtype == torch.float64 and len(self.shape) == 1 and self.normalisation is not None
@@ -254,7 +259,10 @@ class DataForm(Form):
             return Shape((self.input.context,), torch.int64, tokens=len(self.classes))
         whole = self.input.numbers
         labels = None if self.input.labels is None else Shape.from_json([*self.input.labels])
-        return Shape(self.input.shape, torch.float32 if whole is None else torch.int64, numbers=whole, labels=labels)
+        several = None if self.input.several is None else Several.from_json(self.input.several)
+        dtype = torch.float32 if whole is None else torch.int64
+        dtype = dtype if several is None else several.dtype
+        return Shape(self.input.shape, dtype, numbers=whole, labels=labels, several=several)
 
 
 def form_in(run_dir: Location) -> DataForm:
@@ -289,6 +297,7 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
         numbers=inputs.split.shape.numbers,
+        several=None if inputs.split.shape.several is None else tuple(inputs.split.shape.several.as_json()),
         labels=None if inputs.split.shape.labels is None else tuple(inputs.split.shape.labels.as_json()),
         picture=PictureForm(**vars(picture)) if picture else None,
         rows=row_form,

@@ -30,11 +30,14 @@ from torch.utils.data import (
 from alray.config.objects import LARGEST
 from alray.config.sections.task import Label
 from alray.config.user_code import named
+from alray.core.compat import tree_leaves
 from alray.core.counting import counted
 from alray.core.errors import DataError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import SampleSet, SplitName, TensorSet
 from alray.data.split import WHOLE
+from alray.models.several import Several
+from alray.models.shape import Shape
 
 Dumps: TypeAlias = Callable[[Any], bytes]
 """Pickles an object with the classes of a notebook by value."""
@@ -47,14 +50,8 @@ _COUNTED = 10_000
 _LABELS = ("label", "labels", "target", "targets", "y")
 """What the label is called in entries that are dictionaries."""
 _PAIR = (
-    "give a data set whose entries are pairs (sample, label), or dictionaries of a sample and a `label`; or a pair of "
-    "tensors (samples, labels)"
-)
-_ONE_INPUT = (
-    "a network takes one tensor: leave out what is no input, such as a number of the sample; let the data set put "
-    "several inputs into one, as by torch.cat, and `forward` take that apart; "
-    "of tokens, give (tokens, label) where no row is padded; of texts, data={'source': 'text_csv', ...} makes the "
-    "numbers and the mask"
+    "give a data set whose entries are pairs (sample, label), or of several inputs tuples of them with the label last, "
+    "or dictionaries with a `label`; or a pair of tensors (samples, labels)"
 )
 _OF_POSITIONS = (
     "a token for each position comes of texts: data={'source': 'text', 'folder': 'texts', 'context': 128} and "
@@ -70,34 +67,50 @@ _IN_A_FILE = "write a class with open(split) in a file and name it: data={'sourc
 
 
 class GivenSet:
-    """A data set of torch by value. Arrays and pictures become tensors.
+    """A data set of torch by value. Arrays and pictures become tensors, and several inputs of a sample a row of them.
 
     Loader workers get the pickle, so they need not import what a notebook defines. The program's own set is never read:
     it might open files, or draw.
     """
 
-    def __init__(self, content: bytes, labels: Tensor | None = None, *, told: bool = True) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        labels: Tensor | None = None,
+        *,
+        told: bool = True,
+        several: Several | None = None,
+        longest: bytes | None = None,
+    ) -> None:
         """
         Args:
             content: its pickle.
             labels: the class of each sample, [N] int64, if it is known.
             told: whether an attribute `targets` says it.
+            several: the inputs of a sample; None: it is one tensor.
+            longest: the pickle of entries to which the `collate_fn` of a loader pads the others.
         """
         self._content = content
         self._labels = labels
         self.told = told
+        self.several = several
+        self.longest = longest
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(GivenSet, told=self.told), (self._content, self._labels)
+        made = partial(GivenSet, told=self.told, several=self.several, longest=self.longest)
+        return made, (self._content, self._labels)
 
     @cached_property
     def inner(self) -> Any:
         """The data set."""
-        return pickle.loads(self._content)
+        found = pickle.loads(self._content)
+        if self.longest is not None:
+            found.longest = pickle.loads(self.longest)
+        return found
 
     def anew(self) -> GivenSet:
         """The same set, of which nothing has been read yet."""
-        return GivenSet(self._content, self._labels, told=self.told)
+        return GivenSet(self._content, self._labels, told=self.told, several=self.several, longest=self.longest)
 
     def has_these(self, labels: Mapping[int, Any]) -> bool:
         """Whether `targets`, if there are any, say these labels of samples: a data set may make others of them.
@@ -130,59 +143,106 @@ class GivenSet:
         entry = _pair_in(self.inner[index])
         match entry:
             case (sample, label):
-                return _as_tensor(sample), label.item() if _is_number(label) else _as_tensor(label)
+                made = _as_tensor(sample) if self.several is None else _row(sample, self.several)
+                return made, label.item() if _is_number(label) else _as_tensor(label)
             case _:
                 return entry  # the caller checks it
 
 
+class Columns:
+    """Tensors or arrays as a data set: several inputs by name or in order, and labels."""
+
+    def __init__(self, inputs: Mapping[str, Any] | Sequence[Any], labels: Any) -> None:
+        self._inputs, self._labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if isinstance(self._inputs, Mapping):
+            return {name: each[index] for name, each in self._inputs.items()}, self._labels[index]
+        return tuple(each[index] for each in self._inputs), self._labels[index]
+
+
 class CollatedSet:
-    """A data set whose entries are what a `collate_fn` makes of each of them alone."""
+    """A data set whose entries are what a `collate_fn` makes of each of them alone; or beside the longest ones, where
+    it pads, so that all have one length."""
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
         self.dataset = dataset
         self._collate = collate
+        self.longest: Sequence[Any] = ()
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        return _row(self._collate([self.dataset[index]]), 0)
+        return _row_in(self._collate([self.dataset[index], *self.longest]), 0)
 
     def require_rows(self, name: SplitName) -> None:
-        """Raise DataError if the `collate_fn` makes other rows of two entries than of each: a mini-batch would depend
+        """Raise DataError if the `collate_fn` makes other rows of three entries than of each: a mini-batch would depend
         on which samples it has."""
-        entries = [self.dataset[index] for index in range(min(2, len(self)))]
+        entries = [self.dataset[index] for index in range(min(3, len(self)))]
 
         def rows(of: list[Any]) -> list[Any]:
             with put_back(), named(f"the loader of `{name}`", "its collate_fn", key="data"):
                 seed_all(torch.device("cpu"), 0, "given", name)
-                batch = self._collate(of)
-            return [_row(batch, number) for number in range(len(of))]
+                batch = self._collate([*of, *self.longest])
+            return [_row_in(batch, number) for number in range(len(of))]
 
         alone = [rows([entry])[0] for entry in entries]
         for row, other in zip(rows(entries), alone, strict=True):
             if not _equal(row, other):
                 raise DataError(
-                    f"the `collate_fn` of the loader of `{name}` makes other samples of two entries than of each of "
-                    "them: it pads or mixes them",
+                    f"the `collate_fn` of the loader of `{name}` makes other samples of several entries than of each "
+                    "of them: it mixes or draws them",
                     key="data",
-                    hint="let it give rows that do not depend on the others, such as texts padded to one length; "
+                    hint="let it give rows that do not depend on the others, but by their padding; "
                     "data={'mix': {'mixup': 0.2}} mixes samples",
                 )
 
 
-def _row(batch: Any, number: int) -> Any:
-    """A row of what a `collate_fn` gave: a pair of samples and labels, or a dictionary."""
-    batch = _pair_in(batch)
+def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
+    """Have the `collate_fn` of loaders pad all samples of these sets to one length: that of the longest ones, which it
+    gets beside each. A sentence on it; None: it does not pad.
+
+    Raises DataError, as `CollatedSet.require_rows`.
+    """
+    read = {name: each.anew().inner for name, each in sets.items()}
+    few = [(name, index) for name, each in read.items() for index in _spread(each)]
+    if len({_sizes(read[name][index]) for name, index in few}) > 1:
+        longest: dict[tuple[int, int], tuple[int, SplitName, int]] = {}  # of each tensor and dimension: size and sample
+        for name, inner in read.items():
+            for index in range(len(inner)):
+                for number, sizes in enumerate(_sizes(inner[index])):
+                    for axis, size in enumerate(sizes):
+                        if (number, axis) not in longest or size > longest[number, axis][0]:
+                            longest[number, axis] = size, name, index
+        samples = dict.fromkeys((name, index) for _, name, index in longest.values())
+        entries = [read[name].dataset[index] for name, index in samples]
+        for name, each in sets.items():
+            each.longest = dumps(entries)
+            vars(each).pop("inner", None)  # made without them
+            read[name].longest = entries
+    for name, inner in read.items():
+        inner.require_rows(name)
+    if not any(each.longest for each in sets.values()):
+        return None
+    return "every mini-batch is padded by the `collate_fn` as one with the longest samples is"
+
+
+def _sizes(entry: Any) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the tensors in an entry."""
+    return tuple(tuple(torch.as_tensor(each).shape) for each in tree_leaves(entry) if not isinstance(each, str))
+
+
+def _row_in(batch: Any, number: int) -> Any:
+    """A row of what a `collate_fn` gave: samples and labels, in order or by name."""
     if isinstance(batch, Mapping):
-        return {key: _row_of(value, number) for key, value in batch.items()}
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return _row_of(batch[0], number), _row_of(batch[1], number)
-    return batch  # the caller refuses it
-
-
-def _row_of(values: Any, number: int) -> Any:
-    return values[number] if isinstance(values, Tensor | numpy.ndarray | list | tuple) else values
+        return {key: _row_in(value, number) for key, value in batch.items()}
+    if isinstance(batch, tuple) or (isinstance(batch, list) and any(map(_is_tensor, batch))):
+        return tuple(_row_in(value, number) for value in batch)
+    return batch[number] if isinstance(batch, Tensor | numpy.ndarray | list) else batch
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -197,13 +257,97 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _pair_in(entry: Any) -> Any:
-    """A dictionary of a sample and its label as a pair; anything else as it is."""
-    if isinstance(entry, Mapping) and len(entry) == 2:
+    """A sample and its label: of a dictionary the label by its name, of more than two the last one. Anything else as it
+    is."""
+    if isinstance(entry, Mapping):
         labels = [key for key in entry if key in _LABELS]
-        if len(labels) == 1:
-            (sample,) = (value for key, value in entry.items() if key != labels[0])
-            return sample, entry[labels[0]]
+        if len(labels) == 1 and len(entry) > 1:
+            inputs = {key: value for key, value in entry.items() if key != labels[0]}
+            return next(iter(inputs.values())) if len(inputs) == 1 else inputs, entry[labels[0]]
+    elif isinstance(entry, tuple | list) and len(entry) > 2 and all(map(_is_input, entry[:-1])):
+        return tuple(entry[:-1]), entry[-1]
     return entry
+
+
+def _is_input(value: Any) -> bool:
+    return _is_tensor(value) or isinstance(value, Image.Image)
+
+
+def _values(sample: Any) -> dict[str, Tensor] | list[Tensor] | None:
+    """The inputs of a sample as tensors, by name or in order; None: it is one input, or none of these forms."""
+    if isinstance(sample, Mapping):
+        return {str(name): _number_tensor(value, str(name)) for name, value in sample.items()}
+    if isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
+        return [_number_tensor(value, str(place)) for place, value in enumerate(sample)]
+    return None
+
+
+def _number_tensor(value: Any, name: str) -> Tensor:
+    try:
+        found = torch.as_tensor(_as_tensor(value))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"the input `{name}` of a sample is {reprlib.repr(value)}, which is no number",
+            key="data",
+            hint="give tensors, arrays or lists of numbers, and leave out what is no input of the module",
+        ) from error
+    if found.is_floating_point() and not torch.isfinite(found).all():
+        raise DataError(
+            f"the input `{name}` of a sample has a value that is not finite",
+            key="data",
+            hint="remove or repair this sample",
+        )
+    return found
+
+
+def _several_of(samples: GivenSet) -> Several | None:
+    """The inputs of a sample, by the first one and the largest numbers of a few; None: it is one tensor."""
+    read = samples.anew()
+    entry = _pair_in(_read(read.inner, 0, "train"))
+    values = _values(entry[0]) if isinstance(entry, tuple | list) and len(entry) == 2 else None
+    if values is None:
+        return None
+    names, first = (tuple(values), list(values.values())) if isinstance(values, dict) else ((), values)
+    largest = [1] * len(first)
+    for index in _spread(read):
+        found = _values(_pair_in(_read(read.inner, index, "train"))[0]) or []
+        each = list(found.values()) if isinstance(found, dict) else found
+        for number, value in enumerate(each[: len(first)]):
+            if value.numel() and not value.is_floating_point():
+                largest[number] = max(largest[number], int(value.max()))
+    shapes = []
+    for value, most in zip(first, largest, strict=True):
+        if value.is_floating_point() or (value.dtype == torch.uint8 and value.ndim > 1):
+            shapes.append(Shape(value.shape, torch.float32))
+        else:
+            kind = torch.bool if value.dtype == torch.bool else torch.int64
+            shapes.append(Shape(value.shape, kind, numbers=most + 1))
+    return Several(names, tuple(shapes))
+
+
+def _row(sample: Any, several: Several) -> Tensor:
+    """A sample of several inputs as a row. Raises DataError for one that has others than the first one, or other
+    shapes."""
+    values = _values(sample)
+    names = tuple(values) if isinstance(values, dict) else ()
+    if values is None or set(names) != set(several.names) or len(values) != len(several.shapes):
+        wanted = _inputs(dict.fromkeys(several.names)) if several.names else f"a tuple of {len(several.shapes)}"
+        raise DataError(
+            f"a sample is {_inputs(sample) if isinstance(sample, Mapping | tuple | list) else type(sample).__name__}, "
+            f"and the first one {wanted}",
+            key="data",
+            hint="give all samples the same inputs",
+        )
+    ordered = [values[name] for name in several.names] if isinstance(values, dict) else values
+    for number, (value, shape) in enumerate(zip(ordered, several.shapes, strict=True)):
+        if tuple(value.shape) != tuple(shape):
+            raise DataError(
+                f"the input `{several.names[number] if several.names else number}` of a sample has shape "
+                f"{list(value.shape)}, and that of the first one {list(shape)}",
+                key="data",
+                hint="pad them, as by the `collate_fn` of a DataLoader, which is given in place of the data set",
+            )
+    return several.packed([value.unsqueeze(0) for value in ordered])[0]
 
 
 @dataclass(frozen=True)
@@ -217,7 +361,7 @@ class GivenData:
             program takes them.
         batch_size: that of the loader, if the training set came in one; None: it came without a loader.
         keeps_rest: whether that loader keeps a smaller last mini-batch.
-        numbers: as of a `Source`.
+        numbers, several: as of a `Source`.
         notes: what loaders say and a run does otherwise, in sentences.
     """
 
@@ -229,6 +373,7 @@ class GivenData:
     keeps_rest: bool = False
     numbers: int | None = None
     notes: tuple[str, ...] = ()
+    several: Several | None = None
 
     def __call__(self, classes: int | Sequence[str] | None = None, numbers: int | None = None) -> GivenData:
         """The same data.
@@ -283,6 +428,14 @@ def given_data(
     found = {name: None if each is None else _taken(each, name, dumps) for name, each in sets.items()}
     train = found["train"]
     assert train is not None
+    collated: dict[SplitName, GivenSet] = {
+        name: each for name, each in found.items() if isinstance(each, GivenSet) and _pads(sets[name])
+    }
+    padded = _pad_alike(collated, dumps) if collated else None
+    several = _several_of(train) if isinstance(train, GivenSet) else None
+    for each in found.values():
+        if isinstance(each, GivenSet):
+            each.several = several
     label = label or _label_of(train)
     made: dict[SplitName, SampleSet | None] = {
         name: _in_memory(*each, name, label) if isinstance(each, tuple) else each for name, each in found.items()
@@ -303,17 +456,18 @@ def given_data(
         names = ("output",) if classes is None else _names(classes)
     else:
         names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
-    if not _are_whole(_sample(there[0], 0)):
+    if several is not None or not _are_whole(_sample(there[0], 0)):
         numbers = None
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
     anew = {name: _anew(each) for name, each in made.items()}
     loaders = {name: each for name, each in sets.items() if isinstance(each, DataLoader)}
     notes = tuple(line for name, each in loaders.items() for line in _done_otherwise(each, name))
+    notes += () if padded is None else (padded,)
     batches: Any = loaders["train"].batch_sampler if "train" in loaders else None
     if batches is None:
-        return GivenData(anew, names, contents, label, numbers=numbers, notes=notes)
-    return GivenData(anew, names, contents, label, batches.batch_size, not batches.drop_last, numbers, notes)
+        return GivenData(anew, names, contents, label, numbers=numbers, notes=notes, several=several)
+    return GivenData(anew, names, contents, label, batches.batch_size, not batches.drop_last, numbers, notes, several)
 
 
 def _done_otherwise(loader: DataLoader[Any], name: SplitName) -> Iterator[str]:
@@ -355,7 +509,7 @@ def _sets(data: Any) -> dict[SplitName, Any]:
         found = [data.get(name) for name in SETS]
     elif isinstance(data, tuple | list) and len(data) == len(SETS):
         found = list(data)
-    elif isinstance(data, tuple) and len(data) == 2 and _pair(data) is None:
+    elif isinstance(data, tuple) and len(data) == 2 and _pair(data) is None and _columns(data) is None:
         message = "these are two sets, and nothing says whether the second one is for validation or for the test"
         raise DataError(
             message, key="data", hint="give (train, validation, test), with None for a set that is not there"
@@ -370,6 +524,7 @@ def _sets(data: Any) -> dict[SplitName, Any]:
 def _taken(given: Any, name: SplitName, dumps: Dumps) -> tuple[Tensor, Tensor] | GivenSet:
     """Samples and labels in memory, or a data set by value. Raises DataError for what is neither."""
     given = _without_loader(given, name)
+    given = _columns(given) or given
     pair = _pair(given)
     if pair is not None:
         return pair
@@ -379,9 +534,23 @@ def _taken(given: Any, name: SplitName, dumps: Dumps) -> tuple[Tensor, Tensor] |
         raise _too_large(name, len(content))
     samples = GivenSet(content)
     _require_samples(samples, name)
-    if isinstance(given, CollatedSet):
-        samples.inner.require_rows(name)
     return samples
+
+
+def _pads(given: Any) -> bool:
+    """Whether a set comes in a loader with a `collate_fn` of its own."""
+    return isinstance(given, DataLoader) and given.collate_fn is not default_collate
+
+
+def _columns(given: Any) -> Columns | None:
+    """A pair of several inputs in memory and their labels as a data set; None: it is no such pair."""
+    if not isinstance(given, tuple | list) or len(given) != 2 or not _is_in_memory(given[1]):
+        return None
+    several = given[0]
+    each = list(several.values()) if isinstance(several, Mapping) else several
+    if not isinstance(each, tuple | list) or isinstance(each, list) != isinstance(several, Mapping) or len(each) < 2:
+        return None
+    return Columns(several, given[1]) if all(map(_is_in_memory, each)) else None
 
 
 def _without_loader(given: Any, name: SplitName) -> Any:
@@ -654,16 +823,14 @@ def _require_samples(given: Sized, name: SplitName) -> None:
 
 def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
     """An entry of a user's set, the global generators seeded for it. Raises DataError if it is no pair."""
-    with put_back(), named(f"the {name} set", f"reading sample {index}", key="data"):
-        seed_all(torch.device("cpu"), 0, "given", name, index)
-        entry = _pair_in(samples[index])
+    entry = _pair_in(_read(samples, index, name))
     hint = _PAIR
     match entry:
         case (tuple() | list() as sample, _) if all(isinstance(each, int | float) for each in sample):
             held = f"a pair of a {type(sample).__name__} of numbers, which is no tensor, and a label"
             hint = "give tensors, as by torch.tensor(sample), or of a data set of Hugging Face its with_format('torch')"
         case (tuple() | list() | Mapping() as sample, _):
-            held, hint = f"a pair of {_inputs(sample)} and a label", _ONE_INPUT
+            held = f"a pair of {_inputs(sample)} and a label"
         case (sample, label) if _is_sparse(sample):
             raise DataError(
                 f"sample {index} of the {name} set is sparse", key="data", hint="give all values, as by to_dense()"
@@ -671,7 +838,7 @@ def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
         case (sample, label):
             return sample, label
         case tuple() | list() | Mapping():
-            held, hint = _inputs(entry), _ONE_INPUT if len(entry) > 2 else _PAIR
+            held = _inputs(entry)
         case _:
             held = f"of type {type(entry).__name__}"
     raise DataError(
@@ -679,6 +846,12 @@ def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
         key="data",
         hint=hint,
     )
+
+
+def _read(samples: Any, index: int, name: SplitName) -> Any:
+    with put_back(), named(f"the {name} set", f"reading sample {index}", key="data"):
+        seed_all(torch.device("cpu"), 0, "given", name, index)
+        return samples[index]
 
 
 def _inputs(several: Any) -> str:

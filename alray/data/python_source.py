@@ -98,6 +98,7 @@ class OwnObject:
         given = isinstance(self.inner, GivenData)
         self.contents = self.inner.contents if given else None
         self.numbers = self.inner.numbers if given else None
+        self.several = self.inner.several if given else None
         self.notes = self.inner.notes if given else ()
 
     def open(self, split: SplitName) -> Any:
@@ -128,6 +129,7 @@ class PythonSource(Source):
         self.classes = own.classes
         self.contents = own.contents
         self.numbers = own.numbers
+        self.several = own.several
         self.notes = own.notes
         self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)

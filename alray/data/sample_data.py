@@ -54,7 +54,7 @@ def sample_data(
         task = make_task(task_section, len(source.classes), Shape((), labels=of_label), load)
     channels = _channels(section, shape)
     require_images_to_augment(section, shape)
-    if source.numbers is not None:
+    if source.numbers is not None or source.several is not None:
         _require_as_they_are(section)
     normalisation = source.normalisation
     if source.standardises_samples and section.normalise is None:
@@ -78,6 +78,7 @@ def sample_data(
             own_seed=seed if source.own else None,
             numbers=source.numbers,
             labels=of_label,
+            several=source.several,
         )
 
     validation = None
@@ -159,7 +160,7 @@ def _require_as_they_are(section: DataSection) -> None:
     for key in ("mix", "normalise"):
         if getattr(section, key) is not None:
             raise DataError(
-                f"`{key}` computes with values, and the samples are rows of whole numbers",
+                f"`{key}` computes with values, and the samples are rows of whole numbers, or have several inputs",
                 key=f"data.{key}",
                 hint="leave it out, or give samples.float()",
             )

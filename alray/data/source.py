@@ -13,6 +13,7 @@ from torch import Tensor
 
 from alray.core.errors import DataError
 from alray.data.picture import Picture
+from alray.models.several import Several
 from alray.models.task import Label
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ class Source(ABC):
     standardises_targets: bool = False
     #: How many whole numbers there are, where samples are rows of them, [T] int64 from 0 on; None: samples are values.
     numbers: int | None = None
+    #: The inputs of a sample, of which it is a row; None: it is one tensor.
+    several: Several | None = None
     #: What the user should read of these data before a run, in sentences.
     notes: tuple[str, ...] = ()
     #: Whether a user's code reads the samples, which may draw random numbers and raise any error.

@@ -15,6 +15,7 @@ from alray.config.user_code import named
 from alray.core.errors import DataError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import Normalisation, SampleSet, TensorSet
+from alray.models.several import Several
 from alray.models.shape import Shape
 from alray.models.task import Label, LearningTask
 
@@ -101,6 +102,7 @@ class SampleSplit(Split):
         own_seed: int | None = None,
         numbers: int | None = None,
         labels: Shape | None = None,
+        several: Several | None = None,
     ) -> None:
         """
         Args:
@@ -112,10 +114,12 @@ class SampleSplit(Split):
             own_seed: of the run, where a user's code reads the samples: whatever it draws is seeded for each sample.
             numbers: how many whole numbers there are; None: samples are values.
             labels: the shape of a label, where the data say it.
+            several: those of which a sample consists; None: it is one.
         """
         dtype = torch.float32 if numbers is None else torch.int64
+        dtype = dtype if several is None else several.dtype
         sizes = shape if channels is None else (channels, *shape[1:])
-        super().__init__(Shape(sizes, dtype, numbers=numbers, labels=labels), classes)
+        super().__init__(Shape(sizes, dtype, numbers=numbers, labels=labels, several=several), classes)
         self._given = shape
         self._task = task
         self.target_normalisation = target_normalisation
@@ -191,7 +195,7 @@ class SampleSplit(Split):
 
     def _floating(self, raw: Tensor, what: str) -> Tensor:
         """As `as_float`; but rows of float64 are rounded only when they are standardised, and whole numbers stay."""
-        if self.shape.numbers is not None:
+        if self.shape.numbers is not None or self.shape.dtype == torch.int64:
             return as_whole(raw, what)
         if raw.dtype == torch.float64 and len(self.shape) == 1 and self.normalisation is not None:
             return raw

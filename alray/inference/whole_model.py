@@ -28,6 +28,7 @@ from alray.models.imported.given import ADDED
 from alray.models.imported.part import Part
 from alray.models.readout import Features, Readout
 from alray.models.route import Route
+from alray.models.several import OF_MODEL
 
 _COMPARED = 16  # samples at most
 _ROUNDING = 1e-4  # of the largest value: other kernels for the same sums in float32 differ by less
@@ -122,6 +123,7 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
             key="model",
             hint=f"take network({wanted}), which has these readouts; export('state_dict') writes the weights of both",
         )
+    vars(found.model).pop(OF_MODEL, None)
     return found.model
 
 

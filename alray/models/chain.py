@@ -138,6 +138,10 @@ def chain_of(
         learning: the task.
         encoders: facts that are known of it, (): none.
     """
+    if spec.model.source is None and sample.several is not None:
+        raise SpecError(
+            "blocks take one tensor, and a sample has several inputs", key="model.components", hint="give a module"
+        )
     if spec.model.source is None:
         return _Blocks(spec.model, load, trained=trained)
     return _ImportedParts(spec, load, sample=sample, trained=trained, encoders=encoders, learning=learning)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from alray.models.several import Several
 
 
 class Shape(tuple[int, ...]):
@@ -13,7 +17,7 @@ class Shape(tuple[int, ...]):
     `dtype` is the type of the values. `words`, for text only, gives the word of each number, "<pad>" and "<unk>" first.
     `tokens`, for windows of tokens, is the number of tokens, and `numbers`, for rows of whole numbers from 0 on, how
     many of them there are. No row of a mini-batch of these is shorter than the others. `labels` is the shape of the
-    label of one sample, where the data say it and not the task.
+    label of one sample, where the data say it and not the task, and `several` says of which inputs a row consists.
     """
 
     dtype: torch.dtype
@@ -21,6 +25,7 @@ class Shape(tuple[int, ...]):
     tokens: int | None
     numbers: int | None
     labels: Shape | None
+    several: Several | None
 
     def __new__(
         cls,
@@ -30,6 +35,7 @@ class Shape(tuple[int, ...]):
         tokens: int | None = None,
         numbers: int | None = None,
         labels: Shape | None = None,
+        several: Several | None = None,
     ) -> Shape:
         shape = super().__new__(cls, (int(size) for size in sizes))
         shape.dtype = dtype
@@ -37,6 +43,7 @@ class Shape(tuple[int, ...]):
         shape.tokens = tokens
         shape.numbers = numbers
         shape.labels = labels
+        shape.several = several
         return shape
 
     @property
@@ -79,7 +86,7 @@ class Shape(tuple[int, ...]):
 
     def like(self, sizes: Iterable[int], dtype: torch.dtype) -> Shape:
         """Other sizes and another type of what is otherwise the same."""
-        return Shape(sizes, dtype, self.words, self.tokens, self.numbers, self.labels)
+        return Shape(sizes, dtype, self.words, self.tokens, self.numbers, self.labels, self.several)
 
     def as_json(self) -> list[int | str]:
         """The sizes and the name of the type, without words."""

@@ -96,6 +96,8 @@ def _noise(shape: Shape, others: int) -> torch.Tensor:
 
     def rows(count: int, seed: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed)
+        if shape.several is not None:
+            return shape.several.noise(count, generator)
         if shape.dtype == torch.bool:
             return torch.ones((count, *shape), dtype=torch.bool)
         if shape.whole_numbers is not None:

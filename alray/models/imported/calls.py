@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
+from alray.models.several import OF_MODEL
 
 
 def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> Any:
@@ -23,6 +24,9 @@ def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> 
     named: dict[str, Any] = {}
     if "use_cache" in parameters:
         named["use_cache"] = False  # of generation
+    inputs = vars(model).get(OF_MODEL)
+    if inputs is not None:
+        return inputs.called(model, samples, **named)
     if mask is not None and mask.device.type != "meta":
         named |= {"attention_mask": mask.long()} if "attention_mask" in parameters else {"mask": mask}
     return model(samples, **named)

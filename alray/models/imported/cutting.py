@@ -51,6 +51,8 @@ def samples_of(
     Args:
         positions: of texts; None: as many as a sample has.
     """
+    if sample.several is not None:
+        return sample.several.noise(count, generator), None
     if sample.whole_numbers is None:
         return torch.randn((count, *sample), generator=generator, dtype=sample.dtype), None
     length = sample[0] if positions is None or not sample.is_text else positions

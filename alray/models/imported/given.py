@@ -33,6 +33,7 @@ from alray.models.imported.part import Cut, Part
 from alray.models.imported.proof import prove
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
+from alray.models.several import OF_MODEL, Several
 from alray.models.shape import Shape
 
 _NOWHERE = "its input"
@@ -62,7 +63,7 @@ class GivenModel:
         untie: bool = False,
         lowered: bool = False,
     ) -> None:
-        """Raises SpecError, also if `forward` takes several tensors.
+        """Raises SpecError, also if `forward` takes other inputs than samples have.
 
         Args:
             source: `torchvision:NAME`, `timm:NAME`, `transformers:NAME` or `python:package.module.Class`.
@@ -73,7 +74,7 @@ class GivenModel:
             lowered: whether its parts compute in mixed precision.
         """
         self.title = f"`{source}`"
-        _require_one_input(whole, self.title)
+        _require_inputs(whole, self.title, sample.several)
         if sample.words is not None and not takes_documents(whole):
             raise SpecError(
                 f"{self.title} would get documents of different lengths, and their padding, of which its `forward` is "
@@ -94,6 +95,8 @@ class GivenModel:
         """See `Network.model_sha256`."""
         self.architecture_sha256 = module_sha256(whole, values=False) if source.startswith(OBJECT) else None
         """See `Network.architecture_sha256`."""
+        if sample.several is not None:
+            setattr(whole, OF_MODEL, sample.several)
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
         self.reason = ""
@@ -392,19 +395,33 @@ class GivenModel:
         self.whole.load_state_dict(given, strict=False)
 
 
-def _require_one_input(model: nn.Module, title: str) -> None:
+def _require_inputs(model: nn.Module, title: str, several: Several | None) -> None:
+    """Raise SpecError if `forward` needs what samples do not have, or does not take what they have."""
+    signature = inspect.signature(model.forward)
+    parameters = signature.parameters.values()
     needed = [
         each.name
-        for each in inspect.signature(model.forward).parameters.values()
+        for each in parameters
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
-    if len(needed) > 1 and needed[1] not in ("mask", "attention_mask"):
-        raise SpecError(
-            f"`forward` of {title} takes {listed(needed, 'and')}, and a network gets one tensor",
-            key="model.from",
-            hint="let the data put them into one, as by torch.cat, and write a class around it whose `forward(x)` "
-            "takes that apart",
-        )
+    has = "one tensor"
+    if several is not None:
+        has = listed(several.names, "and") if several.names else f"{len(several.shapes)} tensors"
+        try:
+            signature.bind(*([] if several.names else several.shapes), **dict.fromkeys(several.names))
+        except TypeError:
+            pass
+        else:
+            return
+    elif len(needed) < 2 or needed[1] in ("mask", "attention_mask"):
+        return
+    takes = listed([each.name for each in parameters] if several else needed, "and")
+    raise SpecError(
+        f"`forward` of {title} takes {takes}, and a sample has {has}",
+        key="model.from",
+        hint="give samples that are dictionaries with the names of its arguments, or tuples in their order, and leave "
+        "out what it does not take",
+    )
 
 
 def require_no_hooks(model: nn.Module, key: str) -> None:

@@ -70,6 +70,8 @@ def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> P
         kind = f"{sample.tokens} tokens"
     elif sample.numbers is not None:
         kind = f"{sample.numbers} numbers"
+    if sample.several is not None:
+        kind = f"inputs {sample.several.as_json()}"
     if sample.labels is not None:  # of the user's data
         kind += f", labels {sample.labels.as_json()}"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]

@@ -201,10 +201,9 @@ class AssociatedComponent(LocalComponent):
 
     def _coded(self, t_in: torch.Tensor) -> torch.Tensor:
         """g(t_in). Positions without a class are not a number on both sides."""
-        if not self.ignores:
-            return self.g(t_in)
-        without = t_in.isnan().any(-1, keepdim=True)
-        return self.g(t_in.masked_fill(without, 0.0)).masked_fill(without, torch.nan)
+        without = t_in.isnan().any(-1, keepdim=True) if self.ignores else None
+        codes: torch.Tensor = self.g(t_in if without is None else t_in.masked_fill(without, 0.0))
+        return codes if without is None else codes.masked_fill(without, torch.nan)
 
 
 def bridge(
