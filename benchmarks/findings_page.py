@@ -48,9 +48,9 @@ for each, and *holds* if it holds at all of them. The claims of a study are test
 in twenty is expected to be decided in the wrong direction. [Studies](studies.md#claims-and-verdicts) says how this is
 computed; `make recomputed` computes it again by other code.
 
-*On one day*: sessions of one day, or that begin within an hour, count as one, and such times are not decided, because
-another day may measure others. *Not run yet* means that no report has this claim. A report of a tree with uncommitted
-changes is none.
+*In fewer than three days*: sessions of one day, or that begin within an hour, count as one, and times of one or two are
+not decided, because another day may measure others. *Not run yet* means that no report has this claim. A report of a
+tree with uncommitted changes is none.
 
 The number behind a publication leads to what it says, below the table. {quoted} have its sentence, in quotation marks;
 *in other words* means that it could not be read here. Where the publication gives a value of the figure, the interval

@@ -122,12 +122,12 @@ class StudyTables:
         return min(self.settings(point), key=cost)
 
     def values(self, point: tuple[str, ...], figure: str, *, logs: bool) -> Values:
-        """The figure of each seed, of times in a study of several sessions that of each day, or of each session if all
-        began on one day: a mean over trials."""
+        """The figure of each seed, of times in a study of several sessions that of each day, or of each session before
+        the third day: a mean over trials."""
         ended = [row for row in self.chosen(point) if row["status"] in ENDED and row.get(figure)]
         unit = seed
         if figure in OF_TIMES and self.study.get("sessions", 1) > 1:
-            unit = session if self.days == 1 else self.day
+            unit = session if self.days < 3 else self.day
         scaled = math.log if logs else float
         return {
             each: float(np.mean([scaled(float(row[figure])) for row in rows])) for each, rows in by(unit, ended).items()
@@ -379,8 +379,8 @@ def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, flo
         places = list(comparisons(tables, claim))
         found = [at_a_place(claim, bound, [each for each in place if each]) for place in places if all(place)]
         details.append(found)
-        one_day = claim["figure"] in OF_TIMES and tables.days == 1
-        if bound is None or not found or one_day:  # no p-value of one day holds on another one
+        few_days = claim["figure"] in OF_TIMES and tables.days < 3
+        if bound is None or not found or few_days:  # no p-value of a day or two holds on others
             whole.append(None)
             continue
         holds = max(each[0] for each in found) if len(found) == len(places) else 1.0

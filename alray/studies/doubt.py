@@ -59,7 +59,7 @@ class Doubted:
     Attributes:
         confidence: of its logarithm if `by_factors`.
         reasons: why it is not known, and what else makes the figure doubtful.
-        units: how many seeds, days, starts of one day or runs it comes from, in words.
+        units: how many seeds, days, starts or runs it comes from, in words.
     """
 
     confidence: Confidence | None
@@ -295,7 +295,7 @@ def _few(count: int, unit: str) -> str:
 
 def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) -> dict[int, float]:
     """The figure of each seed of a point, and of times in a study of several sessions that of each day, or of each
-    start if there is one day: the mean over the trials of the seed, day or start, as a logarithm if `by_factors`."""
+    start before the third day: the mean over the trials of the seed, day or start, as a logarithm if `by_factors`."""
     of_session = name in TIMES and results.study.sessions > 1
     of_days = results.unit_of_times == "day"
     found: dict[int, list[float]] = {}

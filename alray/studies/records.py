@@ -151,7 +151,7 @@ class Compared(BaseModel):
 
 
 UNDECIDED: Final = "not decided by this study"
-NOT_ON_ONE_DAY: Final = "not decided on one day"
+NOT_IN_FEW_DAYS: Final = "not decided in fewer than three days"
 ESTIMATED: Final = "estimated"
 
 
@@ -170,7 +170,7 @@ class Answer(BaseModel):
     p_holds: float = 1.0  # the p-value of the claim at all points together
     p_fails: float = 1.0  # that of its opposite
     units: str = ""  # what its intervals are over, such as `5 seeds`
-    one_day: bool = False  # it is about times, and one day measured them: then no bound is decided
+    few_days: bool = False  # it is about times of fewer than three days: then no bound is decided
     published: float | None = None  # of an estimate: what the publication gives for its figure
 
     @property
@@ -180,10 +180,10 @@ class Answer(BaseModel):
 
     @property
     def says(self) -> str:
-        """The answer in words. Of times that one day measured, it says so."""
-        if not self.one_day or not self.compared:
+        """The answer in words. Of times of fewer than three days, it says so."""
+        if not self.few_days or not self.compared:
             return self.answer
-        return NOT_ON_ONE_DAY if self.answer == UNDECIDED else f"{self.answer} on one day"
+        return NOT_IN_FEW_DAYS if self.answer == UNDECIDED else f"{self.answer} in fewer than three days"
 
     @property
     def says_in_full(self) -> str:

@@ -18,6 +18,7 @@ from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.core.run_folder.records import Record, effective, read, read_environment
 from alray.report.environments import OF_TIMES, differing
+from alray.report.spread import LEAST_FOR_SPREAD
 from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains
 from alray.studies.table import PointRow, by_settings, rows_of
@@ -153,9 +154,9 @@ class Results:
 
     @property
     def unit_of_times(self) -> str:
-        """What intervals of times are over: a `day`; a `start` if all sessions began on one day; a `run` if there was
-        one session."""
-        if len(set(self.days.values())) > 1:
+        """What intervals of times are over: a `day` from three days on; else a `start`, or a `run` if there was one
+        session."""
+        if len(set(self.days.values())) >= LEAST_FOR_SPREAD:
             return "day"
         return "start" if self.study.sessions > 1 else "run"
 
@@ -167,7 +168,8 @@ class Results:
         first, last = min(starts), max(starts)
         if self.unit_of_times == "day":
             return f"{text}, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
-        return f"{text}, {first:%Y-%m-%d %H:%M} to {last:%H:%M}"
+        end = "%H:%M" if first.date() == last.date() else "%Y-%m-%d %H:%M"
+        return f"{text}, {first:%Y-%m-%d %H:%M} to {last:{end}}"
 
     def sessions_of_several_starts(self, records: Sequence[TrialRecord]) -> list[int]:
         """The sessions of which these trials began at several starts: after Ctrl-C, or because a study has grown. What

@@ -25,11 +25,11 @@ def answers_of(results: Results) -> list[Answer]:
 
 def decided(answers: Sequence[Answer]) -> list[Answer]:
     """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
-    (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of one day,
-    whose p-values say nothing of another day, are none of them. Nor are figures that no chance moves, such as a
+    (`confidence.discoveries`). Those without a bound, those without any figure, and those about times of few
+    days, whose p-values say nothing of other days, are none of them. Nor are figures that no chance moves, such as a
     number of parameters: they are decided, and would only allow others a larger p-value. So would one test that is
     counted twice, as that of a claim and its opposite."""
-    bounded = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.one_day]
+    bounded = [at for at, each in enumerate(answers) if each.compared and each.bound and not each.few_days]
     tests = {at: _test(answers[at]) for at in bounded if any(each.low < each.high for each in answers[at].compared)}
     p_values = {test: answers[at].p for at, test in tests.items()}
     discovered = dict(zip(p_values, discoveries(list(p_values.values())), strict=True))
@@ -57,11 +57,10 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     """The claims of the study, and whether they hold. A claim about several points holds if it holds at each of them.
     In brackets are the ends of 90 % intervals by Student's t, over what the column "over" names: points are compared
     seed by seed or day by day, from three on. Those of critical batch sizes follow from the curve through all batch
-    sizes (docs/studies.md). The p-value is two-sided. All claims together, but for those about times of one day, have a
-    false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected to be decided in
-    the wrong direction. "On one day": the study ran on one day. Another day may measure other times, so an interval
-    over the starts of that day decides nothing. An estimate contains or excludes a published value if its interval
-    does."""
+    sizes (docs/studies.md). The p-value is two-sided. All claims together, but for those about times of few days, have
+    a false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected to be decided
+    in the wrong direction. Another day may measure other times, so an interval over starts in fewer than three days
+    decides nothing. An estimate contains or excludes a published value if its interval does."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
@@ -99,7 +98,7 @@ _NO_TRIAL = "no trial has ended at a point that it is about"
 
 def p_text(answer: Answer) -> str:
     """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none, or none that holds on other days."""
-    if not answer.compared or not answer.bound or answer.one_day:
+    if not answer.compared or not answer.bound or answer.few_days:
         return ""
     return "< 0.001" if answer.p < 0.001 else f"{answer.p:.2g}"
 
@@ -144,7 +143,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         p_holds=max(each.p_holds for each in compared) if complete else 1.0,
         p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
         units=_units([each.units for _, figures in places for each in figures if each.confidence is not None]),
-        one_day=verdict.figure in TIMES and results.unit_of_times != "day",
+        few_days=verdict.figure in TIMES and results.unit_of_times != "day",
         published=verdict.published,
     )
 

@@ -302,8 +302,10 @@ def test_a_terminal_says_of_claims_what_the_report_says(alray: Callable[..., Any
     claims = [{"claim": "it is quick", "figure": "step_time_s", "below": 1.0}]
     folder = study_folder(results(trials, verdicts=claims), tmp_path / "out").path
     said = alray("report", folder)
-    assert "not decided on one day: it is quick" in said.out
-    assert "| it is quick | not decided on one day |" in (folder / "report.md").read_text(encoding="utf-8")
+    assert "not decided in fewer than three days: it is quick" in said.out
+    assert "| it is quick | not decided in fewer than three days |" in (folder / "report.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_report_names_claims_that_are_later_than_its_study(study: Path) -> None:

@@ -517,9 +517,10 @@ def test_one_difference_is_compared_with_another_one_seed_by_seed() -> None:
     [
         (("2026-01-01T10", "2026-01-02T09", "2026-01-03T09"), "3 days, 2026-01-01 to 2026-01-03"),
         (("2026-01-01T10", "2026-01-01T14", "2026-01-01T21"), "3 starts, 2026-01-01 10:00 to 21:00"),
+        (("2026-01-01T10", "2026-01-01T14", "2026-01-02T21"), "3 starts, 2026-01-01 10:00 to 2026-01-02 21:00"),
     ],
 )
-def test_times_are_compared_day_by_day_and_one_day_decides_nothing(began: tuple[str, ...], over: str) -> None:
+def test_times_are_compared_day_by_day_and_few_days_decide_nothing(began: tuple[str, ...], over: str) -> None:
     """Within each session al is faster. From session to session the machine changes by more than that."""
     steps_s = {"al": (0.9, 1.1, 0.95), "bp": (1.0, 1.0, 1.0)}
     cells = [(session, seed, name) for session in range(3) for seed in range(2) for name in steps_s]
@@ -536,13 +537,13 @@ def test_times_are_compared_day_by_day_and_one_day_decides_nothing(began: tuple[
     ]
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
     (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, repeats=2, measures="times"))
-    assert (found.units, found.answer, found.one_day) == (over, OPEN, "starts" in over)
+    assert (found.units, found.answer, found.few_days) == (over, OPEN, "starts" in over)
     assert found.compared[0].low < 0.9 and found.compared[0].high > 1.1
     (alone,) = answers_of(results(trials[:4], verdicts=[claim], repeats=2, measures="times"))
     assert alone.compared == [] and alone.doubts == ["2 runs show no spread"]
 
 
-def test_sessions_of_one_day_or_of_an_hour_count_as_one() -> None:
+def test_sessions_of_few_days_or_of_an_hour_count_as_one() -> None:
     """Of seven sessions two began around midnight, and the start of one is not known."""
     starts = ["01T10:00", "01T18:00", "02T23:40", "03T00:20", "03T23:00", "05T10:00", None]
     trials = [
@@ -568,7 +569,7 @@ def test_a_session_that_began_twice_is_a_doubt_about_times() -> None:
     ]
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
     (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, measures="times"))
-    assert found.doubts == ["2 sessions of 3 began at several or unknown times", "2 days show no spread"]
+    assert found.doubts == ["2 sessions of 3 began at several or unknown times"]
 
 
 def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
@@ -586,7 +587,7 @@ def test_a_first_session_without_turns_is_a_doubt_about_times() -> None:
     ]
     claim = {"claim": "fast", "figure": "step_time_s", "of": {"variant": "al"}, "over": [{"variant": "bp"}], "below": 1}
     (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, measures="times"))
-    assert found.doubts == ["1 session of 3 began at several or unknown times", "2 days show no spread"]
+    assert found.doubts == ["1 session of 3 began at several or unknown times"]
     earlier = [each.model_copy(update={"began": None}) for each in trials]
     (found,) = answers_of(results(earlier, verdicts=[claim], sessions=3, measures="times"))
     assert found.doubts == [], "none has a known start"
@@ -629,15 +630,15 @@ def test_a_claim_and_its_opposite_are_one_test() -> None:
     assert [each.answer for each in decided([more, less])] == ["holds", "does not hold"]
 
 
-def test_one_day_decides_nothing_about_times_and_weighs_in_no_other_claim() -> None:
+def test_few_days_decide_nothing_about_times_and_weighs_in_no_other_claim() -> None:
     """The p-value of 0.08 is small enough beside others that are smaller, and not by itself beside one that is not."""
     names = {"claim": "c", "figure": "step time", "bound": "below 1", "answer": "not decided by this study"}
     compared = {"point": "", "value": 0.5, "low": 0.4, "high": 0.6, "p_holds": 0.0, "p_fails": 1.0}
     accuracies = [Answer(**names, compared=[compared], doubts=[], p_holds=p, p_fails=1.0 - p) for p in (0.04, 0.4)]
-    times = Answer(**names, compared=[compared], doubts=[], p_holds=0.001, p_fails=0.999, one_day=True)
+    times = Answer(**names, compared=[compared], doubts=[], p_holds=0.001, p_fails=0.999, few_days=True)
     first, second, *others = decided([*accuracies, *[times] * 6])
     assert (first.says, second.says) == ("not decided by this study",) * 2
-    assert {each.says for each in others} == {"not decided on one day"} and p_text(times) == ""
+    assert {each.says for each in others} == {"not decided in fewer than three days"} and p_text(times) == ""
 
 
 @pytest.mark.parametrize(
@@ -674,8 +675,8 @@ def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
     folder = study_folder(results(trials, verdicts=[{**FASTER, "over": [{"variant": "naive"}]}]), tmp_path / "out")
     write_report(folder)
     (answer,) = read_study(tmp_path / "out/study.json").verdicts
-    assert (answer.answer, answer.one_day) == ("not decided by this study", True)
-    assert "| streaming is faster | not decided on one day |" in (tmp_path / "out/report.md").read_text()
+    assert (answer.answer, answer.few_days) == ("not decided by this study", True)
+    assert "| streaming is faster | not decided in fewer than three days |" in (tmp_path / "out/report.md").read_text()
 
 
 def environment(folder: Path, number: int, **of: str) -> None:
@@ -696,14 +697,14 @@ def test_times_of_several_machines_or_versions_are_a_doubt_and_decide_nothing(tm
         environment(tmp_path, each.number, host="a", device="Xeon", torch="2.1", alray="0.2", data_sha256="1")
     of = results(trials, tmp_path, verdicts=claims)
     alike, _ = answers_of(of)
-    assert (alike.doubts, alike.one_day, warnings_of(of)) == ([], True, [])
+    assert (alike.doubts, alike.few_days, warnings_of(of)) == ([], True, [])
     for each in trials[3:]:
         environment(tmp_path, each.number, host="b", device="EPYC", torch="2.15", alray="0.2", data_sha256="2")
     of = results(trials, tmp_path, verdicts=claims)
     found, accurate = answers_of(of)
     (doubt,) = found.doubts
     assert "different machines" in doubt and "device: Xeon or EPYC; host: a or b; torch: 2.1 or 2.15" in doubt
-    assert (found.says, accurate.answer, accurate.doubts) == ("not decided on one day", "holds", [])
+    assert (found.says, accurate.answer, accurate.doubts) == ("not decided in fewer than three days", "holds", [])
     assert [made for made in ("Xeon", "EPYC", "torch 2.1;", "torch 2.15") if made not in str(made_with(of))] == []
     assert warnings_of(of) == [OTHER_DATA]
 

@@ -327,7 +327,7 @@ class Study(Section):
     sessions: PositiveInt = 1
     """Number of times that the study is started, each with new processes, to measure all its times again. Within a
     session the points run in turns, a seed a turn, forwards and backwards. Times of one day lie closer together than
-    those of two. So sessions that begin on one day count as one, and claims about times are decided over days.
+    those of two. So sessions that begin on one day count as one, and the third day decides claims about times.
     Default: 1."""
     search: AnySearch | None = None
     """Values that are searched for. null: none."""
