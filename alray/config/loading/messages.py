@@ -293,6 +293,8 @@ def _near(value: Any, written: str | None = None) -> Iterator[Any]:
         within = [_NAMES[value.lower()]] if value.lower() in _NAMES else [*_read(value), *_read(f"[{value}]")]
     elif isinstance(value, list) and len(value) == 1:
         within = value
+    elif value is False:
+        within = [None]
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from [int(value)] if isinstance(value, float) and value.is_integer() else []
         yield from [bool(value)] if value in (0, 1) else []
