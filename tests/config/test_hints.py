@@ -15,7 +15,7 @@ from alray.config.loading.source_locations import SourceLocations
 from alray.config.loading.values import read_values
 from alray.config.loading.yaml_text import Parsed, parse_yaml, read_yaml
 from alray.config.sections.grammar import child, key_types, sections_of, spelled_out
-from alray.config.sections.paths import Path, path_of
+from alray.config.sections.paths import Path, is_under, path_of
 from alray.config.sections.section import Section
 from alray.config.sections.spec import Spec
 from alray.config.study.section import Study
@@ -24,6 +24,7 @@ from alray.core.errors import Problem, SpecError
 from .bad_specs import BAD_SPECS, BadSpec
 
 REMOVED = object()
+_REQUIRED = "this key is required"
 _ASKS_FOR_MORE = ("a disturbance slows nobody", "the text is one of `file`, `folder` and `docstrings`")
 
 
@@ -81,13 +82,14 @@ def followed(document: Any, problem: Problem) -> Iterator[Any]:
 def require_right(problem: Problem, left: list[Problem]) -> None:
     """The name of a part is right where the part itself asks for more."""
     part = "a section with its" in (problem.hint or "")
-    again = [each for each in left if each.key == problem.key and not (part and each.message in _ASKS_FOR_MORE)]
+    below = [each for each in left if is_under(each.key or "", [problem.key or ""]) and each.message != _REQUIRED]
+    again = [each for each in below if not (part and each.message in _ASKS_FOR_MORE)]
     assert not again, (str(problem), list(map(str, again)))
 
 
 def require_hints_hold(document: Any, root: type[Section]) -> None:
     for problem in problems_of(document, root):
-        if problem.key is None or problem.message == "this key is required":
+        if problem.key is None or problem.message == _REQUIRED:
             continue  # what is said is about several keys, or what a key is for
         for mended in followed(document, problem):
             require_right(problem, problems_of(mended, root))

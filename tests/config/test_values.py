@@ -93,6 +93,7 @@ def test_a_hundred_errors_are_enough(complaints: Complaints) -> None:
         (("{kind: adam}", "{lerning_rate: 0.1}"), "did you mean `lr`?"),
         (("epochs: 1", "epochs: 1, checkpoint: {every: none}"), "write `N steps`"),
         (("epochs: 1", "epochs: 1, evaluate_every: none"), "write `null`"),
+        (("epochs: 1", "epochs: 1, checkpoint: false"), "write `null`"),
         (("{kind: associated_learning}", "al"), "did you mean `associated_learning`?"),
         (("{kind: associated_learning}", "BP"), "did you mean `backpropagation`?"),
         (("{kind: associated_learning}", "{kind: scpl}"), "did you mean `supervised_contrastive`?"),

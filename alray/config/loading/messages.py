@@ -245,7 +245,9 @@ def _wrong_value(error: ErrorDetails, here: Spot, at: SourceLocation | None) -> 
 def _in_words(error: ErrorDetails, here: Spot) -> Words:
     value, got = error["input"], describe(error["input"])
     told = {name: f"{each:g}" if isinstance(each, float) else each for name, each in error.get("ctx", {}).items()}
-    told["keys"] = f" with the keys {', '.join(here.keys)}" if here.keys else ", such as {a: 1}"
+    examples = [f", such as {{a: {each}}}" for each in (1, "b") if not _faults(here, {"a": each})]
+    of_names = next(iter(examples), " with a name for each entry")
+    told["keys"] = f" with the keys {', '.join(here.keys)}" if here.keys else of_names
     if "actual_length" in told:
         got = str(told["actual_length"])
         wanted = int(told.get("min_length") or told["max_length"])
@@ -293,6 +295,8 @@ def _near(value: Any, written: str | None = None) -> Iterator[Any]:
         within = [_NAMES[value.lower()]] if value.lower() in _NAMES else [*_read(value), *_read(f"[{value}]")]
     elif isinstance(value, list) and len(value) == 1:
         within = value
+    elif value is False:
+        within = [None]
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from [int(value)] if isinstance(value, float) and value.is_integer() else []
         yield from [bool(value)] if value in (0, 1) else []
