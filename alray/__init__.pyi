@@ -3,12 +3,11 @@
 from alray.api.callbacks import Callback as Callback
 from alray.api.comparison import Comparison as Comparison
 from alray.api.comparison import compare as compare
-from alray.api.crossover import crossover as crossover
 from alray.api.plans import plan as plan
 from alray.api.plans import probe as probe
-from alray.api.plans import search_layouts as search_layouts
 from alray.api.proof import Proof as Proof
 from alray.api.proof import prove as prove
+from alray.api.plans import ways as ways
 from alray.api.runs import Run as Run
 from alray.api.runs import load_run as load_run
 from alray.api.runs import reproduce as reproduce
@@ -17,6 +16,7 @@ from alray.api.studies import Study as Study
 from alray.api.studies import load_study as load_study
 from alray.api.studies import study as study
 from alray.api.training import train as train
+from alray.api.ways_map import map_ways as map_ways
 from alray.config.sections.spec import Spec as Spec
 from alray.core.errors import AlrayError as AlrayError
 from alray.data.python_source import OwnSource

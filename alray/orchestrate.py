@@ -77,7 +77,7 @@ def compare_spec(
     source: SpecSource, overrides: list[str], *, probe: bool, options: Options, observer: Observer
 ) -> tuple[Workload, Plan, tuple[Alternative, ...]]:
     """The plan of a spec, and beside it every schedule of the method on every number of stages up to
-    `MOST_COMPARED` and on that of the spec; on machines elsewhere, on as many stages as they have devices for.
+    `MOST_COMPARED` and on that of the spec, on this machine.
 
     Args:
         probe: as for `plan_spec`.
@@ -91,12 +91,8 @@ def compare_spec(
         source, overrides, allow_elsewhere=options.allow_code, without_data=True, objects=options.objects
     )
     with loaded.locations.locating():
-        asked, most = loaded.spec, MOST_COMPARED
-        if asked.machines is not None:
-            most = len(asked.machines.described().devices) // asked.replicas.count
-        planner = open_planner(
-            loaded, options, observer, without_data=True, most_stages=max(asked.pipeline.stages, most)
-        )
+        most = max(MOST_COMPARED, loaded.spec.pipeline.stages)
+        planner = open_planner(loaded, options, observer, without_data=True, most_stages=most)
         costs = planner.costs(probe=probe, any_layout=True)
         planned = planner.plan(costs, note=observer.note)
         for line in device_notes(loaded.spec):
@@ -106,7 +102,7 @@ def compare_spec(
             method=planned.method,
             local_losses=spec.method.local_losses,
             costs=costs,
-            stages=sorted({*range(1, min(most, len(costs.components)) + 1), planned.stages}),
+            stages=sorted({*range(1, min(MOST_COMPARED, len(costs.components)) + 1), planned.stages}),
             in_flight=planned.in_flight,
             micro_batches=None if spec.pipeline.micro_batches is None else planned.micro_batches,
             virtual_stages=spec.pipeline.virtual_stages,

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
 
-from alray.api.crossover import crossover_report
+from alray.api.ways_map import map_report
 from alray.planning.prediction.basis import HOW_SURE, PREDICTED
 from alray.planning.prediction.crossover import Crossover, Way
 from alray.report.crossover import factors_table, findings, kind_of, layout_of, winners_table
@@ -83,7 +83,7 @@ def run_all(family: str, folder: Path) -> list[Path]:
 
 
 def report_of(family: str, runs: list[Path], *, probe: bool) -> CrossoverReport:
-    return crossover_report(
+    return map_report(
         spec_of(family),
         [],
         methods="",
@@ -138,7 +138,7 @@ def section(family: str, report: CrossoverReport, runs: list[Path]) -> str:
     (folder / "fastest.csv").write_text(winners_table(found).csv, encoding="utf-8")
     parts = [
         f"## {FAMILIES[family]}",
-        f"`alray crossover {spec}{probe}`; [the spec](../{spec}); {found.basis['times']}.",
+        f"`alray plan {spec} --map{probe}`; [the spec](../{spec}); {found.basis['times']}.",
         "\n".join(f"- {each}" for each in (*findings(found), *CAVEATS.get(family, ()))),
     ]
     for exhibit in report.exhibits:
@@ -190,9 +190,9 @@ def with_words(text: str) -> str:
 INTRODUCTION = """\
 # The crossover: which way to train is fastest where
 
-`alray crossover SPEC` says, without a run, which method, schedule and number of replicas trains a network fastest on so
-many devices, over which links, with how many micro-batches and how much memory: by how much, and what would change it.
-`python -m benchmarks.crossover` made this page.
+`alray plan SPEC --map` says, without a run, which method, schedule and number of replicas trains a network fastest on
+so many devices, over which links, with how many micro-batches and how much memory: by how much, and what would change
+it. `python -m benchmarks.crossover` made this page.
 
 **In short.** Local losses cost time twice: a mini-batch takes longer on one device, and other numbers of mini-batches
 are needed. Streamed over several devices they reach a target first where this is less than what the rival loses. [A
@@ -245,7 +245,7 @@ in a table that says what was measured, counted, given or assumed.
 
 **For your network.** Train it by each method to one target, and search the rate of each ([an
 example](../specs/studies/laptop/crossover_factors.yaml)). Then give the command the mini-batches that each one took,
-such as `alray crossover SPEC --probe --steps decoupled_greedy=1200 --steps backpropagation=900` for a spec of
+such as `alray plan SPEC --map --probe --steps decoupled_greedy=1200 --steps backpropagation=900` for a spec of
 `decoupled_greedy`. `--probe` measures the components on this machine, and so alpha.
 
 `--on 8xA100 --link 25GB/s` goes over devices that are not here. Without `--steps` every method is taken to need as many

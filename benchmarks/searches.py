@@ -3,7 +3,7 @@
     python -m benchmarks.searches
 
 Components have random times, 50 to 150 ms of a forward for a mini-batch and twice as much of a backward. Each search
-has a process of its own. `alray fit` searches many layouts of components with such times.
+has a process of its own. `alray plan --compare` searches many layouts of components with such times.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def fit(components: int, devices: int) -> dict[str, Any]:
-    """Processor seconds and peak memory of `alray fit` with DGL on so many A100, and how many layouts it shows."""
+    """Processor seconds and peak memory of the ways to train with DGL on so many A100, and how many are shown."""
     import alray
 
     spec = {
@@ -66,7 +66,7 @@ def fit(components: int, devices: int) -> dict[str, Any]:
     }
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
-    found = alray.search_layouts(spec, on=f"{devices}xA100", link="25GB/s", progress=False)
+    found = alray.ways(spec, on=f"{devices}xA100", link="25GB/s", progress=False)
     assert found.best is not None, "80 GB are enough"
     return {
         "components": components,

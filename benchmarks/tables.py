@@ -83,7 +83,7 @@ def searches(result: dict[str, Any]) -> list[str]:
         ]
     lines += [
         "",
-        f"`alray fit` of DGL with {fitted['components']} such components on {fitted['devices']} A100 showed "
+        f"`alray plan --compare` of DGL with {fitted['components']} such components on {fitted['devices']} A100 showed "
         f"{fitted['layouts']} layouts after **{fitted['seconds']:.0f}** processor seconds, with "
         f"{fitted['megabytes']:.0f} MB, torch included.",
     ]

@@ -1,4 +1,4 @@
-"""`alray.plan` and `alray.search_layouts`: how a spec would run, without running it."""
+"""`alray.plan` and `alray.ways`: how a spec would run, without running it."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def probe(
 
 
 @checked
-def search_layouts(
+def ways(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
@@ -199,7 +199,8 @@ def search_layouts(
     allow_code: bool = False,
     progress: bool = True,
 ) -> Fitting:
-    """How a network fits on some devices, as `alray fit` searches it: `rows`, what fits first, and the `best` of them.
+    """How a network fits on some devices, as `alray plan --compare` searches it on machines: `rows`, what fits first,
+    and the `best` of them.
 
     Args:
         on, link, within, costs, probe: as for `alray.plan`.

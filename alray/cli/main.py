@@ -21,9 +21,7 @@ from alray import __version__
 from alray.api.console.closed_output import lasting, take_closed_descriptors, unwritten
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page, unbroken
-from alray.cli.crossover import crossover
 from alray.cli.doctor import doctor
-from alray.cli.fit import fit
 from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.list import list_runs
 from alray.cli.methods import methods
@@ -55,8 +53,6 @@ GROUPS = {
         "init": "alray init mine.yaml",
         "validate": "alray validate mine.yaml --deep",
         "plan": "alray plan mine.yaml --compare",
-        "fit": "alray fit mine.yaml --devices 4x24GB",
-        "crossover": "alray crossover mine.yaml --probe",
         "probe": "alray probe mine.yaml --output costs.json",
         "prove": "alray prove torchvision:resnet18",
         "methods": "alray methods",
@@ -156,8 +152,6 @@ app = typer.Typer(
 for _command in (
     run,
     plan,
-    fit,
-    crossover,
     probe,
     prove,
     study,
@@ -187,6 +181,8 @@ _jobs = typer.Typer(
 for _of_jobs in (status, logs, stop, fetch):
     _jobs.command(cls=Command)(_of_jobs)
 app.add_typer(_jobs)
+_RENAMED = {"fit": "alray plan SPEC --devices 4x24GB", "crossover": "alray plan SPEC --map"}
+"""What the commands of version 0.4 are now."""
 
 
 def _print_version(requested: bool) -> None:
@@ -226,6 +222,9 @@ def execute(arguments: Sequence[str]) -> int:
         message = error.format_message()
         if message.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
             streams.err.write(f"{message}\n")
+            return error.exit_code
+        if arguments[:1] and arguments[0] in _RENAMED:
+            streams.refuse([Problem(f"`alray {arguments[0]}` is `alray plan` now", f"write {_RENAMED[arguments[0]]}")])
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         if message.startswith("No such option") and (override := _override_meant(error, arguments)) is not None:

@@ -125,12 +125,12 @@ On = Annotated[
 ]
 
 Link = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--link",
         metavar="LINK",
         help="The network card of each of these nodes, or with one node what connects its devices: 25GB/s, or "
-        "'100Mbit/s, 20ms'.",
+        "'100Mbit/s, 20ms'. A map takes several, and without machines links between any two devices, or host.",
         show_default=False,
     ),
 ]

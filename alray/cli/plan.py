@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
-from alray.cli.terminal import reading, shown, terminal, writing
+from alray.cli.terminal import Terminal, reading, shown, terminal, writing
 from alray.core.errors import RequestError
+from alray.core.storage.location import location_of, require_no_links
 
+PAGE = "map.html"
 _DRAWN = 6
 """Mini-batches in a drawing: enough to see the pipeline fill and reach its steady state."""
 
@@ -20,14 +22,79 @@ def plan(
     spec: SpecFile,
     overrides: Overrides = None,
     *,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="A table of ways: every schedule on up to eight stages. On machines elsewhere on as many stages as "
+            "devices, in all numbers of micro-batches, what fits their memory first, and the command of the best.",
+        ),
+    ] = False,
     on: On = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NxSIZE",
+            help="Compare ways on devices of which the memory alone is known, such as 4x24GB, or 2x80GB,24GB for "
+            "devices that differ, with the speed and the links of this machine. Of a map their numbers: 1,2,4.",
+            show_default=False,
+        ),
+    ] = None,
     link: Link = None,
     within: Within = None,
     costs: CostsFile = None,
     probe: Probe = False,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Compare every schedule on up to eight stages, or as many as devices.")
+    map_ways: Annotated[
+        bool,
+        typer.Option(
+            "--map",
+            help="Write a page with maps of the fastest way over devices and links, and all ways as CSV.",
+        ),
     ] = False,
+    methods: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME...",
+            help="Of a map, the methods to compare with that of the spec.  [default: backpropagation; for a spec of "
+            "that, associated_learning]",
+            show_default=False,
+        ),
+    ] = "",
+    micro_batches: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N...", help="Of a map, numbers of micro-batches.  [default: 4,8,16,32]", show_default=False
+        ),
+    ] = "",
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE,SIZE...",
+            help="Of a map, the memory of each device, such as 16GB,80GB.  [default: with --on what is published; else "
+            "no limit, and a half, a quarter and an eighth of what one device needs]",
+            show_default=False,
+        ),
+    ] = "",
+    steps: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METHOD=N",
+            help="Of a map, mini-batches that a method takes to the target; METHOD/SCHEDULE=N for one schedule, "
+            "METHOD@SIZE=N for mini-batches of another size. May be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N...",
+            help="Of a map, further sizes of the mini-batch, for which --steps says how many the target takes.",
+            show_default=False,
+        ),
+    ] = "",
+    output: Annotated[
+        str, typer.Option(metavar="FILE", help=f"The page of a map.  [default: {PAGE}]", show_default=False)
+    ] = "",
     allow_code: AllowCode = False,
     json: Json = False,
     svg: Annotated[
@@ -37,15 +104,44 @@ def plan(
     """Show how a spec would run, without running it: here, or on machines that are not here.
 
     Prints partition, schedule, predicted step time, bubble, memory and messages, and where its figures come from.
+
+    --compare and --devices show all ways to run its method instead. On machines elsewhere, a value that overrides give
+    for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched; those of the file are. The exit
+    code is 1 if nothing fits. --map shows which method, schedule and number of replicas is fastest where.
     """
     with terminal(as_json=json) as streams:
-        if compare and svg is not None:
+        asked: dict[str, Any] = {
+            "methods": methods,
+            "micro_batches": micro_batches,
+            "memory": memory,
+            "steps": steps or [],
+            "batch_sizes": batch_sizes,
+        }
+        texts = overrides or []
+        if map_ways:
+            others = {"--compare": compare, "--costs": costs, "--svg": svg}
+            for key in (key for key, value in others.items() if value):
+                raise RequestError("this is not of a map", key=key, hint="leave it out, or --map")
+            asked |= {"links": link or [], "devices": devices or "", "on": on, "within": within}
+            asked |= {"probe": probe, "allow_code": allow_code}
+            _put_map(streams, spec, texts, asked, output or PAGE)
+            return
+        for key, value in {**asked, "output": output}.items():
+            if value:
+                raise RequestError("this is of a map", key=f"--{key.replace('_', '-')}", hint="add --map")
+        if len(link or []) > 1:
+            raise RequestError("several links are of a map", key="--link", hint="give one, or add --map")
+        from alray.api.plans import machines_of, with_machines
+
+        given = with_machines(spec, texts, on=on, link=next(iter(link or []), None), within=within, costs=costs)
+        several = compare or devices is not None
+        if several and svg is not None:
             raise RequestError(
                 "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
             )
-        from alray.api.plans import with_machines
-
-        given = with_machines(spec, overrides or [], on=on, link=link, within=within, costs=costs)
+        if devices is not None or (compare and machines_of(spec, given) is not None):
+            _put_ways(streams, spec, given, devices, probe=probe, allow_code=allow_code)
+            return
         with reading(streams, spec) as display:
             from alray.orchestrate import compare_spec, plan_spec
             from alray.runtime.options import Options
@@ -81,3 +177,50 @@ def plan(
         streams.put(plan_text(planned, name=workload.spec.name, page=streams.page))
         if svg is not None:
             streams.fields([("drawn in", unbroken(shown(svg)))])
+
+
+def _put_ways(
+    streams: Terminal, spec: Path, given: list[str], devices: str | None, *, probe: bool, allow_code: bool
+) -> None:
+    """All ways on devices elsewhere. Exits with 1 if nothing fits."""
+    from alray.api.plans import sizes_of
+    from alray.cli.ways_text import fitting_text
+
+    sizes = sizes_of(devices)
+    with reading(streams, spec) as display:
+        from alray.runtime.options import Options
+        from alray.runtime.planner.fitting import fit_spec
+
+        found = fit_spec(spec, given, sizes, probe=probe, options=Options(allow_code=allow_code), teller=display)
+    if streams.as_json:
+        streams.answer(found.as_json())
+    else:
+        allowing = ("--allow-code",) if allow_code else ()
+        streams.put(fitting_text(found, command=["alray", "run", str(spec), *allowing], page=streams.page))
+    if found.best is None:
+        raise typer.Exit(1)
+
+
+def _put_map(streams: Terminal, spec: Path, overrides: list[str], asked: dict[str, Any], output: str) -> None:
+    """Which way is fastest where.
+
+    Args:
+        asked: as `map_report` takes it.
+    """
+    from alray.api.ways_map import map_report
+    from alray.cli.ways_text import crossover_text
+    from alray.report.crossover import as_json
+
+    page = location_of(output)
+    files = page.parent / f"{page.name.removesuffix('.html')}_files"
+    require_no_links(files, itself=True)
+    with reading(streams, spec) as display:
+        made = map_report(spec, overrides, **asked, teller=display)
+        display.doing("drawing the maps")
+        with writing(page):
+            made.write(page, files)
+    if streams.as_json:
+        streams.answer({**as_json(made.found), "page": str(page)})
+        return
+    streams.put(crossover_text(made, streams.page))
+    streams.fields([("page", unbroken(shown(page))), ("every way", unbroken(shown(made.ways_file(files))))])

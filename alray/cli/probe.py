@@ -31,7 +31,7 @@ def probe(
 ) -> None:
     """Measure the components of a spec on this machine, to plan for others like it.
 
-    `alray plan --costs FILE` and `alray fit --costs FILE` read the file, also on machines that have no such device.
+    `alray plan --costs FILE` reads the file, also on machines that have no such device.
     """
     with terminal(as_json=json) as streams:
         with reading(streams, spec) as display:

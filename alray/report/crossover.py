@@ -307,7 +307,7 @@ _OF_PLACE = (
 
 
 def as_json(found: Crossover) -> dict[str, Any]:
-    """A crossover as `alray crossover --json` prints it."""
+    """A crossover as `alray plan --map --json` prints it."""
     return {
         "name": found.name,
         "basis": found.basis,

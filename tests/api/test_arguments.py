@@ -38,7 +38,7 @@ class Net:
         (lambda: alray.train(Net(), (), callbacks=alray.Callback()), "callbacks"),
         (lambda: alray.train(Net(), (), (), data={"validation_fraction": 0.1}), "data.validation_fraction"),
         (lambda: alray.plan(["x.yaml"]), "spec"),
-        (lambda: alray.search_layouts("x.yaml", devices=4), "devices"),
+        (lambda: alray.ways("x.yaml", devices=4), "devices"),
         (lambda: alray.study(3), "spec"),
         (lambda: alray.load_run(3), "folder"),
         (lambda: alray.load_study(None), "folder"),
@@ -57,12 +57,12 @@ def test_another_type_is_refused_with_the_accepted_forms(call: Callable[[], obje
 
 def test_a_crossover_takes_several_links_and_numbers(tiny: dict[str, Any]) -> None:
     links = ["host", "1 GB/s"]
-    found = alray.crossover(
+    found = alray.map_ways(
         tiny, {"pipeline.costs": None}, link=links, devices=[2], micro_batches=[2], memory="1GB", progress=False
     )
     assert [each["link"] for each in found.values["fastest"]] == links
     with pytest.raises(RequestError, match=r"devices: .*; give a text, such as '4x24GB' or '1,2,4'"):
-        alray.crossover(tiny, devices=8)
+        alray.map_ways(tiny, devices=8)
 
 
 class Deaf(alray.Callback):

@@ -63,7 +63,8 @@ def test_an_import_changes_nothing_of_its_program() -> None:
     assert done.stdout == "True\n"
 
 
-_OF_A_TERMINAL = {"json", "events", "svg", "compare", "dry_run", "resume"}
+_OF_A_TERMINAL = {"json", "events", "svg", "compare", "dry_run", "resume", "map_ways"}
+_OF_A_MAP = {"methods", "micro_batches", "memory", "steps", "batch_sizes", "output"}
 """How a command shows what it did, and what is a function of its own in Python."""
 _OF_PYTHON = {"self", "progress", "callbacks"}
 
@@ -74,8 +75,7 @@ _OF_PYTHON = {"self", "progress", "callbacks"}
         (main.run, [alray.run]),
         (main.resume, [alray.Run.resume]),
         (main.reproduce, [alray.reproduce]),
-        (main.plan, [alray.plan]),
-        (main.fit, [alray.search_layouts]),
+        (main.plan, [alray.plan, alray.ways]),
         (main.study, [alray.study]),
         (main.predict, [alray.Run.trained, Trained.predict, Trained.generate]),
         (main.export, [alray.Run.trained, Trained.export]),
@@ -96,7 +96,7 @@ def test_a_function_takes_the_options_of_its_command(
 
     of_command, of_functions, positional = options(command, _OF_A_TERMINAL), {}, set()
     for function in functions:
-        objects = {"model", "data"} if function in (alray.run, alray.plan, alray.search_layouts, alray.study) else set()
+        objects = {"model", "data"} if function in (alray.run, alray.plan, alray.ways, alray.study) else set()
         of_functions |= options(function, _OF_PYTHON | objects)
         positional |= set(inspect.signature(function).parameters)  # such as `format` and `output` of an export
     positional -= set(of_functions)

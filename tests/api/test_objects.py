@@ -618,7 +618,7 @@ def test_rows_of_whole_numbers_are_taken_as_they_are() -> None:
 
 
 def test_the_fastest_way_is_searched_for_objects() -> None:
-    found = alray.crossover(
+    found = alray.map_ways(
         SPEC, model=net(), data=(X, Y), devices=[1, 2], micro_batches=[2], link="host", progress=False
     )
     assert {each["method"] for each in found.values["ways"]} == {"decoupled_greedy", "backpropagation"}
@@ -626,7 +626,7 @@ def test_the_fastest_way_is_searched_for_objects() -> None:
 
 def test_layouts_are_searched_for_objects() -> None:
     keys = {"pipeline": {"costs": [COST, COST]}}
-    found = alray.search_layouts({**SPEC, **keys}, model=net(), data=(X, Y), devices="2x1GB", progress=False)
+    found = alray.ways({**SPEC, **keys}, model=net(), data=(X, Y), devices="2x1GB", progress=False)
     assert found.best is not None and {row.stages for row in found.rows} == {1, 2}
 
 

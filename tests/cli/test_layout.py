@@ -77,7 +77,7 @@ def joined(*parts: str) -> str:
 
 @pytest.fixture
 def help_(said: Callable[..., str]) -> Show:
-    listed = "run plan fit study validate schema init resume reproduce evaluate predict export report compare doctor"
+    listed = "run plan study validate schema init resume reproduce evaluate predict export report compare doctor"
     names = [*listed.split(), "submit", "list"]
     several = [[], *([name] for name in names), ["jobs"], *(["jobs", name] for name in ("status", "logs", "fetch"))]
     return lambda width: joined(*(said(width, *words, "--help") for words in several))
@@ -128,7 +128,7 @@ def errors(said: Callable[..., str]) -> Show:
         ["plan", "good.yaml", "optimizer.lr=abc", "optimiser.lr=3", "run.epochs", "run.epochs.x=2"],
         ["run", "nothing.yaml"],
         ["report", "nowhere"],
-        ["fit", "good.yaml", "--devices", "four"],
+        ["plan", "good.yaml", "--devices", "four"],
         ["study"],
         ["fly"],
         ["run"],

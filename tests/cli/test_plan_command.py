@@ -174,7 +174,7 @@ def test_an_option_that_changes_no_link_is_refused(
     said = alray("plan", spec, f"machines={machines}", option, "25GB/s")
     assert said.code == (0 if used else 2) and (f"{option}: it changes nothing" in said.errors) is not used
     if option == "--link" and not used:
-        over = alray("crossover", spec, COUNTED, f"machines={machines}", option, "25GB/s", option, "1GB/s")
+        over = alray("plan", "--map", spec, COUNTED, f"machines={machines}", option, "25GB/s", option, "1GB/s")
         assert over.code == 2 and f"{option}: it changes nothing" in over.errors
 
 
@@ -330,7 +330,7 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
     assert low < planned["predicted_step_time_s"] < high
     said = alray("plan", spec, COUNTED, *elsewhere, "--compare").out
     assert "NVIDIA V100 datasheet" in said and "the card of a node of V100" in said
-    searched = alray("fit", spec, COUNTED, *elsewhere, "--json").json
+    searched = alray("plan", "--compare", spec, COUNTED, *elsewhere, "--json").json
     assert {row["stages"] for row in searched["rows"]} == {1, 2, 3} and searched["machines"] == "2 nodes of 2 V100"
     assert not any("machines" in each for row in searched["rows"] for each in row["overrides"])
     for option, wrong in {"--link": "25GBs", "--within": "fast"}.items():
@@ -345,12 +345,10 @@ def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[...
     lists = "resources: {per_stage: [{CPU: 1}, {CPU: 2}]}"
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{lists}\n", encoding="utf-8")
     on = (COUNTED, "pipeline.micro_batch_norm=accept", "--on", "3xA100", "--json")
-    compared = alray("plan", spec, *on, "--compare").json
-    assert max(each["stages"] for each in compared["comparisons"] if not each["refused"]) == 3
-    assert max(each["stages"] for each in alray("fit", spec, *on).json["rows"]) == 3
-    crossed = alray("crossover", spec, *on, "--micro-batches", "2").json
+    assert max(each["stages"] for each in alray("plan", "--compare", spec, *on).json["rows"]) == 3
+    crossed = alray("plan", "--map", spec, *on, "--micro-batches", "2").json
     assert max(each["stages"] for each in crossed["ways"]) == 3
-    refused = alray("fit", spec, *on, "resources.per_stage=[{CPU: 1}, {CPU: 2}]")
+    refused = alray("plan", "--compare", spec, *on, "resources.per_stage=[{CPU: 1}, {CPU: 2}]")
     assert [each["key"] for each in refused.json["errors"]] == ["resources.per_stage"]
 
 

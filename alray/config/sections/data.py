@@ -133,7 +133,7 @@ class DataSection(PartSection):
     normalise: Normalise | None = None
     """Means and standard deviations by which samples are normalised. null: those of the source, if it has any."""
     assume: Assume | None = None
-    """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
+    """Sizes of the data for `alray plan` where the data are not there. null: those that the kind of the
     source has, if it has any."""
 
     @field_validator("augment", "mix", "image_size", "channels", "normalise", mode="before")

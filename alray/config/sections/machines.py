@@ -112,7 +112,7 @@ _TYPES = ("float32", "tf32", "bf16", "float64")
 
 
 class MachinesSection(Section):
-    """Devices that are not here, for `alray plan` and `alray fit`. A run ignores them, and says so."""
+    """Devices that are not here, for `alray plan`. A run ignores them, and says so."""
 
     nodes: Annotated[
         Annotated[str, Tag("text")]

@@ -388,7 +388,7 @@ class Planner:
             raise PlanError(
                 "--probe measures this machine, and the plan is for others",
                 key="--probe",
-                hint="leave it out; `alray plan` and `alray fit` take what `alray probe SPEC --output costs.json` "
+                hint="leave it out; `alray plan` takes what `alray probe SPEC --output costs.json` "
                 "measured on such a device, with --costs costs.json",
             )
         assert self._machines is not None, "the plan is for machines elsewhere"
@@ -474,7 +474,7 @@ class Planner:
         )
 
     def placed_here(self, setting: StepSetting) -> StepSetting:
-        """As `placed`; without machines, with the memory that its stages have on this machine.
+        """The setting with the memory that its stages have on this machine.
 
         Raises PlanError where the spec lists what another number of stages asks Ray for, and where a run would refuse
         the layout.
@@ -493,9 +493,7 @@ class Planner:
                 raise PlanError(message, hint=hint)
         require_whole_norms(laid_out, self.workload.network)
         require_samples_to_normalise(laid_out, self.workload)
-        if self._machines is not None:
-            return self.placed(setting)
-        spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
+        spec, stages, replicas = of_spec, setting.stages, setting.replicas
         if len(listed := spec.resources.bundles(stages)) != stages:
             raise PlanError(f"resources.per_stage is a list for {counted(len(listed), 'stage')}")
         return replace(

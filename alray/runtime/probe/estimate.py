@@ -84,7 +84,7 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
     if not device.peaks:
         raise PlanError(
             f"nothing is published of the speed of `{device.name}`",
-            hint="describe it in machines.devices; `alray plan` and `alray fit` also take what `alray probe SPEC "
+            hint="describe it in machines.devices; `alray plan` also takes what `alray probe SPEC "
             "--output costs.json` measured there, with --costs costs.json",
             key="machines.nodes",
         )

@@ -36,7 +36,7 @@ SPEC = {
 def test_the_best_layout_is_the_best_of_those_that_are_searched_alone(counted_once: None) -> None:
     def best_s(**layout: Any) -> float:
         given = {"pipeline.stages": 3} | {f"pipeline.{key}": value for key, value in layout.items()}
-        best = alray.search_layouts(SPEC, given, devices="3x1GB", progress=False).best
+        best = alray.ways(SPEC, given, devices="3x1GB", progress=False).best
         assert best is not None
         return best.predicted_step_time_s
 
@@ -74,7 +74,7 @@ class _Scaled(nn.Module):
 
 def test_a_model_is_cut_for_as_many_stages_as_there_are_devices(one_thread: None) -> None:
     spec = {**SPEC, "model": {"from": _Scaled}, "pipeline": {}, "resources": {}}
-    found = alray.search_layouts(spec, devices="3x1GB", progress=False)
+    found = alray.ways(spec, devices="3x1GB", progress=False)
     assert {row.stages for row in found.rows} == {1, 2, 3}
     row = next(each for each in found.rows if each.stages == 3 and each.micro_batches == 3)
     overrides = found.overrides(row)
@@ -85,5 +85,5 @@ def test_a_model_is_cut_for_as_many_stages_as_there_are_devices(one_thread: None
     )
     assert plan.partition == row.partition
 
-    crossed = alray.crossover(spec, devices=[1, 3], link="host", micro_batches=[3], progress=False)
+    crossed = alray.map_ways(spec, devices=[1, 3], link="host", micro_batches=[3], progress=False)
     assert 3 in set(crossed.table()["stages"])

@@ -1,15 +1,11 @@
-"""`alray fit`."""
+"""The answers of `alray plan` about ways to train: all on some devices, and which is the fastest where."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from alray.api.console.layout import Page, unbroken
-from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
-from alray.cli.terminal import reading, terminal
 from alray.core.counting import counted
 from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
@@ -18,54 +14,8 @@ from alray.report.text import seconds, seconds_range, share, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from alray.report.crossover_page import CrossoverReport
     from alray.runtime.planner.fitting import Fitting
-
-
-def fit(
-    spec: SpecFile,
-    overrides: Overrides = None,
-    *,
-    on: On = None,
-    link: Link = None,
-    within: Within = None,
-    costs: CostsFile = None,
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NxSIZE",
-            help="In place of --on, devices and their memory, such as 4x24GB, or 2x80GB,24GB for devices that differ, "
-            "with the speed and the links of this machine.",
-            show_default=False,
-        ),
-    ] = None,
-    probe: Probe = False,
-    allow_code: AllowCode = False,
-    json: Json = False,
-) -> None:
-    """Show how a network fits on some devices, without running it.
-
-    Tries every schedule of the method on every number of stages, with the numbers of micro-batches from one to four for
-    each stage, and with more where nothing fits. It searches the best cut of those that could be the fastest. A value
-    that overrides give for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched; those of the
-    file are. Exits with 1 if nothing fits.
-    """
-    with terminal(as_json=json) as streams:
-        from alray.api.plans import sizes_of, with_machines
-
-        given = with_machines(spec, overrides or [], on=on, link=link, within=within, costs=costs)
-        sizes = sizes_of(devices)
-        with reading(streams, spec) as display:
-            from alray.runtime.options import Options
-            from alray.runtime.planner.fitting import fit_spec
-
-            found = fit_spec(spec, given, sizes, probe=probe, options=Options(allow_code=allow_code), teller=display)
-        if json:
-            streams.answer(found.as_json())
-        else:
-            allowing = ("--allow-code",) if allow_code else ()
-            streams.put(fitting_text(found, command=["alray", "run", str(spec), *allowing], page=streams.page))
-        if found.best is None:
-            raise typer.Exit(1)
 
 
 def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
@@ -81,7 +31,7 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
     where = ", ".join(sizes) if found.machines is None else f"{found.machines} ({', '.join(sizes)})"
     said = [basis_of(found.costs)["times"]] if found.machines is None else list(found.basis.values())
     head = [
-        page.heading(f"{found.name}: {found.method}, on {where}{replicas}"),
+        page.heading(f"{found.name}: {found.method}, on {where}{replicas}{_without(_schedules_of(found))}"),
         *map(page.sentence, [*said, *([found.assumed] if found.assumed else [])]),
     ]
     notes = [*found.refused]
@@ -137,3 +87,26 @@ def _table(found: Fitting) -> Table:
 def _digits(value: float) -> str:
     """Three digits, which are enough to choose by."""
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def crossover_text(made: CrossoverReport, page: Page) -> str:
+    """What is fastest at each place, and what the maps show."""
+    from alray.report.crossover import findings, refused, winners_table
+
+    left_out = [f"{schedule} of {method}" for method, schedule in made.found.refused]
+    heading = page.heading(f"{made.found.name}: the fastest way to train{_without(left_out)}")
+    table = winners_table(made.found)
+    places = page.table(table.only(range(len(table.head) - 1)))
+    notes = [*findings(made.found), *refused(made.found)]
+    return "\n\n".join([heading, places, "\n".join(map(page.sentence, notes))]) + "\n"
+
+
+def _schedules_of(found: Fitting) -> list[str]:
+    """The schedules that run on no number of stages."""
+    shown = {row.schedule for row in found.rows}
+    return [name for name in dict.fromkeys(each.partition(" ")[0] for each in found.refused) if name not in shown]
+
+
+def _without(ways: Sequence[str]) -> str:
+    """What the headline says of ways that are left out."""
+    return f", without {', '.join(ways)}: for the reasons below" if ways else ""

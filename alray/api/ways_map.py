@@ -1,4 +1,4 @@
-"""`alray.crossover`: which way to train is fastest where, predicted without a run."""
+"""`alray.map_ways`: which way to train is fastest where, predicted without a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MICRO_BATCHES = "4,8,16,32"
 
 
 @checked
-def crossover(
+def map_ways(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
@@ -45,9 +45,9 @@ def crossover(
     probe: bool = False,
     allow_code: bool = False,
     progress: bool = True,
-) -> Crossover:
-    """Predict every way to train a network, as `alray crossover` does: methods in all their schedules, on all divisions
-    of the devices into stages and replicas.
+) -> WaysMap:
+    """Predict every way to train a network, as `alray plan --map` does: methods in all their schedules, on all
+    divisions of the devices into stages and replicas.
 
     Args:
         spec, overrides, model, data, allow_code, progress: as for `alray.run`.
@@ -64,8 +64,8 @@ def crossover(
     """
     found = taken(spec, overrides, model=model, data=data)
     with watched(progress) as (display, _):
-        return Crossover(
-            crossover_report(
+        return WaysMap(
+            map_report(
                 found.spec,
                 found.overrides,
                 methods=_text(methods),
@@ -85,7 +85,7 @@ def crossover(
         )
 
 
-class Crossover:
+class WaysMap:
     """Every way to train a network, and which is fastest where. In a notebook it shows its page."""
 
     def __init__(self, report: CrossoverReport) -> None:
@@ -93,7 +93,7 @@ class Crossover:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What `alray crossover --json` prints: the `fastest` way at each place, all `ways`, and the `factors`."""
+        """What `alray plan --map --json` prints: the `fastest` way at each place, all `ways`, and the `factors`."""
         return as_json(self._report.found)
 
     def table(self) -> DataFrame:
@@ -106,13 +106,13 @@ class Crossover:
         return self._report.page()
 
     def __repr__(self) -> str:
-        return f"<alray crossover of {self._report.found.name}: {len(self._report.found.rows)} ways>"
+        return f"<alray map of {self._report.found.name}: {len(self._report.found.rows)} ways>"
 
     def _repr_html_(self) -> str:
         return framed(self.page)
 
 
-def crossover_report(
+def map_report(
     spec: SpecSource,
     overrides: Sequence[str],
     *,
@@ -125,7 +125,7 @@ def crossover_report(
     objects: Objects = NO_OBJECTS,
     **asked: Any,
 ) -> CrossoverReport:
-    """The report of a crossover.
+    """The report of a map.
 
     Args:
         asked: as `Asked.of` takes them.
@@ -137,7 +137,7 @@ def crossover_report(
     found = crossover_spec(
         spec,
         with_machines(spec, overrides, on=on, link=next(iter(cards), None), within=within),
-        Asked.of(links=links, **asked),
+        Asked.of(links=links, **{**asked, "micro_batches": asked["micro_batches"] or MICRO_BATCHES}),
         probe=probe,
         options=Options(allow_code=allow_code, objects=objects),
         teller=teller,

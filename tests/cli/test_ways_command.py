@@ -1,4 +1,4 @@
-"""fit: what fits on given devices, and how."""
+"""plan --compare on devices elsewhere: what fits on given devices, and how."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BP = ("method=backpropagation", "pipeline.micro_batch_norm=accept")
 
 
 def test_what_fits_first_by_predicted_step(alray: Callable[..., Any], spec: Path) -> None:
-    answer = alray("fit", spec, COUNTED, "--devices", "3x1GB", "--json")
+    answer = alray("plan", spec, COUNTED, "--devices", "3x1GB", "--json")
     assert answer.code == 0
     assert answer.json["fits"] and answer.json["devices"] == [10**9] * 3
     rows = answer.json["rows"]
@@ -33,16 +33,16 @@ def test_what_fits_first_by_predicted_step(alray: Callable[..., Any], spec: Path
 
 
 def test_what_a_whole_section_gives_is_not_searched(alray: Callable[..., Any], spec: Path) -> None:
-    rows = alray("fit", spec, "--devices", "3x1GB", "pipeline={stages: 2, costs: null}", "--json").json["rows"]
+    rows = alray("plan", spec, "--devices", "3x1GB", "pipeline={stages: 2, costs: null}", "--json").json["rows"]
     assert {row["stages"] for row in rows} == {2} and len(rows) > 1
-    cut = alray("fit", spec, "--devices", "3x1GB", "pipeline={stages: 2, partition: [1, 2], costs: null}")
+    cut = alray("plan", spec, "--devices", "3x1GB", "pipeline={stages: 2, partition: [1, 2], costs: null}")
     assert cut.code == 2 and "pipeline.partition: the best cut is searched" in cut.errors
 
 
 def test_a_stage_gets_no_more_than_the_spec_gives_it(alray: Callable[..., Any], spec: Path) -> None:
     given = ("resources.memory_bytes=1000", "resources.per_stage={CPU: 1, memory: 1000}")
     for key in given:
-        answer = alray("fit", spec, COUNTED, "--devices", "3x1GB", key, "--json")
+        answer = alray("plan", spec, COUNTED, "--devices", "3x1GB", key, "--json")
         assert answer.code == 1 and not answer.json["fits"]
 
 
@@ -61,7 +61,7 @@ def test_it_is_what_the_plan_predicts(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], devices: str
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
-    rows = alray("fit", spec, COUNTED, *BP, *given, "--devices", devices, "--json").json["rows"]
+    rows = alray("plan", spec, COUNTED, *BP, *given, "--devices", devices, "--json").json["rows"]
     assert {(row["schedule"], row["stages"]) for row in rows} >= {("1f1b", 2), ("gpipe", 2)}
     for row in rows:
         plan = alray("plan", spec, *row["overrides"], "--json").json
@@ -75,10 +75,12 @@ def test_what_the_spec_says_of_its_own_layout_is_no_fault_of_others(alray: Calla
     optimizer = "optimizer: {kind: sgd, lr: 0.1, look_ahead: 0.9}"
     replicas = "replicas: {count: 2, sync_batch_norm: true}"
     spec.write_text(f"{text}\n{optimizer}\n{replicas}\n", encoding="utf-8")
-    fitted = alray("fit", spec, "--devices", "4x1GB", "--json")
+    fitted = alray("plan", spec, "--devices", "4x1GB", "--json")
     assert fitted.code == 0 and {row["schedule"] for row in fitted.json["rows"]} >= {"single", "1f1b"}, fitted.errors
     assert "optimizer.look_ahead of the file is set aside: the gradients of `single` are not late" in fitted.err
-    crossed = alray("crossover", spec, COUNTED, "--devices", "1,2", "--micro-batches", "2", "--link", "host", "--json")
+    crossed = alray(
+        "plan", "--map", spec, COUNTED, "--devices", "1,2", "--micro-batches", "2", "--link", "host", "--json"
+    )
     assert crossed.code == 0, crossed.errors
     assert {(way["method"], way["replicas"]) for way in crossed.json["ways"]} >= {("backpropagation", 2)}
 
@@ -98,12 +100,11 @@ def test_a_layout_on_machines_has_one_step_whoever_asks(alray: Callable[..., Any
     spec.write_text(WIDE, encoding="utf-8")
     on = ("--on", "2xT4", "--link", "25GB/s")
     found = [
-        *alray("fit", spec, *on, "--json").json["rows"],
-        *alray("plan", spec, *on, "--compare", "--json").json["comparisons"],
-        *alray("crossover", spec, *on, "--devices", "2", "--micro-batches", "4,16", "--json").json["ways"],
+        *alray("plan", spec, *on, "--compare", "--json").json["rows"],
+        *alray("plan", "--map", spec, *on, "--devices", "2", "--micro-batches", "4,16", "--json").json["ways"],
     ]
     rows = [each for each in found if each["schedule"] == "1f1b" and each["stages"] == 2]
-    assert {each["micro_batches"] for each in rows} >= {4, 16} and len(rows) == 4
+    assert {each["micro_batches"] for each in rows} >= {4, 16} and len(rows) == 3
     for row in rows:
         cut = ",".join(re.findall(r"\d+", str(row["partition"])))
         numbers = [f"pipeline.{key}={row[key]}" for key in ("schedule", "stages", "micro_batches")]
@@ -118,32 +119,32 @@ def test_the_overrides_of_a_row_run_it(alray: Callable[..., Any], spec: Path) ->
         "pipeline: {schedule: interleaved_1f1b, stages: 1, partition: [1, 2], micro_batches: 5, virtual_stages: 2,"
     )
     spec.write_text(spec.read_text().replace("pipeline: {stages: 2,", pipeline))
-    rows = alray("fit", spec, *BP, "data.batch_size=12", "--devices", "3x1GB", "--json").json["rows"]
+    rows = alray("plan", spec, *BP, "data.batch_size=12", "--devices", "3x1GB", "--json").json["rows"]
     assert {(row["schedule"], row["stages"]) for row in rows} >= {("single", 1), ("naive", 2), ("1f1b", 3)}
     for row in rows:
         plan = alray("plan", spec, *row["overrides"], "--json").json
         for key in ("schedule", "stages", "partition", "micro_batches", "virtual_stages"):
             assert plan[key] == row[key], (key, row)
-    assert "  alray run x.yaml method=backpropagation " in alray("fit", spec, *BP, "--devices", "1x1GB").out
+    assert "  alray run x.yaml method=backpropagation " in alray("plan", spec, *BP, "--devices", "1x1GB").out
 
 
 @pytest.mark.full
 def test_it_fits_without_data(alray: Callable[..., Any], spec: Path) -> None:
     missing = "data={source: torchvision, dataset: MNIST, root: nowhere, batch_size: 10}"
-    assert "60,000 samples of shape [1, 28, 28]" in alray("fit", spec, COUNTED, missing, "--devices", "2x1GB").out
-    assert alray("fit", spec, COUNTED, missing, "--devices", "2x1GB", "--json").json["assumed"]
-    assert alray("fit", spec, COUNTED, "--devices", "2x1GB", "--json").json["assumed"] is None
+    assert "60,000 samples of shape [1, 28, 28]" in alray("plan", spec, COUNTED, missing, "--devices", "2x1GB").out
+    assert alray("plan", spec, COUNTED, missing, "--devices", "2x1GB", "--json").json["assumed"]
+    assert alray("plan", spec, COUNTED, "--devices", "2x1GB", "--json").json["assumed"] is None
 
 
 def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., Any], spec: Path) -> None:
-    roomy = alray("fit", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]
+    roomy = alray("plan", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]
     needs = {row["schedule"]: max(row["memory_bytes"]) for row in roomy}
     limit = (needs["single"] - 1) / 1e6
-    found = alray("fit", spec, COUNTED, *BP, "--devices", f"2x{limit:.6f}MB", "--json").json
+    found = alray("plan", spec, COUNTED, *BP, "--devices", f"2x{limit:.6f}MB", "--json").json
     by_schedule = {row["schedule"]: row for row in found["rows"]}
     assert found["fits"] and any(row["fits"] and row["stages"] == 2 for row in found["rows"])
     assert not by_schedule["single"]["fits"] and by_schedule["single"]["left_bytes"][0] < 0
-    alone = alray("fit", spec, COUNTED, *BP, "--devices", f"1x{limit:.6f}MB", "--json").json
+    alone = alray("plan", spec, COUNTED, *BP, "--devices", f"1x{limit:.6f}MB", "--json").json
     assert alone["fits"] and (alone["rows"][0]["schedule"], alone["rows"][0]["stages"]) == ("1f1b", 1)
     assert alray("plan", spec, *alone["rows"][0]["overrides"]).code == 0
 
@@ -151,13 +152,13 @@ def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., 
 @pytest.mark.full
 def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: Callable[[int], None]) -> None:
     terminal(80)
-    said = alray("fit", spec, COUNTED, "--devices", "2x24GB")
+    said = alray("plan", spec, COUNTED, "--devices", "2x24GB")
     assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ncosts estimated by counting")
     assert "\nfits  streamed" in said.out
     assert said.out.splitlines()[-1].strip().startswith(f"alray run x.yaml {COUNTED} pipeline.schedule=")
     assert max(map(len, said.out.splitlines()[:-1])) <= 80
     nothing = alray(
-        "fit", spec, COUNTED, "--devices", "2x1MB,1MB", "data.batch_size=80", "model.components.1.channels=[99]"
+        "plan", spec, COUNTED, "--devices", "2x1MB,1MB", "data.batch_size=80", "model.components.1.channels=[99]"
     )
     assert (nothing.code, nothing.out.splitlines()[-1].partition(":")[0]) == (1, "nothing fits")
 
@@ -180,13 +181,13 @@ def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: 
 def test_sizes_beyond_counting_are_refused(
     alray: Callable[..., Any], spec: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    answer = alray("fit", spec, COUNTED, *arguments)
+    answer = alray("plan", spec, COUNTED, "--compare", *arguments)
     assert answer.code == 2 and said in answer.errors
 
 
 def test_what_is_given_is_not_searched(alray: Callable[..., Any], spec: Path) -> None:
     given = ("pipeline.stages=2", "pipeline.schedule=gpipe", "pipeline.micro_batches=5")
-    (row,) = alray("fit", spec, COUNTED, *BP, *given, "--devices", "4x1GB", "--json").json["rows"]
+    (row,) = alray("plan", spec, COUNTED, *BP, *given, "--devices", "4x1GB", "--json").json["rows"]
     assert (row["schedule"], row["stages"], row["micro_batches"]) == ("gpipe", 2, 5)
 
 
@@ -200,7 +201,7 @@ def test_each_key_that_is_given_alone_is_not_searched(alray: Callable[..., Any],
         ("virtual_stages", "1", 1),
     ):
         given = f"pipeline.{key}={value}"
-        answer = alray("fit", spec, COUNTED, *BP, given, "--devices", "3x1GB", "--json")
+        answer = alray("plan", spec, COUNTED, *BP, given, "--devices", "3x1GB", "--json")
         assert answer.code == 0, answer.errors
         assert {row[key] for row in answer.json["rows"] if row["stages"] == 2} == {shown}
         assert alray("plan", spec, *answer.json["rows"][0]["overrides"]).code == 0
@@ -216,7 +217,7 @@ def test_each_key_that_is_given_alone_is_not_searched(alray: Callable[..., Any],
 )
 def test_what_is_wrong_on_any_layout_is_an_error(alray: Callable[..., Any], spec: Path, given: str, told: str) -> None:
     Path("list.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
-    answer = alray("fit", spec, COUNTED, *BP, given, "--devices", "1x1GB")
+    answer = alray("plan", spec, COUNTED, *BP, given, "--devices", "1x1GB")
     assert answer.code == 2 and told in answer.errors
 
 
@@ -224,7 +225,7 @@ def test_a_pipeline_that_is_no_section_is_told(alray: Callable[..., Any], spec: 
     Path("list.csv").write_text("0F0,0B0\n1F0,1B0\n", encoding="utf-8")
     content = yaml.safe_load(spec.read_text(encoding="utf-8"))
     spec.write_text(yaml.safe_dump(content | {"pipeline": [1]}), encoding="utf-8")
-    answer = alray("fit", spec, "pipeline.schedule=list.csv", "--devices", "2x1GB")
+    answer = alray("plan", spec, "pipeline.schedule=list.csv", "--devices", "2x1GB")
     assert answer.code == 2 and "pipeline" in answer.errors and "Traceback" not in answer.errors
 
 
@@ -234,7 +235,7 @@ def test_the_command_asks_for_what_each_stage_of_the_file_does(
 ) -> None:
     lists = f"resources: {{per_stage: [{{CPU: 1, GPU: 1}}, {second}]}}"
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{lists}\n", encoding="utf-8")
-    found = alray("fit", spec, COUNTED, "--on", "2xA100", "--json")
+    found = alray("plan", spec, COUNTED, "--compare", "--on", "2xA100", "--json")
     assert found.code == 0, found.errors
     asked = {text for row in found.json["rows"] for text in row["overrides"] if text.startswith("resources.")}
     alike = "CPU: 1" in second
@@ -257,7 +258,7 @@ def test_the_command_asks_for_what_each_stage_of_the_file_does(
 def test_the_command_asks_for_the_accelerators_that_were_planned(
     alray: Callable[..., Any], spec: Path, given: tuple[str, ...], asked: set[str]
 ) -> None:
-    found = alray("fit", spec, COUNTED, *given, "pipeline.stages=2", "--on", "2xA100", "--json")
+    found = alray("plan", spec, COUNTED, *given, "pipeline.stages=2", "--compare", "--on", "2xA100", "--json")
     assert found.code == 0, found.errors
     for row in found.json["rows"]:
         assert {text for text in row["overrides"] if text.startswith("resources.")} == asked
@@ -267,28 +268,28 @@ def test_the_command_asks_for_the_accelerators_that_were_planned(
 
 
 def test_the_command_runs_with_the_code_that_was_allowed(alray: Callable[..., Any], spec: Path) -> None:
-    found = alray("fit", spec, "--devices", "1x1GB", "pipeline.stages=1", "--allow-code")
+    found = alray("plan", spec, "--devices", "1x1GB", "pipeline.stages=1", "--allow-code")
     assert found.code == 0 and "alray run x.yaml --allow-code " in found.out
 
 
 def test_processors_elsewhere_have_the_memory_that_the_spec_gives(alray: Callable[..., Any], spec: Path) -> None:
-    elsewhere = ("--on", "2xcpu", "pipeline.stages=2")
-    unknown = alray("fit", spec, *elsewhere)
+    elsewhere = ("--compare", "--on", "2xcpu", "pipeline.stages=2")
+    unknown = alray("plan", spec, *elsewhere)
     assert unknown.code == 2 and "the memory of `cpu` is not known; set resources.memory_bytes" in unknown.errors
-    found = alray("fit", spec, *elsewhere, "resources.memory_bytes=1000000000", "--json")
+    found = alray("plan", spec, *elsewhere, "resources.memory_bytes=1000000000", "--json")
     assert found.code == 0 and found.json["devices"] == [10**9] * 2
 
 
 def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:
     given = ("pipeline.schedule=auto", "pipeline.micro_batches=auto", "pipeline.partition=auto", "pipeline.stages=2")
-    found = alray("fit", spec, COUNTED, *BP, *given, "--devices", "2x1GB", "--json")
-    usual = alray("fit", spec, COUNTED, *BP, given[-1], "--devices", "2x1GB", "--json")
+    found = alray("plan", spec, COUNTED, *BP, *given, "--devices", "2x1GB", "--json")
+    usual = alray("plan", spec, COUNTED, *BP, given[-1], "--devices", "2x1GB", "--json")
     assert found.code == 0 and found.json["rows"] == usual.json["rows"]
 
 
 def test_replicas_share_the_devices_and_the_smallest_decides(alray: Callable[..., Any], spec: Path) -> None:
     devices = ("--devices", "1GB,2GB,3GB,0.5GB,9GB")
-    rows = alray("fit", spec, COUNTED, "replicas.count=2", *devices, "--json").json["rows"]
+    rows = alray("plan", spec, COUNTED, "replicas.count=2", *devices, "--json").json["rows"]
     assert {row["stages"] for row in rows} == {1, 2}
     limits = {
         row["stages"]: [sum(pair) for pair in zip(row["left_bytes"], row["memory_bytes"], strict=True)] for row in rows
@@ -297,7 +298,7 @@ def test_replicas_share_the_devices_and_the_smallest_decides(alray: Callable[...
 
 
 def test_what_the_spec_refuses_is_told_below(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("fit", spec, COUNTED, "method=backpropagation", "--devices", "2x1GB")
+    said = alray("plan", spec, COUNTED, "method=backpropagation", "--devices", "2x1GB")
     assert "1f1b on 2 stages cannot run: " in said.out and "micro_batch_norm" in said.out
 
 
@@ -314,18 +315,18 @@ ONE_SAMPLE = "a part of a mini-batch has one sample, in which component 0 (block
 
 def test_devices_that_no_stage_takes_refuse_no_layout(alray: Callable[..., Any], spec: Path) -> None:
     on = ("run.precision=bf16", "--on", "1xA100,1xV100", "--link", "25GB/s", "--json")
-    fitted = alray("fit", spec, COUNTED, *on)
+    fitted = alray("plan", "--compare", spec, COUNTED, *on)
     assert fitted.code == 0 and {row["stages"] for row in fitted.json["rows"]} == {1}, fitted.errors
-    both = alray("fit", spec, COUNTED, *on, "pipeline.stages=2")
+    both = alray("plan", "--compare", spec, COUNTED, *on, "pipeline.stages=2")
     assert both.code == 2 and [each["key"] for each in both.json["errors"]] == ["run.precision"]
 
 
 def test_micro_batches_with_too_few_samples_are_not_offered(alray: Callable[..., Any], spec: Path) -> None:
     spec.write_text(ONE_PIXEL, encoding="utf-8")
-    fitted = alray("fit", spec, "--devices", "2x1GB", "--json").json
+    fitted = alray("plan", spec, "--devices", "2x1GB", "--json").json
     assert {row["schedule"] for row in fitted["rows"]} == {"single", "naive"}
     assert any(each.startswith(f"1f1b on 2 stages cannot run: {ONE_SAMPLE}") for each in fitted["refused"])
-    measured = alray("fit", spec, "--devices", "2x1GB", "--probe", "data.batch_size=4", "--json")
+    measured = alray("plan", spec, "--devices", "2x1GB", "--probe", "data.batch_size=4", "--json")
     assert measured.code == 0, measured.errors  # that of four samples is measured in halves
     assert {row["micro_batches"] for row in measured.json["rows"]} == {1, 2}
     compared = alray("plan", spec, "--compare", "--json").json["comparisons"]
@@ -351,13 +352,13 @@ def test_a_block_that_does_not_take_so_few_samples_runs_in_other_layouts(alray: 
     text = ONE_PIXEL.replace("block: vgg, channels: [4]", "block: 'python:few.Few'").replace("[1, 1, 1]", "[4]")
     spec.write_text(text.replace("batch_size: 2", "batch_size: 4"), encoding="utf-8")
     machines = ("--on", "2xA100")
-    fitted = alray("fit", spec, *machines, "--json").json
+    fitted = alray("plan", "--compare", spec, *machines, "--json").json
     assert {(row["schedule"], row["micro_batches"]) for row in fitted["rows"]} >= {("single", 1), ("1f1b", 2)}
     assert any(
         each.startswith("1f1b on 2 stages cannot run in 4 or more micro-batches: ") for each in fitted["refused"]
     )
     crossed = alray(
-        "crossover", spec, *machines, "--methods", "associated_learning", "--micro-batches", "2,4", "--json"
+        "plan", "--map", spec, *machines, "--methods", "associated_learning", "--micro-batches", "2,4", "--json"
     )
     assert crossed.code == 0, crossed.errors
     ways = {(way["schedule"], way["micro_batches"]) for way in crossed.json["ways"]}
@@ -365,7 +366,7 @@ def test_a_block_that_does_not_take_so_few_samples_runs_in_other_layouts(alray: 
     assert alray("plan", spec, "--compare", *machines).code == 0
     planned = alray("plan", spec, *machines, "pipeline={stages: 2, micro_batches: 4, micro_batch_norm: accept}")
     assert "too few" in planned.errors and "it was tried with 1 sample on torch's meta device" in planned.errors
-    measured = alray("fit", spec, "--devices", "2x1GB", "--probe")
+    measured = alray("plan", spec, "--devices", "2x1GB", "--probe")
     assert "it was tried on a micro-batch of 1 sample; correct its code" in measured.errors
 
 
@@ -397,7 +398,7 @@ def test_devices(text: str, sizes: list[int]) -> None:
     ],
 )
 def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[str], message: str) -> None:
-    said = alray("fit", spec, COUNTED, *arguments)
+    said = alray("plan", spec, COUNTED, *arguments)
     assert said.code == 2 and message in said.errors
 
 
