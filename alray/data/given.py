@@ -149,19 +149,25 @@ class GivenSet:
                 return entry  # the caller checks it
 
 
+@dataclass(frozen=True)
 class Columns:
-    """Tensors or arrays as a data set: several inputs by name or in order, and labels."""
+    """Samples and labels in memory as a data set.
 
-    def __init__(self, inputs: Mapping[str, Any] | Sequence[Any], labels: Any) -> None:
-        self._inputs, self._labels = inputs, labels
+    Attributes:
+        samples: [N, ...]; of several inputs each, by name or in order.
+        labels: [N, ...].
+    """
+
+    samples: Tensor | Mapping[str, Tensor] | Sequence[Tensor]
+    labels: Tensor
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.labels)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        if isinstance(self._inputs, Mapping):
-            return {name: each[index] for name, each in self._inputs.items()}, self._labels[index]
-        return tuple(each[index] for each in self._inputs), self._labels[index]
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
+        if isinstance(self.samples, Mapping):
+            return {name: each[index] for name, each in self.samples.items()}, self.labels[index]
+        return tuple(each[index] for each in self.samples), self.labels[index]
 
 
 class CollatedSet:
@@ -429,7 +435,7 @@ def given_data(
     train = found["train"]
     assert train is not None
     collated: dict[SplitName, GivenSet] = {
-        name: each for name, each in found.items() if isinstance(each, GivenSet) and _pads(sets[name])
+        name: each for name, each in found.items() if isinstance(each, GivenSet) and isinstance(each.inner, CollatedSet)
     }
     padded = _pad_alike(collated, dumps) if collated else None
     several = _several_of(train) if isinstance(train, GivenSet) else None
@@ -438,7 +444,7 @@ def given_data(
             each.several = several
     label = label or _label_of(train)
     made: dict[SplitName, SampleSet | None] = {
-        name: _in_memory(*each, name, label) if isinstance(each, tuple) else each for name, each in found.items()
+        name: _in_memory(each, name, label) if isinstance(each, Columns) else each for name, each in found.items()
     }
     there = [each for each in made.values() if each is not None]
     contents, read = _hash_of([_anew(made["train"]), _anew(made["validation"])])
@@ -509,7 +515,7 @@ def _sets(data: Any) -> dict[SplitName, Any]:
         found = [data.get(name) for name in SETS]
     elif isinstance(data, tuple | list) and len(data) == len(SETS):
         found = list(data)
-    elif isinstance(data, tuple) and len(data) == 2 and _pair(data) is None and _columns(data) is None:
+    elif isinstance(data, tuple) and len(data) == 2 and _columns(data) is None:
         message = "these are two sets, and nothing says whether the second one is for validation or for the test"
         raise DataError(
             message, key="data", hint="give (train, validation, test), with None for a set that is not there"
@@ -521,15 +527,37 @@ def _sets(data: Any) -> dict[SplitName, Any]:
     return dict(zip(SETS, found, strict=True))
 
 
-def _taken(given: Any, name: SplitName, dumps: Dumps) -> tuple[Tensor, Tensor] | GivenSet:
-    """Samples and labels in memory, or a data set by value. Raises DataError for what is neither."""
-    given = _without_loader(given, name)
-    given = _columns(given) or given
-    pair = _pair(given)
-    if pair is not None:
-        return pair
+def as_data_set(given: Any, name: SplitName) -> Any:
+    """The data set of a set that a program gave: with a length and an index, whose entries have a label.
+
+    That of a loader, with its `collate_fn`; of a pair in memory its `Columns`. Raises DataError for what is none, such
+    as a loader whose mini-batches are not rows of its data set.
+    """
+    if isinstance(given, DataLoader) and isinstance(given.dataset, IterableDataset):
+        given = given.dataset
+    if isinstance(given, DataLoader):
+        if not _draws_each_once(given):
+            raise DataError(
+                f"the loader of `{name}` draws samples by a sampler of its own, or an `__iter__`, which would be left "
+                "out",
+                key="data",
+                hint="give the data set: alray shuffles it by the seed of the run",
+            )
+        own = given.collate_fn is not default_collate
+        given = CollatedSet(given.dataset, given.collate_fn) if own else given.dataset
+    found = _columns(given)
+    if found is not None:
+        return found
     _require_set(given, name)
-    content = dumps(given)
+    return given
+
+
+def _taken(given: Any, name: SplitName, dumps: Dumps) -> Columns | GivenSet:
+    """Samples and labels in memory, or a data set by value. Raises DataError for what is neither."""
+    found = as_data_set(given, name)
+    if isinstance(found, Columns) and isinstance(found.samples, Tensor):
+        return found
+    content = dumps(found)
     if len(content) > LARGEST:
         raise _too_large(name, len(content))
     samples = GivenSet(content)
@@ -537,38 +565,42 @@ def _taken(given: Any, name: SplitName, dumps: Dumps) -> tuple[Tensor, Tensor] |
     return samples
 
 
-def _pads(given: Any) -> bool:
-    """Whether a set comes in a loader with a `collate_fn` of its own."""
-    return isinstance(given, DataLoader) and given.collate_fn is not default_collate
-
-
 def _columns(given: Any) -> Columns | None:
-    """A pair of several inputs in memory and their labels as a data set; None: it is no such pair."""
-    if not isinstance(given, tuple | list) or len(given) != 2 or not _is_in_memory(given[1]):
+    """Samples and labels that are in memory; None: they are not. Raises DataError for those that are no numbers."""
+    if type(given) is TensorDataset and len(given.tensors) > 1:
+        *inputs, last = given.tensors
+        given = tuple(inputs) if len(inputs) > 1 else inputs[0], last
+    if not isinstance(given, tuple | list) or len(given) != 2:
         return None
-    several = given[0]
-    each = list(several.values()) if isinstance(several, Mapping) else several
-    if not isinstance(each, tuple | list) or isinstance(each, list) != isinstance(several, Mapping) or len(each) < 2:
-        return None
-    return Columns(several, given[1]) if all(map(_is_in_memory, each)) else None
+    samples, labels = given
+    several = samples.values() if isinstance(samples, Mapping) else samples if isinstance(samples, tuple) else ()
+    is_several = len(several) > 1 and all(map(_is_in_memory, several))
+    if _is_in_memory(labels) and (is_several or _is_in_memory(samples)):
+        made: Any = [_numbers_of(each, "samples") for each in (several if is_several else (samples,))]
+        if isinstance(samples, Mapping):
+            made = dict(zip(map(str, samples), made, strict=True))
+        return Columns(made if is_several else made[0], _numbers_of(labels, "labels"))
+    for values, what in ((samples, "samples"), (labels, "labels")):
+        if isinstance(values, list | tuple) and values and not isinstance(values[0], tuple | list | Mapping | Tensor):
+            message = f"the {what} are a {type(values).__name__} of `{type(values[0]).__name__}`"
+            raise DataError(message, key="data", hint=_NUMBERED if what == "labels" else _NO_TEXTS)
+    return None
 
 
-def _without_loader(given: Any, name: SplitName) -> Any:
-    """The data set of a loader, with its `collate_fn`; of others, what was given. Raises DataError for a loader whose
-    mini-batches are not rows of its data set."""
-    if not isinstance(given, DataLoader):
-        return given
-    if isinstance(given.dataset, IterableDataset):
-        return given.dataset
-    if not _draws_each_once(given):
+def _require_set(given: Any, name: SplitName) -> None:
+    """Raise DataError for what is no data set with a length and an index, or has no labels."""
+    if _is_in_memory(given):
+        raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
+    if isinstance(given, Mapping):
+        raise DataError(f"the {name} set is {_inputs(given)}", key="data", hint=_PAIR)
+    if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
+        what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
         raise DataError(
-            f"the loader of `{name}` draws samples by a sampler of its own, or an `__iter__`, which would be left out",
+            f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed "
+            "and of its number",
             key="data",
-            hint="give the data set: alray shuffles it by the seed of the run",
+            hint=_PAIR,
         )
-    if given.collate_fn is default_collate:
-        return given.dataset
-    return CollatedSet(given.dataset, given.collate_fn)
 
 
 def _draws_each_once(loader: DataLoader[Any]) -> bool:
@@ -595,21 +627,6 @@ def _is_in_memory(value: Any) -> bool:
             or all(isinstance(each, list) and _is_in_memory(each) for each in value)
         )
     return isinstance(value, Tensor) or hasattr(value, "__array__") or hasattr(value, "toarray")
-
-
-def _pair(given: Any) -> tuple[Tensor, Tensor] | None:
-    """Samples and labels, if they are in memory. Raises DataError for those that are no numbers."""
-    if type(given) is TensorDataset:
-        given = given.tensors
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        return None
-    if all(map(_is_in_memory, given)):
-        return _numbers_of(given[0], "samples"), _numbers_of(given[1], "labels")
-    for values, what in zip(given, ("samples", "labels"), strict=True):
-        if isinstance(values, list | tuple) and values and not isinstance(values[0], tuple | list | Mapping | Tensor):
-            message = f"the {what} are a {type(values).__name__} of `{type(values[0]).__name__}`"
-            raise DataError(message, key="data", hint=_NUMBERED if what == "labels" else _NO_TEXTS)
-    return None
 
 
 def _numbers_of(values: Any, what: str) -> Tensor:
@@ -646,11 +663,11 @@ def _columns_as_numbers(table: Any) -> Any:
     return table
 
 
-def _label_of(train: tuple[Tensor, Tensor] | GivenSet) -> Label:
+def _label_of(train: Columns | GivenSet) -> Label:
     """What the labels of a training set are, by their type, shape and values. Raises DataError if they may as well be
     something else."""
-    if isinstance(train, tuple):
-        first, parts = train[1], iter(train[1:])
+    if isinstance(train, Columns):
+        first, parts = train.labels, iter((train.labels,))
     else:
         first = _label_at(train, 0)
         parts = (_label_at(train, index) for index in _spread(train))
@@ -712,7 +729,9 @@ def _require_flags(labels: Tensor, name: SplitName) -> None:
         )
 
 
-def _in_memory(samples: Tensor, labels: Tensor, name: SplitName, label: Label) -> TensorSet:
+def _in_memory(given: Columns, name: SplitName, label: Label) -> TensorSet:
+    samples, labels = given.samples, given.labels
+    assert isinstance(samples, Tensor), "several inputs are no rows yet"
     if len(samples) != len(labels) or samples.ndim < 2:
         raise DataError(
             f"the {name} set has samples of shape {list(samples.shape)} and labels of shape {list(labels.shape)}",
@@ -798,22 +817,6 @@ def _too_large(name: SplitName, size: int) -> DataError:
         key="data",
         hint=_IN_A_FILE,
     )
-
-
-def _require_set(given: Any, name: SplitName) -> None:
-    """Raise DataError for what is no data set with a length and an index, or has no labels."""
-    if _is_in_memory(given):
-        raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
-    if isinstance(given, Mapping):
-        raise DataError(f"the {name} set is {_inputs(given)}", key="data", hint=_PAIR)
-    if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
-        what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
-        raise DataError(
-            f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed "
-            "and of its number",
-            key="data",
-            hint=_PAIR,
-        )
 
 
 def _require_samples(given: Sized, name: SplitName) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from alray.config.user_code import named
-from alray.core.errors import RequestError, UserCodeError
+from alray.core.errors import RequestError, SpecError, UserCodeError
 from alray.models.task import Label, LearningTask, Tally, ValuesPrediction
 
 OfOutputs = Callable[[Tensor, Tensor], Any]
@@ -49,6 +49,13 @@ class LossTask(LearningTask):
         self.width = outputs[-1]
         self.by_position = not self.label_dtype.is_floating_point and self.label_shape == outputs[:-1] != ()
         self.ignores = self.by_position
+        if not by_model and len(outputs) > 1 and not self.by_position:
+            raise SpecError(
+                f"the model gives {outputs} for a sample, and a readout of local losses gives one vector, or one for "
+                "each position that has a whole number as its label",
+                key="method.kind",
+                hint="backpropagation learns by the last layer of the model alone: method=backpropagation",
+            )
 
     @property
     def label_shape(self) -> tuple[int, ...]:
@@ -69,7 +76,7 @@ class LossTask(LearningTask):
         assert label_smoothing == 0.0, "refused for this task"
         (loss,) = self.loss_of
         if isinstance(loss, nn.Module):
-            loss.to(scores.device)
+            loss.to(scores.device, torch.promote_types(scores.dtype, torch.float32))
         found = loss(scores, target)
         if isinstance(found, Tensor) and found.ndim == 0:
             return found

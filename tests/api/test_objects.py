@@ -414,7 +414,7 @@ def hooked() -> nn.Module:
         (lambda: train(Words(), (ROWS + 3, Y)), "model.from", "an nn.Embedding needs a row for each"),
         (lambda: train(net(), (X[:0], Y[:0])), "data", "the train set is empty"),
         (lambda: train(net(), [(list(range(6)), 1)] * 9), "data", "a list of numbers, which is no tensor"),
-        (lambda: train(net(), [(X[0], X[1], 0)] * 9), "model.from", "takes `input`, and a sample has 2 tensors"),
+        (lambda: train(net(), [(X[0], X[1], 0)] * 60), "model.from", "takes `input`, and a sample has 2 tensors"),
         (lambda: train(net(), [("good", "bad", 1)] * 9), "data", "a tuple of 3, not a pair"),
         (
             lambda: train(net(), (X, Y), method={"kind": "decoupled_greedy", "group": 2}),
@@ -426,7 +426,7 @@ def hooked() -> nn.Module:
         (lambda: train(net(), (X, Y[:9])), "data", r"samples of shape \[60, 6\] and labels of shape \[9\]"),
         (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "takes `input1` and `input2`, .*tuples"),
         (lambda: train(net(), Named()), "model.from", "takes `input`, and a sample has `x` and `mask`; .*leave out"),
-        (lambda: train(net(), [((X[0], X[1]), 0)] * 9), "model.from", "takes `input`, and a sample has 2 tensors"),
+        (lambda: train(net(), [((X[0], X[1]), 0)] * 60), "model.from", "takes `input`, and a sample has 2 tensors"),
         (
             lambda: train(net(), (X, Y), lr_schedule=Root(3.0)),
             "lr_schedule",

@@ -26,6 +26,7 @@ TINY: dict[str, Any] = {
     "inline": True,
     "progress": False,
 }
+NO_TASK = {key: value for key, value in TINY.items() if key != "task"}
 METHODS: dict[str, Any] = {
     "BP": "backpropagation",
     "DGL": "decoupled_greedy",
@@ -110,8 +111,7 @@ def test_a_loss_of_the_program_learns_positions(method: str) -> None:
     def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return cross_entropy(outputs.movedim(-1, 1), labels)
 
-    keys = {key: value for key, value in TINY.items() if key != "task"}
-    run = alray.train(Tagger(), (IDS, TAGS), (IDS, TAGS), method=METHODS[method], loss=loss, stages=1, **keys)
+    run = alray.train(Tagger(), (IDS, TAGS), (IDS, TAGS), method=METHODS[method], loss=loss, stages=1, **NO_TASK)
     assert run.summary.cost.validation < 1.6
 
 
@@ -119,6 +119,13 @@ def test_a_loss_of_the_program_learns_positions(method: str) -> None:
     ("call", "key", "said"),
     [
         (lambda: alray.train(Tagger(), (IDS, TAGS), inline=True), "data", "task='dense_classification'"),
+        (
+            lambda: alray.train(
+                Pixels(), (torch.zeros(60, 1, 5, 2), TAGS.view(60, 5, 2)), loss=cross_entropy, **NO_TASK
+            ),
+            "method.kind",
+            "method=backpropagation",
+        ),
         (lambda: alray.train(Tagger(), (IDS, TAGS.float()), **TINY), "data", r"labels.long\(\)"),
         (
             lambda: alray.train(Tagger(), (IDS, TAGS), method="forward_forward", **TINY),
