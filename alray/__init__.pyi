@@ -5,9 +5,9 @@ from alray.api.comparison import Comparison as Comparison
 from alray.api.comparison import compare as compare
 from alray.api.plans import plan as plan
 from alray.api.plans import probe as probe
+from alray.api.plans import ways as ways
 from alray.api.proof import Proof as Proof
 from alray.api.proof import prove as prove
-from alray.api.plans import ways as ways
 from alray.api.runs import Run as Run
 from alray.api.runs import load_run as load_run
 from alray.api.runs import reproduce as reproduce

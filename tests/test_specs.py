@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alray.config.loading.load import load_spec
-from alray.config.study.load import is_study, load_study, read_study_file
+from alray.config.study.load import is_study, load_study
 from alray.config.user_code import UserCode
 from alray.planning.prediction.predict import predicted_timeline
 from alray.runtime.planner.planning import Planner
