@@ -75,8 +75,8 @@ def test_a_rate_of_a_part_that_there_is_not(alray: Callable[..., Any], spec: Pat
     "command",
     [
         ("plan", "--compare", "--probe"),
-        ("fit", "--devices", "2x1GB", "--probe"),
-        ("crossover", "--devices", "2", "--micro-batches", "2", "--link", "host", "--probe"),
+        ("plan", "--devices", "2x1GB", "--probe"),
+        ("plan", "--map", "--devices", "2", "--micro-batches", "2", "--link", "host", "--probe"),
         ("probe",),
     ],
 )
