@@ -63,15 +63,15 @@ def searches(result: dict[str, Any]) -> list[str]:
         "## The search of a cut",
         "",
         "`make bench` cut chains of components with random times, a process for each search. Seconds are those of a "
-        "processor. The last column is the step that was found.",
+        "processor.",
         "",
-        "| components | stages | `schedule` | micro-batches | seconds | MB | step |",
-        "|---|---|---|---|---|---|---|",
+        "| components | stages | `schedule` | micro-batches | seconds | MB |",
+        "|---|---|---|---|---|---|",
     ]
     for entry in result["searches"]:
         lines.append(
             f"| {entry['components']:,} | {entry['stages']} | `{entry['schedule']}` | {entry['micro_batches']} "
-            f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} | {entry['step_s']:.4g} s |"
+            f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} |"
         )
     fitted = result["fit"]
     for entry in result["limited"]:

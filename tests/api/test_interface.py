@@ -94,7 +94,8 @@ def test_a_function_takes_the_options_of_its_command(
             if each.kind is each.KEYWORD_ONLY and name not in left_out
         }
 
-    of_command, of_functions, positional = options(command, _OF_A_TERMINAL), {}, set()
+    left_out = _OF_A_TERMINAL | _OF_A_MAP if command is main.plan else _OF_A_TERMINAL
+    of_command, of_functions, positional = options(command, left_out), {}, set()
     for function in functions:
         objects = {"model", "data"} if function in (alray.run, alray.plan, alray.ways, alray.study) else set()
         of_functions |= options(function, _OF_PYTHON | objects)

@@ -75,8 +75,8 @@ def test_a_rate_of_a_part_that_there_is_not(alray: Callable[..., Any], spec: Pat
     "command",
     [
         ("plan", "--compare", "--probe"),
-        ("fit", "--devices", "2x1GB", "--probe"),
-        ("crossover", "--devices", "2", "--micro-batches", "2", "--link", "host", "--probe"),
+        ("plan", "--devices", "2x1GB", "--probe"),
+        ("plan", "--map", "--devices", "2", "--micro-batches", "2", "--link", "host", "--probe"),
         ("probe",),
     ],
 )
@@ -242,20 +242,18 @@ run: {epochs: 1}
 def test_pipelines_that_recompute_are_searched(alray: Callable[..., Any], tmp_path: Path) -> None:
     """Schedules that cut no mini-batches have nothing to recompute, and are left out."""
     (tmp_path / "spec.yaml").write_text(RECOMPUTES)
-    rows = alray("fit", tmp_path / "spec.yaml", "--devices", "2x4GB", "--json").json["rows"]
+    rows = alray("plan", tmp_path / "spec.yaml", "--devices", "2x4GB", "--json").json["rows"]
     assert {"1f1b", "gpipe", "zero_bubble"} <= {row["schedule"] for row in rows}
 
 
 def test_a_comparison_and_what_fits_say_how_sure_they_are(alray: Callable[..., Any], spec: Path) -> None:
     words = (spec, COUNTED, "--on", "2xA100")
     plan = alray("plan", *words, "pipeline.partition=auto", "--json").json
-    compared = alray("plan", *words, "--compare", "--json").json["comparisons"]
-    fitting = alray("fit", *words, "--json").json["rows"]
-    for rows in (compared, fitting):
-        (row,) = [row for row in rows if (row["schedule"], row["stages"]) == ("streamed", 2)]
-        assert row["predicted_step_range_s"] == pytest.approx(plan["predicted_step_range_s"])
-    for said in (alray("plan", *words, "--compare"), alray("fit", *words)):
-        assert " range " in said.out and " µs to " in said.out
+    rows = alray("plan", *words, "--compare", "--json").json["rows"]
+    (row,) = [row for row in rows if (row["schedule"], row["stages"]) == ("streamed", 2)]
+    assert row["predicted_step_range_s"] == pytest.approx(plan["predicted_step_range_s"])
+    said = alray("plan", *words, "--compare")
+    assert " range " in said.out and " µs to " in said.out
 
 
 @pytest.mark.parametrize(
