@@ -82,7 +82,6 @@ def on_stages(spec: dict[str, Any], folder: Path, stages: int) -> alray.Run:
     return alray.run({**spec, "pipeline": pipeline}, inline=True, output=folder / f"on-{stages}", progress=False)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("source", first_alone(MODELS))
 def test_backpropagation_is_a_plain_loop_on_any_stages(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
@@ -133,7 +132,6 @@ def test_shapes_are_found_of_documents_without_values(
     assert passing["s"].shape == (4, 3)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("source", first_alone(MODELS))
 def test_local_losses_end_in_one_hash_on_any_stages(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
