@@ -17,44 +17,42 @@ LOCAL = {"associated_learning": "AL", "decoupled_greedy": "DGL", "supervised_con
 PYTHON = """\
 ## Python in `forward`
 
-A trace keeps tensor operations only. This is what becomes of other things that a `forward` does: in that of the model
-itself, and in that of a submodule. *the whole*: the parts end in the weights and buffers of the whole model after ten
-mini-batches, bit for bit. *one piece*: the same, and the submodule is not cut. *refused*: the error names the line,
-where it is one of `forward`.
-`tests/models/test_python_in_forward.py` has each of them.
+Each part runs the model's own `forward`, and computes the steps from its cut to the next one. This is what becomes of
+what a `forward` does besides operations on tensors. *cut*: the parts end in the weights and buffers of the whole model
+after ten mini-batches, bit for bit. *one component*: it trains by backpropagation on one stage; a second stage is
+refused with the reason. *refused*: the error names the line, where it is one of `forward`.
+`tests/models/test_python_in_forward.py` and `tests/models/test_cuts.py` have most of them.
 
-| `forward` | of the model | of a submodule |
-|---|---|---|
-| computes under `torch.no_grad()` | the whole | the whole |
-| computes under `inference_mode`, `torch.autocast`, `sdpa_kernel` or another default type | refused | one piece |
-| calls `torch.utils.checkpoint` (without `use_reentrant`) | the whole | the whole |
-| calls a `torch.autograd.Function` with a special gradient | refused | one piece |
-| draws by `torch.randn(width)`, NumPy or `random` | refused | one piece |
-| drops a layer by `random.random() < p` (LayerDrop) | refused | one piece |
-| drops a layer by `torch.rand(()) < p`, which reads a value | refused | refused |
-| draws for each value of its input: `torch.rand_like(x)`, `x.new_empty(...).bernoulli_(p)` | the whole | the whole |
-| draws from a `torch.Generator` that it made | refused | refused |
-| counts its calls in an attribute, or appends to a list | refused | refused |
-| counts its calls outside of the model | refused | refused |
-| counts its calls in a buffer, by `self.calls += 1` | refused | one piece |
-| fills a cache at its first call | refused | one piece |
-| keeps its last features in an attribute | refused | refused |
-| updates a running mean in place: `self.mean.mul_(0.9).add_(...)` | the whole | the whole |
-| the same under `torch.no_grad()` | the whole | the whole |
-| assigns it: `self.mean = ...` | refused | one piece |
-| indexes a buffer, or computes with it: `self.k[:, None].exp()` | the whole | the whole |
-| uses a buffer or a parameter before and after a layer | the whole; of a parameter in one component | the same |
-| makes a number of a buffer: `float(self.limit)` | refused | refused |
-| reads `self.parameters()` | refused | one piece |
-| has layers with hooks that change inputs or results | the whole | the whole |
-| reads what a hook has kept | refused | refused |
-| has layers with `torch.nn.utils.parametrizations`: `weight_norm`, `spectral_norm` | the whole | the whole |
-| has layers with the old `torch.nn.utils.spectral_norm` | the whole | the whole |
-| has layers with the old `torch.nn.utils.weight_norm`, of which no copy can be made | refused | refused |
-| has `BatchNorm` with `momentum=None` | the whole | the whole |
-| writes in place into a tensor with two names: `y = x; x += 1` | refused | refused |
-| asks `isinstance(x, torch.Tensor)` and computes by it | refused | refused |
-| chooses by the values of its input: `if x.max() > 1` | refused | refused |
+| `forward` | becomes |
+|---|---|
+| computes under `torch.no_grad()`, `inference_mode`, `torch.autocast`, `sdpa_kernel` or another default type | cut |
+| calls `torch.utils.checkpoint` without `use_reentrant` | cut, but not inside of what is computed again |
+| calls a `torch.autograd.Function` with a special gradient | cut, but not inside of it |
+| draws by torch, NumPy or `random` | cut |
+| leaves one layer out by chance (LayerDrop) | cut elsewhere |
+| leaves any of its layers out by chance | one component |
+| chooses or loops by the values of its input: `if x.max() > 1` | cut (1) |
+| reads numbers of tensors: `float(self.limit)`, `x.mean().item()` | cut; the numbers travel |
+| makes masks of its padding, has several recurrent layers, or skips as a U-Net | cut |
+| packs sequences, or needs several activations everywhere | cut by backpropagation alone, where it can be |
+| sends rows to experts by an index | cut, or one component where rows are written in place |
+| needs more than six tensors after a layer | cut elsewhere |
+| fills a cache at its first call | cut |
+| counts its calls in a buffer, updates a running mean in place, or assigns it | cut, not between its uses |
+| uses a buffer that stays before and after a layer | cut |
+| uses a parameter before and after a layer, or has tied weights | cut elsewhere; `model.untie` |
+| reads `self.parameters()` of the whole model | one component |
+| has one layer with weights | one component |
+| has layers with hooks that change inputs or results | cut |
+| has `torch.nn.utils.parametrizations`, the old `spectral_norm`, or `BatchNorm` with `momentum=None` | cut |
+| writes in place into a tensor with two names, or asks `isinstance(x, torch.Tensor)` | cut |
+| counts its calls in an attribute, appends to a list, or keeps its last features | refused: no checkpoint holds it |
+| draws from a `torch.Generator` that it made | refused: no checkpoint holds it |
+| has layers with the old `torch.nn.utils.weight_norm` | refused: no copy can be made |
+| has modules of TorchScript | refused |
+| gives a result without a gradient, or no tensor | refused |
+
+(1) A mini-batch that needs more of the parts below than those that were tried ends the run with the name of the layer.
 """
 
 

@@ -334,7 +334,8 @@ def imported_models_are_not_compiled(spec: Spec) -> Iterator[Finding]:
     if spec.run.compile and spec.model.source is not None:
         yield (
             ("run", "compile"),
-            "an imported model cannot be compiled: each part ends its `forward` by an exception",
+            "an imported model cannot be compiled: each stage runs its `forward` up to the end of its part, and a "
+            "compiler takes whole functions",
             "set it to false",
         )
 

@@ -18,7 +18,7 @@ def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> 
 
     Args:
         mask: [N, T] bool of documents; it has the type and the name that transformers gives it, if the model has this
-            name. On the meta device it is left out: its values would be asked for, and shapes do not depend on it.
+            name.
     """
     parameters = inspect.signature(model.forward).parameters
     named: dict[str, Any] = {}
@@ -27,7 +27,7 @@ def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> 
     inputs = vars(model).get(OF_MODEL)
     if inputs is not None:
         return inputs.called(model, samples, **named)
-    if mask is not None and mask.device.type != "meta":
+    if mask is not None:
         named |= {"attention_mask": mask.long()} if "attention_mask" in parameters else {"mask": mask}
     return model(samples, **named)
 
