@@ -267,7 +267,8 @@ class _ImportedParts(Chain):
                 f"{counted(stages, 'stage')}, but "
                 + (f"`{self._source}` cannot be cut: {why}" if why else error.problems[0].message),
                 key="pipeline.stages",
-                hint=f"train it on {counted(len(parts), 'stage')}",
+                hint=f"train it on {counted(len(parts), 'stage')}"
+                + ("; or set model.untie=true" if self._imported.is_tied else ""),
             ) from error
 
     @cached_property

@@ -26,10 +26,9 @@ class Choice:
 
     def __init__(self, cutter: Cutter, model: nn.Module) -> None:
         self._cutter, self._model = cutter, model
-        self.wrong: set[Key] = set()
-        """Cuts that a proof has refused."""
-        self.reason: Refused | None = None
-        """The first refusal of a cut that was tried."""
+        self._wrong: set[Key] = set()
+        self.reason = ""
+        """Why the first cut that was tried is refused: a sentence without its subject; "" if none was."""
 
     @cached_property
     def starts(self) -> list[Step]:
@@ -67,17 +66,20 @@ class Choice:
         """Those after which one activation is needed."""
         return [step for step in self.steps if step.alive == 1]
 
-    def last(self, *, pooled: bool, layers: str | None) -> Step | None:
+    def last(self, *, pooled: bool, layers: str | None, several: bool) -> Step | None:
         """Where the last component ends: before the last layer with weights. None: the model cannot be cut there.
 
         Args:
             pooled: whether with the model's pooling of maps.
             layers: the path of a list of layers; then it ends with the last one of them.
+            several: whether several activations may be needed after it, where one is never enough.
         """
         ends = self.single
         if layers is not None:
             ends = [step for step in ends if step.key[-1][0].startswith(f"{layers}.")] or ends
         end = next((step for step in reversed(ends) if self._stands(step.key)), None)
+        if end is None and several:
+            return next((step for step in self.steps[: -_NEXT_BEST - 2 : -1] if self._stands(step.key)), None)
         if end is None or pooled:
             return end
         after = self.starts[-2].ended if len(self.starts) > 1 else -1
@@ -89,14 +91,19 @@ class Choice:
 
     def _stands(self, key: Key) -> bool:
         """Whether the model can be cut there."""
-        if key in self.wrong:
+        if key in self._wrong:
             return False
         try:
             self._cutter.after(key)
         except Refused as refused:
-            self.reason = self.reason or refused
+            self.refuse(key, refused)
             return False
         return True
+
+    def refuse(self, key: Key, refused: Refused) -> None:
+        """Cut there no more."""
+        self._wrong.add(key)
+        self.reason = self.reason or f"after `{name_of(key)}`, {refused}"
 
     def _smallest(self, steps: Iterable[Step]) -> Step | None:
         """Of several steps the one after which least is needed, the last one of several."""
@@ -144,7 +151,7 @@ class Choice:
         """
         found: list[tuple[float, list[Step], list[Step]]] = []
         for steps in (self.single, self.steps) if several else (self.single,):
-            gaps = [step for step in self._gaps(steps, self.starts, end) if step.key not in self.wrong]
+            gaps = [step for step in self._gaps(steps, self.starts, end) if step.key not in self._wrong]
             if len(gaps) + 1 >= count:
                 works = _between(gaps, end)
                 sizes = partition_auto(works, count)

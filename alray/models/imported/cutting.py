@@ -11,16 +11,18 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from alray.config.user_code import own_problem
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import LostError, Unused
 from alray.models.imported.calls import call, scores_of
-from alray.models.imported.part import Cut, Part, PartRun, Seen, skeleton
+from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
 from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of
 from alray.models.readout import Pooling
@@ -32,6 +34,8 @@ _LONGEST = 16
 _SHORTER = 3
 """By how many positions those of the second mini-batch are shorter."""
 _SAMPLES = (2, 3)
+_MOST_TENSORS = 6
+"""How many may travel: a message carries two more, such as labels and a mask."""
 _TRIALS = 20
 """Runs of the part after a cut, at most."""
 _MUCH_WORK = 1e7
@@ -40,7 +44,7 @@ _CPU = torch.device("cpu")
 
 
 class Refused(Exception):
-    """A model cannot be cut there. The text says why, after "after `layer`, "."""
+    """A model cannot be cut there. The text says why: it follows "after `layer`, "."""
 
 
 def samples_of(
@@ -76,7 +80,7 @@ class Cutter:
             lowered: whether parts compute in mixed precision.
         """
         self._model, self._sample, self._frozen, self._lowered = model, sample, frozen, lowered
-        self._cuts: dict[Key, Cut | Refused] = {}
+        self._cuts: dict[Key, Cut] = {}
 
     def _given(self, number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Samples of one of the two sizes."""
@@ -155,14 +159,8 @@ class Cutter:
     def after(self, key: Key) -> Cut:
         """The cut after a step. Raises Refused."""
         if key not in self._cuts:
-            try:
-                self._cuts[key] = self._tried(key)
-            except Refused as refused:
-                self._cuts[key] = refused
-        found = self._cuts[key]
-        if isinstance(found, Refused):
-            raise found
-        return found
+            self._cuts[key] = self._tried(key)
+        return self._cuts[key]
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -206,7 +204,7 @@ class Cutter:
                 break
             kept, numbers, used = self._below(key, training=training)
             if main not in kept:
-                raise Refused("it is not called in training and in evaluation alike")
+                raise Refused("what is needed later is other in evaluation than in training")
             below |= used
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
             run, leaves = self._above(key, kept, leaves, above, clones, training=training)
@@ -218,9 +216,12 @@ class Cutter:
             for leaf in leaves:
                 sizes = known.gives[leaf[0]].leaves[leaf[1]]
                 if sizes.rows is None:
-                    raise Refused(f"`{_leaf_name(leaf)}` is needed, which has no row for each sample")
+                    raise Refused(f"{_named(leaf)} is needed, which has no row for each sample")
                 if travels.setdefault(leaf, sizes) != sizes:
-                    raise Refused(f"`{_leaf_name(leaf)}` has other sizes in evaluation than in training")
+                    raise Refused(f"{_named(leaf)} has other sizes in evaluation than in training")
+            if len(travels) + bool(reads) > _MOST_TENSORS:
+                further = f"{_named(leaf)} is one of {len(travels)} tensors that are needed later"
+                raise Refused(f"{further}, of which {_MOST_TENSORS} at most can travel")
             if training:
                 fixed = {leaf for leaf in leaves if not kept[leaf].requires_grad}
             reads |= {each: float(numbers[each]) for each in run.asked if each in numbers}
@@ -297,7 +298,7 @@ class Cutter:
                     leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in leaves
                 )
                 if not further and with_values:
-                    raise Refused(_reason(error)) from error
+                    raise Refused(reason_of(error)) from error
                 leaves, with_values = leaves | further, with_values or not further
                 continue
             except FAULTS_OF_USER_CODE:
@@ -397,12 +398,14 @@ def _lie_in(path: str, names: Collection[str]) -> bool:
     return any(name.startswith(f"{path}.") for name in names)
 
 
-def _leaf_name(leaf: Leaf) -> str:
+def _named(leaf: Leaf) -> str:
     key, number = leaf
-    name = "its samples" if key == INPUT else name_of(key)
-    return name if not number else f"{name} ({number + 1})"
+    name = "its samples" if key == INPUT else f"`{name_of(key)}`"
+    return name if not number else f"tensor {number + 1} of {name}"
 
 
-def _reason(error: LostError) -> str:
-    names = sorted(_leaf_name((key, 0)) if isinstance(key, tuple) else str(key) for key, _ in error.origins)
-    return f"`forward` {error}" + (f": `{names[0]}`" if names else "")
+def reason_of(error: LostError) -> str:
+    """Why a model cannot be cut where this is raised, and in which line of a user's code."""
+    place = own_problem(error, "")
+    line = "" if place is None else f" (line {place.line} of {Path(str(place.file)).name})"
+    return f"`forward` {asked_by(error)}{line}"

@@ -88,6 +88,13 @@ class GivenModel:
         self._sample, self._lowered = sample, lowered
         self.whole = whole
         require_no_hooks(whole, "model.from")
+        for path, module in whole.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                raise SpecError(
+                    f"`{path}` of {self.title} is a module of TorchScript, whose code cannot be sent to a stage",
+                    key="model.from",
+                    hint="give it as it was before torch.jit.script or torch.jit.trace",
+                )
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)
@@ -141,13 +148,13 @@ class GivenModel:
     @property
     def last_cut(self) -> str | None:
         """Where the last component ends, unless it leaves the pooling of maps to a readout."""
-        end = self._choice.last(pooled=True, layers=self._list)
+        end = self._choice.last(pooled=True, layers=self._list, several=True)
         return _NOWHERE if end is None else name_of(end.key)
 
     @property
     def last_layer(self) -> str:
-        """The path of the last layer with weights."""
-        return next(name for name, _ in reversed(self._choice.starts[-1].key) if not name.endswith("()"))
+        """The path of the last layer with weights; "" if the model has them itself."""
+        return next((name for name, _ in reversed(self._choice.starts[-1].key) if not name.endswith("()")), "")
 
     def _after(self, name: str | None) -> Cut | None:
         """The cut of this name."""
@@ -170,64 +177,89 @@ class GivenModel:
             whole: whether the model's classifier is used, so that it may be one component, and natural units end with
                 the model's pooling of maps. A readout pools by itself, less, and sees more.
         """
-        refusal: SpecError | None = None
         for _ in range(_CHOICES):
             ends = self._ends(components, given, several=several, pooled=whole)
             if ends is None:
                 break
             try:
                 self.prove(ends)
-            except SpecError as error:
-                refusal = refusal or error
+            except Refused as refused:
                 if given is not None:
-                    raise
-                self._note_wrong(ends)
+                    raise self._refusal_of(listed([f"`{name}`" for name in given], "and"), refused, []) from refused
+                self._note_wrong(ends, refused)
             else:
                 return ends
         if not whole or given is not None or components not in ("auto", 1):
-            raise refusal or self._uncut(several=several)
-        self.reason = str(self._choice.reason or "nowhere before its last layer all that is needed later can travel")
+            raise self._uncut(components, several=several)
+        self.reason = self._why(several=several)
         ends = [PartEnds(None, _NOWHERE)]
-        self.prove(ends)
+        try:
+            self.prove(ends)
+        except Refused as refused:
+            file, line = own_place(type(self.whole).forward) or (None, None)
+            message = f"{self.title} computes otherwise when it is called again: {refused}"
+            hint = "let it draw from the generators of torch, numpy and random, and keep in buffers what lasts"
+            raise SpecError.of((Problem(message, hint, file, line, "model.from"),)) from refused
         return ends
 
-    def _uncut(self, *, several: bool) -> SpecError:
-        end = self._choice.last(pooled=True, layers=self._list)
-        why = tied_parameters(self.whole) or str(self._choice.reason or "")
-        reason = f": {why}" if why else ""
+    def _why(self, *, several: bool) -> str:
+        """Why it cannot be cut: a sentence without its subject."""
+        if self._choice.reason:
+            return self._choice.reason
+        if len(self._choice.starts) == 1:
+            return "it has one layer with weights"
+        needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
+        return f"everywhere before its last layer with weights {needed}"
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether a parameter has several names."""
+        return any(len(names) > 1 for names in names_of(self.whole))
+
+    def _uncut(self, components: int | str, *, several: bool) -> SpecError:
+        """The refusal of so many components."""
+        end = self._choice.last(pooled=True, layers=self._list, several=several)
+        untie = "set model.untie=true, so that each of several names of a parameter has its own"
         if end is None:
+            alone = "by backpropagation it trains on one stage as it is; else give each part a module of its own"
             return SpecError(
-                f"{self.title} cannot be cut{reason}",
+                f"{self.title} cannot be cut: {self._why(several=several)}",
                 key="model.from",
-                hint="set model.untie=true, so that each name has its own"
-                if tied_parameters(self.whole)
-                else "by backpropagation it trains on one stage as it is; else give each part a module of its own",
+                hint=untie if self.is_tied else alone,
             )
         most = self._choice.most(end, several=several)
-        more = self._choice.most(end, several=True) > most
+        if isinstance(components, int) and components > most:
+            more = self._choice.most(end, several=True) > most
+            return SpecError(
+                f"{self.title} can be cut into at most {counted(most, 'component')} with weights",
+                key="model.components",
+                hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
+            )
         return SpecError(
-            f"{self.title} can be cut into at most {counted(most, 'component')} with weights{reason}",
+            f"{self.title} cannot be cut into {counted(int(components), 'component')}: {self._why(several=several)}",
             key="model.components",
-            hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
+            hint=untie if self.is_tied else "ask for fewer, or name the layers after which to cut: model.cut",
         )
 
-    def _note_wrong(self, ends: Sequence[PartEnds]) -> None:
-        """Note which of these cuts a proof refuses by itself, or all of them."""
-        found = []
-        for part in ends:
-            assert part.until is not None, "only the classifier has no end"
+    def _note_wrong(self, ends: Sequence[PartEnds], refused: Refused) -> None:
+        """Note which of these cuts a proof refuses by itself; all of them, if it is none."""
+        found: dict[str, Refused] = {}
+        names = [part.until for part in ends if part.until is not None]
+        for name in names:
             try:
-                self.prove([PartEnds(None, part.until)])
-            except SpecError:
-                found.append(part.until)
-        self._choice.wrong |= {self._choice.by_name[name] for name in found or [str(part.until) for part in ends]}
+                self.prove([PartEnds(None, name)])
+            except Refused as alone:
+                found[name] = alone
+        for name, why in (found or dict.fromkeys(names, refused)).items():
+            self._choice.refuse(self._choice.by_name[name], why)
 
     def _ends(
         self, components: int | str, given: Sequence[str] | None, *, several: bool, pooled: bool
     ) -> list[PartEnds] | None:
         """The components; None: there are not so many."""
         choice = self._choice
-        end = choice.last(pooled=pooled or given is not None or components != "auto", layers=self._list)
+        pooled = pooled or given is not None or components != "auto"
+        end = choice.last(pooled=pooled, layers=self._list, several=several)
         if end is None:
             return None
         if given is not None:
@@ -266,12 +298,15 @@ class GivenModel:
             at = self._choice.order(name)
             before = [each for each in self.cut_points if self._choice.order(each) < at][-1:]
             after = [each for each in self.cut_points if self._choice.order(each) > at][:1]
-            raise SpecError(
-                f"{self.title} cannot be cut after `{name}`: {refused}",
-                key="model.cut",
-                hint=f"cut it after {listed(before + after)}" if before + after else "choose another layer",
-            ) from refused
+            raise self._refusal_of(f"`{name}`", refused, before + after) from refused
         return name
+
+    def _refusal_of(self, name: str, refused: Refused, instead: Sequence[str]) -> SpecError:
+        return SpecError(
+            f"{self.title} cannot be cut after {name}: {refused}",
+            key="model.cut",
+            hint=f"cut it after {listed(list(instead))}" if instead else "choose other layers",
+        )
 
     def part(self, after: str | None, until: str | None, *, shared: nn.Module | None = None) -> Part:
         """The module of what lies between two cut points, with copies of the model's weights.
@@ -320,7 +355,8 @@ class GivenModel:
         return model
 
     def prove(self, parts: Sequence[PartEnds]) -> None:
-        """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""
+        """Raise Refused if the chain of these parts and the classifier computes otherwise than the whole model, and
+        SpecError if no run can have the model."""
         whole = copy_of(self.whole, self.title)
         ends = [*parts, PartEnds(parts[-1].until, None)]
         chain = [self.part(*part, shared=whole) for part in ends]
@@ -433,14 +469,6 @@ def require_no_hooks(model: nn.Module, key: str) -> None:
                 key=key,
                 hint="let a submodule's `forward` hook what it gives, or an optimizer of yours change the gradient",
             )
-
-
-def tied_parameters(model: nn.Module) -> str:
-    """A sentence on two names of one parameter; "" if there are none."""
-    for name, *further in names_of(model):
-        if further:
-            return f"`{name}` and `{further[0]}` are one parameter (tied weights), which one component must hold"
-    return ""
 
 
 def _some(cut_points: Sequence[str]) -> str:

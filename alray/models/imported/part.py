@@ -278,6 +278,13 @@ class PartRun(Walk):
             )
 
 
+def asked_by(error: LostError) -> str:
+    """What asks for values, and what did not come."""
+    steps = [name_of(key) for key, _ in error.origins if isinstance(key, tuple)]
+    names = sorted(steps or [str(key) for key, _ in error.origins])
+    return str(error) + (f": `{names[0]}`" if names else "")
+
+
 _TYPES: dict[str, type] = {"__bool__": bool, "__float__": float, "__index__": int, "__int__": int}
 
 
@@ -365,8 +372,7 @@ class Part(nn.Module):
         try:
             return self._passed(incoming)
         except LostError as error:
-            origins = sorted({name_of(key) for key, _ in error.origins if isinstance(key, tuple)})
-            message = f"`forward` of {self._alray_title} {error}" + (f": `{origins[0]}`" if origins else "")
+            message = f"`forward` of {self._alray_title} {asked_by(error)}"
             hint = "take fewer stages, or cut the model elsewhere: model.cut"
             raise StageError.of((own_problem(error, message, hint=hint) or Problem(message, hint),)) from error
 

@@ -12,6 +12,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointError
 
 from alray.config.sections.section import listed
 from alray.config.user_code import own_place, own_problem
@@ -19,8 +20,9 @@ from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.encoder import row_major
+from alray.models.imported.absent import LostError
 from alray.models.imported.calls import call, first_line, scores_of
-from alray.models.imported.cutting import samples_of
+from alray.models.imported.cutting import Refused, reason_of, samples_of
 from alray.models.imported.part import Part
 from alray.models.imported.watch import attributes, changed, draws_so_far, line_of_change
 from alray.models.shape import Shape
@@ -39,8 +41,8 @@ Found = dict[str, torch.Tensor | None]
 
 
 def prove(whole: nn.Module, chain: Sequence[Part], sample: Shape, title: str, *, frozen: Collection[str] = ()) -> None:
-    """Raise SpecError, at the line of `forward` where it is known, if the chain computes otherwise than the whole
-    model, or if the model keeps something from one call to the next that no checkpoint holds.
+    """Raise Refused if the chain fails, or computes otherwise than the whole model; SpecError, at the line of `forward`
+    where it is known, if the whole fails, or keeps something from one call to the next that no checkpoint holds.
 
     Global generators stay as they were. Buffers of both change.
 
@@ -71,14 +73,15 @@ def prove(whole: nn.Module, chain: Sequence[Part], sample: Shape, title: str, *,
             if number == 0:
                 _require_gradients(expected, type(whole), title)
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
-            _require_same(expected, unknown | found, type(whole), title, training=training)
+            _require_same(expected, unknown | found, training=training)
             if number > 0 and training:  # the first mini-batch may fill caches
                 compute = partial(call, whole, samples.clone(), mask)
                 _require_no_state(dict(whole.named_modules()), kept, title, compute)
             kept = {path: attributes(module, buffers=False) for path, module in whole.named_modules()}
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
-                raise _refused(f"changes the values of the parameter `{name}`", type(whole), title)
+                what = f"changes the values of the parameter `{name}`"
+                raise _refused(what, type(whole), title, hint="keep what `forward` changes in a buffer")
 
 
 @contextmanager
@@ -127,6 +130,8 @@ def _computed(
         if gradients:
             found |= _gradients(scores, whole)
     except FAULTS_OF_USER_CODE as error:
+        if chain:
+            raise Refused(_told(error)) from error
         message = (
             f"{title} fails on {counted(len(samples), 'sample')} of {tuple(samples.shape[1:])}: {first_line(error)}"
         )
@@ -141,6 +146,15 @@ def _computed(
         raise SpecError.of((problem,)) from error
     found |= {f"the buffer `{name}`": each for name, each in buffers_of(chain or (whole,)).items()}
     return found | {"random numbers drawn": torch.frombuffer(bytearray(draws_so_far()), dtype=torch.uint8)}
+
+
+def _told(error: Exception) -> str:
+    """Why parts fail where the whole does not."""
+    if isinstance(error.__cause__, LostError):
+        return reason_of(error.__cause__)
+    if isinstance(error, CheckpointError):
+        return "it computes other tensors again than it has computed: it may lie in what is recomputed"
+    return f"it fails: {first_line(error)}"
 
 
 def _gradients(scores: torch.Tensor, whole: nn.Module) -> Found:
@@ -165,7 +179,7 @@ def _require_gradients(expected: Found, model: type[nn.Module], title: str) -> N
         )
 
 
-def _require_same(expected: Found, found: Found, model: type[nn.Module], title: str, *, training: bool) -> None:
+def _require_same(expected: Found, found: Found, *, training: bool) -> None:
     gradients = [each for what, each in expected.items() if what.startswith(_GRADIENT) and each is not None]
     least = _LEAST * max((float(each.abs().max()) for each in gradients if each.numel()), default=0.0)
     for what, value in expected.items():
@@ -173,7 +187,7 @@ def _require_same(expected: Found, found: Found, model: type[nn.Module], title: 
         if value is other or (value is not None and other is not None and _close(value, other, least)):
             continue
         mode = "training" if training else "evaluation"
-        raise _refused(f"computes otherwise as a whole than in parts: in {mode}, {what} differ", model, title)
+        raise Refused(f"{what} would be other than of the whole in {mode}")
 
 
 def _close(value: torch.Tensor, other: torch.Tensor, least: float) -> bool:
@@ -211,13 +225,7 @@ def _require_no_state(
         raise SpecError.of((problem,))
 
 
-_CUT_ELSEWHERE = (
-    "cut it elsewhere (model.cut), or take one component, which computes it as it is written; what lasts from one call "
-    "to the next must be a buffer"
-)
-
-
-def _refused(what: str, model: type[nn.Module], title: str, hint: str = _CUT_ELSEWHERE) -> SpecError:
+def _refused(what: str, model: type[nn.Module], title: str, hint: str) -> SpecError:
     """The refusal of a model, at the line of its `forward`."""
     file, line = own_place(model.forward) or (None, None)
     return SpecError.of((Problem(f"`forward` of {title} {what}", hint, file, line, "model.from"),))
