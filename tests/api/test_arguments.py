@@ -73,7 +73,7 @@ class Deaf(alray.Callback):
     ("call", "said"),
     [
         (lambda: alray.train(Net(), (), inlin=True), "^inlin: unknown argument; did you mean `inline`"),
-        (lambda: alray.train(Net(), (), loss=len), "^loss: unknown argument; did you mean `task`"),
+        (lambda: alray.train(Net(), (), losss=len), "^losss: unknown argument; did you mean `loss`"),
         (lambda: alray.train(Net(), (), lr=0.1), r"did you mean `optimizer=\{'lr': \.\.\.\}`"),
         (
             lambda: alray.run({}, callbacks=[alray.Callback(), Deaf()]),
