@@ -512,7 +512,7 @@ COMMANDS = {
     "plan spec.yaml --probe": 0,
     "plan spec.yaml pipeline.stages=2 --costs costs.yaml": 2,
     "plan spec.yaml pipeline.stages=2 pipeline.schedule=schedule.csv": 2,
-    "fit spec.yaml --devices 2x24GB": 0,
+    "plan spec.yaml --devices 2x24GB": 0,
     "probe spec.yaml --output ../costs.json": 0,
     "run spec.yaml --inline --output ../run": 0,
     "run run/spec.yaml --inline --output ../copied": 0,

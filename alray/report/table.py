@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal, TypeGuard
 
-from alray.config.sections.section import did_you_mean, nearest
 from alray.core.counting import setting_text
 from alray.core.errors import RequestError
 from alray.report.spread import Spread, shown
@@ -133,6 +132,8 @@ class Numbers:
         indices = {column.name: index for index, column in enumerate(self.columns)}
         for name in names:
             if name not in indices:
+                from alray.config.sections.section import did_you_mean, nearest  # pydantic takes a while
+
                 hint = did_you_mean(nearest(name, indices), f"choose from {', '.join(indices)}")
                 raise RequestError(f"there is no column `{name}`", key="--columns", hint=hint)
         chosen = [indices[name] for name in names]

@@ -403,7 +403,7 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
 
 
 def test_from_python(spec: Path) -> None:
-    found = interface.search_layouts(spec, {"pipeline.costs": None}, devices=[10**9] * 2, progress=False)
+    found = interface.ways(spec, {"pipeline.costs": None}, devices=[10**9] * 2, progress=False)
     assert found.best is not None and found.best == found.rows[0]
     plan = interface.plan(spec, found.overrides(found.best), progress=False)
     assert (plan.stages, plan.partition) == (found.best.stages, found.best.partition)

@@ -128,7 +128,10 @@ def test_a_layer_that_sees_later_positions_is_refused(own: Workshop) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ((f"{MODEL[:-1]}, with: {{tied: true}}}}",), r"`wte\.weight` and `lm_head\.weight` are one parameter"),
+        (
+            (f"{MODEL[:-1]}, with: {{tied: true}}}}",),
+            r"`lm_head\.weight` is used before and after it; set model\.untie=true",
+        ),
         ((f"{MODEL[:-1]}, with: {{tokens: 300}}}}",), r"gives \(8, 300\) for a sample, and the data has 256 tokens"),
         (("task=classification", "data={source: docstrings, batch_size: 6}"), "documents of different lengths"),
     ],
