@@ -215,7 +215,8 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
         by_name = any(isinstance(column, str) for column in columns)
         by_label = layout.label_column is None and not layout.targets
         numeric = chosen if layout.targets is None else (*chosen, *targets)
-        header = by_name or by_label or any(number(names[at], decimal) is None for at in numeric)
+        of_pandas = list(names) == [str(at) for at in range(len(names))]  # it gives such names to columns without any
+        header = by_name or by_label or of_pandas or any(number(names[at], decimal) is None for at in numeric)
     if header:
         targets, chosen, notes = layout.named(names, path, targets, chosen)
         next(records)

@@ -102,6 +102,7 @@ def test_the_first_line_names_columns_unless_it_has_a_number_in_each_column_of_n
         (("400", "b", "kind"), 0, "auto", 3),
         (("400", "410", "kind"), "400", "auto", 2),
         (("400", "410", "kind"), None, True, 2),
+        (("0", "1", "2"), None, "auto", 2),
     ):
         file = write_csv(tmp_path / "a.csv", rows, names)
         assert len(opened(file, label_column=2, columns=columns, header=header).train) == count

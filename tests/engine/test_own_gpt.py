@@ -130,7 +130,7 @@ def test_a_layer_that_sees_later_positions_is_refused(own: Workshop) -> None:
     [
         (
             (f"{MODEL[:-1]}, with: {{tied: true}}}}",),
-            r"`lm_head\.weight` is used before and after it; set model\.untie=true",
+            r"share the parameter `lm_head\.weight`; set model\.untie=true",
         ),
         ((f"{MODEL[:-1]}, with: {{tokens: 300}}}}",), r"gives \(8, 300\) for a sample, and the data has 256 tokens"),
         (("task=classification", "data={source: docstrings, batch_size: 6}"), "documents of different lengths"),

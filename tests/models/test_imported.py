@@ -176,7 +176,7 @@ def test_a_layer_that_is_used_twice_stays_in_one_component(one_thread: None) -> 
     parts = model.cut("auto", None)
     assert places(parts) == ["relu_1", "behind"]
     require_the_whole(model, parts, torch.randn(4, 6))
-    with pytest.raises(SpecError, match=r"the parameter `tied\.bias` is used before and after it"):
+    with pytest.raises(SpecError, match=r"share the parameter `tied\.bias`"):
         model.cut("auto", ["other"])
 
 

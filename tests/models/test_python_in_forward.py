@@ -497,6 +497,28 @@ REFUSED: dict[type[Own], str | None] = {
 """The others, with what is in the line that the error names."""
 
 
+class DropsLayers(nn.Module):
+    """In training it leaves layers out by numbers that are Python's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(48, WIDTH), nn.Linear(WIDTH, 3)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.first(x.flatten(1)))
+        for layer in self.layers:
+            if not self.training or random.random() > 0.5:
+                x = x + torch.tanh(layer(x))
+        scores: torch.Tensor = self.last(x)
+        return scores
+
+
+def test_layers_that_are_drawn_at_random_are_the_reason() -> None:
+    with pytest.raises(SpecError, match=r"leaves out `layers\.\d` in training, as where layers are drawn at random"):
+        own(DropsLayers).cut(3, None)
+
+
 def own(make: Callable[[], nn.Module]) -> GivenModel:
     seed_all(CPU, 0)
     return GivenModel(make(), "python:nets.Net", {}, SAMPLE)

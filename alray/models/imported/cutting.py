@@ -229,7 +229,7 @@ class Cutter:
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves))
         names = dict(self._model.named_parameters(remove_duplicate=False))
         for name in sorted(below & above & names.keys()):
-            raise Refused(f"the parameter `{name}` is used before and after it")
+            raise Refused(f"the parts before and after it share the parameter `{name}`")
         changed = below & above & self.changing
         if changed:
             raise Refused(f"the buffer `{min(changed)}`, which changes, is used before and after it")

@@ -204,12 +204,23 @@ class GivenModel:
 
     def _why(self, *, several: bool) -> str:
         """Why it cannot be cut: a sentence without its subject."""
+        if self._left_out:
+            return self._left_out
         if self._choice.reason:
             return self._choice.reason
         if len(self._choice.starts) == 1:
             return "it has one layer with weights"
         needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
         return f"everywhere before its last layer with weights {needed}"
+
+    @cached_property
+    def _left_out(self) -> str:
+        """Which layer a mini-batch of training did not call and an evaluation did: a sentence, or "" if none."""
+        trained, evaluated = (
+            [name_of(step.key) for step in self._cutter.recordings[training][0].starts()] for training in (True, False)
+        )
+        name = next((each for each in evaluated if each not in trained), None)
+        return f"`forward` leaves out `{name}` in training, as where layers are drawn at random" if name else ""
 
     @property
     def is_tied(self) -> bool:
@@ -231,7 +242,8 @@ class GivenModel:
         if isinstance(components, int) and components > most:
             more = self._choice.most(end, several=True) > most
             return SpecError(
-                f"{self.title} can be cut into at most {counted(most, 'component')} with weights",
+                f"{self.title} can be cut into at most {counted(most, 'component')} with weights"
+                + (f": {self._left_out}" if self._left_out else ""),
                 key="model.components",
                 hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
             )

@@ -52,7 +52,7 @@ class TableFiles(OwnValidationSection):
     set."""
     header: Header = "auto"
     """Whether the first line of a CSV file names the columns. Default: auto, unless all columns are given by number
-    and the first line has a number in each column of numbers."""
+    and the first line has a number in each column of numbers, and is not 0, 1, 2 and so on, which pandas writes."""
     delimiter: Delimiter = ","
     """The character between two columns of a CSV file, such as ";", or "\\t" for a tab. Default: ","."""
     decimal: Literal[".", ","] = "."
