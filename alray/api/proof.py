@@ -124,7 +124,8 @@ class Proof:
     @property
     def same(self) -> bool:
         """Whether every way that fits trains the weights of its reference to the bit."""
-        return all(way.verdict != "differs" for way in self.ways)
+        compared = [way for way in self.ways if way.reference is not None]
+        return bool(compared) and all(way.verdict != "differs" for way in compared)
 
     def as_json(self) -> dict[str, Any]:
         return {"same": self.same, **asdict(self)}
@@ -282,7 +283,8 @@ class _Prover:
                     count = cuts if schedule.cuts_mini_batches else 1
                     name = f"{counted(stages, 'stage')}, {schedule.name}"
                     run = partial(self._run, _layout(schedule, stages, count))
-                    yield self._way(name, _Training(count, schedule.gradient_delay), run)
+                    must_fit = "one stage" in schedule.default_on and stages == 1
+                    yield self._way(name, _Training(count, schedule.gradient_delay), run, must_fit=must_fit)
         usual = default_schedule(local_losses=local, stages=most) if asked == "auto" else SCHEDULES[asked]
         count = cuts if usual.cuts_mini_batches else 1
         name = f"{counted(most, 'stage')}, resumed on 1"
@@ -290,11 +292,17 @@ class _Prover:
             name, _Training(count, usual.gradient_delay), partial(self._resumed, _layout(usual, most, count))
         )
 
-    def _way(self, name: str, training: _Training, train: Train) -> Way:
+    def _way(self, name: str, training: _Training, train: Train, *, must_fit: bool = False) -> Way:
+        """
+        Args:
+            must_fit: whether what does not fit is a fault of the spec, and is raised.
+        """
         self._observer.doing(name)
         try:
             weights = train(self.steps)
         except (SpecError, PlanError) as error:
+            if must_fit:
+                raise
             return Way(name, "does not fit", why=error.problems[0].message)
         sha256 = _sha256(weights)
         if training not in self._references:

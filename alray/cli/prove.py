@@ -11,7 +11,7 @@ from alray.cli.options import AllowCode, Json, Overrides
 from alray.cli.run import watched_on
 from alray.cli.terminal import terminal
 
-_NOISE = {"source": "synthetic", "shape": [3, 64, 64], "classes": 10, "samples": 96, "batch_size": 8}
+_NOISE = {"source": "synthetic", "shape": [3, 64, 64], "classes": 1000, "samples": 96, "batch_size": 8}
 """What a model is trained on that has no spec."""
 
 

@@ -125,3 +125,10 @@ def test_a_planted_fault_is_found_and_named(
     assert wrong.name == name
     assert not found.same
     assert first in str(wrong.first) and why in str(wrong.why)
+
+
+@pytest.mark.few
+def test_a_spec_that_does_not_fit_on_one_stage_proves_nothing() -> None:
+    samples, _ = noise()
+    with pytest.raises(alray.AlrayError, match="has 4 classes"):
+        alray.prove(Skipped(), (samples, torch.arange(60) % 4), {"data.batch_size": 12}, stages=2, progress=False)
