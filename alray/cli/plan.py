@@ -26,8 +26,8 @@ def plan(
         bool,
         typer.Option(
             "--compare",
-            help="A table of ways: every schedule on up to eight stages. On machines elsewhere on as many stages as "
-            "devices, in all numbers of micro-batches, what fits their memory first, and the command of the best.",
+            help="A table of ways: every schedule on up to eight stages, or on as many as machines elsewhere have "
+            "devices, in all numbers of micro-batches; what fits first, and the command of the best.",
         ),
     ] = False,
     on: On = None,
@@ -105,9 +105,9 @@ def plan(
 
     Prints partition, schedule, predicted step time, bubble, memory and messages, and where its figures come from.
 
-    --compare and --devices show all ways to run its method instead. On machines elsewhere, a value that overrides give
-    for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched; those of the file are. The exit
-    code is 1 if nothing fits. --map shows which method, schedule and number of replicas is fastest where.
+    --compare and --devices show all ways to run its method instead. A value that overrides give for pipeline.schedule,
+    pipeline.stages or pipeline.micro_batches is not searched; those of the file are. The exit code is 1 if nothing
+    fits. --map shows which method, schedule and number of replicas is fastest where.
     """
     with terminal(as_json=json) as streams:
         asked: dict[str, Any] = {
@@ -131,37 +131,27 @@ def plan(
                 raise RequestError("this is of a map", key=f"--{key.replace('_', '-')}", hint="add --map")
         if len(link or []) > 1:
             raise RequestError("several links are of a map", key="--link", hint="give one, or add --map")
-        from alray.api.plans import machines_of, with_machines
+        from alray.api.plans import with_machines
 
         given = with_machines(spec, texts, on=on, link=next(iter(link or []), None), within=within, costs=costs)
-        several = compare or devices is not None
-        if several and svg is not None:
-            raise RequestError(
-                "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
-            )
-        if devices is not None or (compare and machines_of(spec, given) is not None):
+        if compare or devices is not None:
+            if svg is not None:
+                raise RequestError(
+                    "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
+                )
             _put_ways(streams, spec, given, devices, probe=probe, allow_code=allow_code)
             return
         with reading(streams, spec) as display:
-            from alray.orchestrate import compare_spec, plan_spec
+            from alray.orchestrate import plan_spec
             from alray.runtime.options import Options
 
             options = Options(allow_code=allow_code)
-            if compare:
-                workload, planned, rows = compare_spec(spec, given, probe=probe, options=options, observer=display)
-            else:
-                workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
-        if compare and json:
-            streams.answer({"comparisons": [row.as_json() for row in rows], "basis": planned.basis})
-            return
+            workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
         if json and svg is None:  # nothing is drawn: of many stages that is millions of actions
             streams.answer(planned.as_json())
             return
-        from alray.cli.plan_text import comparison_text, plan_text
+        from alray.cli.plan_text import plan_text
 
-        if compare:
-            streams.put(comparison_text(planned, rows, name=workload.spec.name, page=streams.page))
-            return
         if svg is not None:
             from alray.report.lanes import whole
             from alray.report.schedule_figure import schedule_figure
@@ -182,7 +172,7 @@ def plan(
 def _put_ways(
     streams: Terminal, spec: Path, given: list[str], devices: str | None, *, probe: bool, allow_code: bool
 ) -> None:
-    """All ways on devices elsewhere. Exits with 1 if nothing fits."""
+    """All ways here, or on devices elsewhere. Exits with 1 if nothing fits."""
     from alray.api.plans import sizes_of
     from alray.cli.ways_text import fitting_text
 
