@@ -146,7 +146,7 @@ def pages(results: Path) -> dict[str, str]:
         "all_reduce.md": all_reduce_page.page(read(results, "all_reduce")),
         "gpu_measured.md": gpu_page.page(read(results, "gpu")),
         "intervals.md": intervals_page.page(read(results, "coverage")),
-        "models.md": models_page.page(
+        "network.md": models_page.page(
             read(results, "models"), read(results, "exported"), list(read(results, "huggingface").values())
         ),
     }

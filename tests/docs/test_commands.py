@@ -22,7 +22,7 @@ from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
 
 TUTORIAL = "docs/tutorial.md"
 TWO_STAGES = "alray run mine/mine.yaml pipeline.stages=2 --output runs/two-stages"
-COMMANDS = "docs/commands.md"
+COMMANDS = "docs/spec.md"
 RUN = (COMMANDS, "docs/comparing.md", TUTORIAL)
 """Pages whose commands run here one after another, each page in a separate folder."""
 
@@ -57,6 +57,8 @@ HELD = {
         r"|specs/laptop/(mlp_diabetes|digit_traits|rare_digits|noisy_digits|gpt_docstrings|diloco_digits)).yaml"
         r"( --output runs/\w+)?"
     ),
+    "tests/docs/test_docs.py::test_one_script_runs_in_one_process_and_on_two_stages": r"python job.py( 2)?",
+    "tests/docs/test_docs.py::test_the_studies_of_a_fair_comparison_are_studies": r"alray study fair/.*",
     "tests/benchmarks/test_slow_links.py::test_what_each_way_loses_where_1f1b_loses_most": (r"make slow-links"),
     "tests/engine/test_messages.py::test_local_losses_end_in_the_same_bits": (
         r"alray run specs/laptop/slow_link.yaml (?!method).*messages.*"
@@ -86,6 +88,7 @@ LEFT = {
     r"pip install 'alray\[storage\]'": "installs; `test_every_extra_is_one` holds the names",
     r"pip install ./plugins/(mlflow|wandb)": "tests/test_plugins.py installs it, and runs its spec",
     r"([A-Z_]+=\S+ )*alray run plugins/(mlflow|wandb)/spec.yaml": "the same",
+    r"python job.py 2 HEAD:6379": "a cluster; tests/cluster/test_jobs.py::test_attached_with_a_token",
     r"prometheus .*": "a server of its own; tests/engine/test_metrics.py reads what it would",
 }
 """Commands that no test runs, and why."""

@@ -51,7 +51,7 @@ def test_the_example_of_a_spec_runs(
     assert summary["accuracy"]["test"] > 0.9
 
 
-OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("optimizer.md"), re.MULTILINE)
+OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("spec.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -123,7 +123,7 @@ def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
 
 
 def test_the_example_of_a_spec_on_top_of_another_is_one(tmp_path: Path) -> None:
-    blocks = re.findall(r"^((?:    .+\n)+)", page("writing_a_spec.md"), re.MULTILINE)
+    blocks = re.findall(r"^((?:    .+\n)+)", page("spec.md"), re.MULTILINE)
     (example,) = (block for block in blocks if block.startswith("    base:"))
     (tmp_path / "al").symlink_to(DOCS.parent / "specs" / "al")
     (tmp_path / "mine").mkdir()
@@ -178,16 +178,23 @@ def test_a_module_of_ones_own_goes_in_and_comes_back(
     assert all(run.plan.stages == 2 and run.summary.accuracy.test > 0.5 for run in runs)
 
 
-def test_the_job_of_lightning_runs_here_as_the_page_has_it(tmp_path: Path) -> None:
-    """What other tools run is marked `py` there."""
-    script = tmp_path / "job.py"
-    script.write_text("".join(re.findall(r"```python\n(.*?)```", page("coming_from.md"), re.DOTALL)), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    reached, *points = map(float, re.findall(r"0\.\d+", done.stdout.splitlines()[-1]))
-    assert points[-1] == reached > 0.7 and len(points) == 3
+@pytest.mark.timeout(600)
+def test_one_script_runs_in_one_process_and_on_two_stages(tmp_path: Path) -> None:
+    write_files("docs/from_pytorch.md", tmp_path)
+    said = []
+    for stages in ([], ["2"]):
+        done = subprocess.run(
+            [sys.executable, "job.py", *stages], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.splitlines()[-1])
+    assert said[0] == said[1] and float(said[0].split()[0]) > 0.5
+
+
+def test_the_studies_of_a_fair_comparison_are_studies(tmp_path: Path) -> None:
+    write_files("docs/comparing.md", tmp_path)
+    found = {name: load_study(tmp_path / f"fair/{name}.yaml") for name in ("rates", "fair")}
+    assert {name: len(study.trials) for name, study in found.items()} == {"rates": 72, "fair": 15}
 
 
 @pytest.mark.parametrize(("kind", "heading"), [(Summary, "key"), (StageRecord, "key of `stage`")])

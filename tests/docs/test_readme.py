@@ -19,8 +19,8 @@ from benchmarks.runs import RESULTS
 from benchmarks.schedules_page import step_ratios
 
 ROOT = Path(__file__).parents[2]
-README, COMMANDS, MEASURED = (
-    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/commands.md", "docs/measured.md")
+README, SPEC, MEASURED = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/spec.md", "docs/measured.md")
 )
 COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
 
@@ -38,7 +38,7 @@ def test_the_first_screen_trains(
 
 
 def section(title: str) -> str:
-    return COMMANDS.split(f"## {title}\n")[1].split("\n## ")[0]
+    return SPEC.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
 def picture(values: Any) -> torch.Tensor:
@@ -98,8 +98,8 @@ def of_study(name: str, column: str, stages: str, variant: str) -> float:
 
 def test_the_figures_are_the_measured_ones() -> None:
     """Each measured figure is on one of the pages, however the sentence around it reads."""
-    shown = {float(number) for number in re.findall(r"\d+\.\d+", README + MEASURED + COMMANDS)}
-    streamed, replicas, steps = result("streamed"), result("replicas"), result("schedules")["runs"]
+    shown = {float(number) for number in re.findall(r"\d+\.\d+", README + MEASURED)}
+    streamed, steps = result("streamed"), result("schedules")["runs"]
     measured = {
         **{
             f"streamed over {schedule}": (median(step_ratios(steps["streamed"], steps[schedule])), 2)
@@ -115,9 +115,6 @@ def test_the_figures_are_the_measured_ones() -> None:
             f"ms of {variant} on {stages}": (1e3 * of_study("strong_scaling", "step_time_s", stages, variant), 1)
             for stages, variant in (("2", "al_streamed"), ("1", "bp_naive"), ("2", "bp_gpipe"))
         },
-        "balanced epoch": (result("balance")["faster"], 1),
-        "replicas over plain DDP": (replicas["over_plain_ddp"], 2),
-        "replicas over Ray Train": (replicas["over_ray_train"], 2),
     }
     assert [
         name
@@ -129,9 +126,8 @@ def test_the_figures_are_the_measured_ones() -> None:
     assert result("uneven")["best"] in result("uneven")["chosen"]
 
 
-@pytest.mark.parametrize("name", ["measured", "language_models"])
-def test_what_is_said_of_the_executor_is_the_median_on_two_stages(name: str) -> None:
-    text = " ".join((ROOT / f"docs/{name}.md").read_text(encoding="utf-8").split())
+def test_what_is_said_of_the_executor_is_the_median_on_two_stages() -> None:
+    text = " ".join(MEASURED.split())
     on_two = [median(case["ratios"]) for case_of, case in result("engines").items() if "sleeping" not in case_of]
     assert f"{len(on_two)} comparisons on two stages" in text
     assert re.findall(r"alray's executor takes ([\d.]+) of (?:its|the) step", text) == [f"{median(on_two):.2f}"]
