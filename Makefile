@@ -120,7 +120,7 @@ news: $(INSTALLED)
 screenshots: $(INSTALLED)
 	$(BIN)/python -m benchmarks.screenshots
 
-# The pictures of docs/local_learning.md and docs/timeline.md.
+# The pictures of docs/methods.md and docs/pipelines.md.
 pictures: $(INSTALLED)
 	$(BIN)/python -m benchmarks.pictures
 

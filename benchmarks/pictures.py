@@ -1,4 +1,4 @@
-"""Make the pictures of docs/local_learning.md and docs/timeline.md from runs of the quickstart on two stages.
+"""Make the pictures of docs/methods.md and docs/pipelines.md from runs of the quickstart on two stages.
 
 python -m benchmarks.pictures     some two minutes
 """
