@@ -143,7 +143,7 @@ def pages(results: Path) -> dict[str, str]:
         "benchmarks.md": tables.page(results),
         "pipelines.md": schedules_page.page(results),
         "accuracy.md": accuracy_page.page(read(results, "accuracy")),
-        "all_reduce.md": all_reduce_page.page(read(results, "all_reduce")),
+        "replicas.md": all_reduce_page.page(read(results, "all_reduce")),
         "gpu_measured.md": gpu_page.page(read(results, "gpu")),
         "intervals.md": intervals_page.page(read(results, "coverage")),
         "models.md": models_page.page(
