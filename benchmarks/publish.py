@@ -145,7 +145,7 @@ def pages(results: Path) -> dict[str, str]:
         "accuracy.md": accuracy_page.page(read(results, "accuracy")),
         "replicas.md": all_reduce_page.page(read(results, "all_reduce")),
         "gpu_measured.md": gpu_page.page(read(results, "gpu")),
-        "intervals.md": intervals_page.page(read(results, "coverage")),
+        "studies.md": intervals_page.page(read(results, "coverage")),
         "models.md": models_page.page(
             read(results, "models"), read(results, "exported"), list(read(results, "huggingface").values())
         ),
