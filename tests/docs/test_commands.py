@@ -50,7 +50,6 @@ HELD = {
     ),
     "tests/core/storage/test_runs.py::test_a_run_as_on_a_disk": r"alray (run|resume) .*s3://.*",
     "tests/cli/test_other_data.py::test_the_same_files_in_another_place": r"alray (evaluate|resume) runs/ID .*data.*",
-    "tests/cli/test_run_command.py::test_report_is_made_again": r"alray report (runs/quickstart-.*|s3://bucket/run)",
     "tests/test_own_methods.py::test_the_page_s_own_tests": (r"alray (validate --deep|run) mine.yaml.*"),
     "tests/test_specs.py::test_it_is_planned_and_simulated": (
         r"alray run (examples/torchvision_digits"
