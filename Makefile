@@ -161,7 +161,7 @@ simulated-soonest: $(INSTALLED)
 	$(SIMULATED) $(foreach each,waiting nccl simulated second_device shown,tests/gpu/test_$(each).py) \
 		"tests/gpu/test_one_process.py::test_every_family_method_and_schedule[resnet-associated_learning-streamed]"
 
-# Where a GPU is. Tests that need two say so where there is one. It prints the table of docs/gpu.md.
+# Where a GPU is. Tests that need two say so where there is one. It prints the table of tests/gpu/shown.md.
 gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "" tests/gpu
 

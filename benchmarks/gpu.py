@@ -1,4 +1,4 @@
-"""docs/gpu.md: what alray predicts for one GPU, and what it measures there.
+"""docs/gpu_measured.md: what alray predicts for one GPU, and what it measures there.
 
     python -m benchmarks.gpu              about eight minutes, on a machine with a GPU
     python -m benchmarks.gpu resnet gpt   these networks alone
