@@ -33,8 +33,8 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
     lines = [
         "# Accuracy",
         "",
-        "How accurate small networks become by local losses and by backpropagation, after all epochs: the same encoders",
-        f"by {', '.join(f'`{kind}` ({short})' for kind, short in METHODS.items())}.",
+        "How accurate small networks become by local losses and by backpropagation, after all epochs: the same",
+        f"encoders by {', '.join(f'`{kind}` ({short})' for kind, short in METHODS.items())}.",
         "All methods of a network have one rate, which no search chose, so a point more or less says little. For your",
         "network: [a fair comparison](comparing.md).",
         "",

@@ -23,12 +23,14 @@ def page(measured: Figures) -> str:
             "",
             "Three networks on one GPU: how long a mini-batch takes by each method, how much memory it needs, and how "
             "right the plan is. Nothing was measured on several GPUs. Written by `make publish` from `python -m "
-            f"benchmarks.gpu` on one {measured['device']}, with torch {measured['torch']} and one thread a process. Runs have 120 mini-batches; the first ten do not count. "
+            f"benchmarks.gpu` on one {measured['device']}, with torch "
+            f"{measured['torch']} and one thread a process. Runs have 120 mini-batches; the first ten do not count. "
             f"{_sessions(measured['rows'])}Ways on two stages have both stages on this one "
             "GPU (`GPU: 0.5`), so they show that it works and what it costs, not what a second GPU brings.",
             "",
             "`predicted` is what the run said before it trained, from components that it measured on the GPU; "
-            "`counted` is what `alray plan --on` said, which [measures nothing](predictions.md#machines-that-you-do-not-have). "
+            "`counted` is what `alray plan --on` said, which [measures "
+            "nothing](predictions.md#machines-that-you-do-not-have). "
             "Both are over what was measured; of memory there is one figure for each stage.",
             "",
             "| network | numbers | way | step, ms | predicted | counted | memory, GB | predicted |",
@@ -36,8 +38,8 @@ def page(measured: Figures) -> str:
             *map(_row, measured["rows"]),
             "",
             "- Counted times come out right for the GPT and for the MLP in float32. The ResNet took three times as "
-            "long, probably because one processor core could not give the GPU its work fast enough, and the MLP in bf16 four "
-            "times.",
+            "long, probably because one processor core could not give the GPU its work fast enough, and the MLP in "
+            "bf16 four times.",
             "- Where two stages share a GPU, the plan gives each of them a whole one, so it can be too short.",
             "- `decoupled_greedy` took less time than backpropagation for the MLP in float32, and more in bf16 and for "
             "the ResNet.",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.machines import DEVICES, Device, Machines, device_of, link_of, machines_of, parse_nodes
+from alray.planning.prediction.machines import DEVICES, Machines, device_of, link_of, machines_of, parse_nodes
 from alray.planning.prediction.stage_devices import slowest_of
 
 
