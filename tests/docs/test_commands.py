@@ -77,10 +77,10 @@ LOADED = r"alray run specs/quickstart.yaml .*"
 
 LEFT = {
     r"pip install \.": "installs; CI does",
-    r"alray plan SPEC --map .*": "what stands for a spec; tests/cli/test_plan_command.py draws maps",
-    r"alray prove torchvision:resnet18": "takes a minute; tests/cli/test_prove.py proves others",
+    r"alray run benchmarks/sleeping.*": "sleeps for minutes",
+    r"alray plan SPEC --map .*": "what stands for a spec; tests/cli/test_map_command.py draws maps",
+    r"alray prove torchvision:resnet18": "takes a minute; tests/api/test_proof.py proves others",
     r"make quickstart": "installs alray; what it runs then is a command of the tutorial",
-    r"make test": "runs most tests",
     r"source .venv/bin/activate": "the shell's",
     r"export RAY_.*": "variables with which tests/cluster/test_jobs.py starts its commands",
     r"pip install 'alray\[storage\]'": "installs; `test_every_extra_is_one` holds the names",

@@ -28,8 +28,8 @@ def test_the_first_screen_trains(
         re.findall(rf"^```{kind}\n(.*?)^```$", README, re.M | re.S) for kind in ("python", "yaml")
     )
     scope: dict[str, Any] = {}
-    assert '"epochs": 10' in loop
-    exec(loop.replace('"epochs": 10', '"epochs": 1, "inline": True'), scope)
+    assert '"epochs": 20' in loop
+    exec(loop.replace('"epochs": 20', '"epochs": 1, "inline": True'), scope)
     head, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
     shown = [line.split() for line in re.findall(r"^    (\w+ .*)$", README.split("```")[4], re.M)]
     assert shown[0] == head and [row[:2] for row in shown[1:]] == [row[:2] for row in rows]
