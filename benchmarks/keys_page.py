@@ -20,7 +20,7 @@ INTRODUCTION = """\
 # Keys of a spec
 
 Written by `make keys` from the grammar, as is the JSON Schema that `alray schema` prints.
-[Writing a spec](writing_a_spec.md) leads to a page on each section, which explains how its keys work together.
+[The spec](spec.md) leads to a page on each section, which explains how its keys work together.
 
 A key with a link is a section of its own. Where a section comes in kinds, its table has the keys that all kinds share,
 and each kind has a table of what it adds. A section's bare kind stands for the section: `method: backpropagation`. The
