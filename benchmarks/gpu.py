@@ -39,7 +39,7 @@ WAYS = {
 
 
 def published_name(device: torch.device) -> str | None:
-    """The name of this GPU in the table of docs/elsewhere.md."""
+    """The name of this GPU in the table of docs/predictions.md."""
     model = accelerator.name(device)
     fitting = [name for name in DEVICES if name in model]
     return max(fitting, key=len, default=None)

@@ -141,7 +141,11 @@ def _parts(
 app = typer.Typer(
     name="alray",
     cls=CommandGroup,
-    help="Train neural networks by Associated Learning. A YAML spec describes the network, and Ray actors train it.",
+    help=(
+        "Train a network declared in YAML, or your own PyTorch module, on one device or many, by backpropagation or by "
+        "local losses: time and memory told before the run, the same bits wherever the network is cut and the run is "
+        "resumed, and proved."
+    ),
     epilog="Exit codes: 0 success, 1 the run failed, 2 the request was wrong, 130 interrupted.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

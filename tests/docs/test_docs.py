@@ -33,13 +33,7 @@ def page(name: str) -> str:
 def test_the_example_of_a_spec_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    assert write_files("docs/own_classes.md", tmp_path) == [
-        "one_hot.py",
-        "focal.py",
-        "quantile.py",
-        "stripes.py",
-        "stripes.yaml",
-    ]
+    assert {"stripes.py", "stripes.yaml"} <= {*write_files("docs/extending.md", tmp_path)}
     monkeypatch.chdir(tmp_path)
     assert execute(["run", "stripes.yaml", "--inline", "--json", "--output", "out"]) == 0
     summary = json.loads(capsys.readouterr().out)
@@ -89,7 +83,6 @@ def test_the_pages_of_studies_are_current() -> None:
     found, elsewhere = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS), published.section()
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, elsewhere)
     (counted,) = (line.split(" | ") for line in elsewhere.splitlines() if "that set no number**" in line)
-    assert f"nine in ten rows of published pipelines are predicted within {counted[4]} " in page("elsewhere.md")
     assert f"{PUBLISHED:.1%}" == counted[4]
 
 
