@@ -24,7 +24,7 @@ from alray.report.compare_tables import (
     score_table,
     step_table,
 )
-from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of, error_bar
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, error_bar
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
 from alray.report.same_weights import merged
@@ -63,11 +63,8 @@ def training(comparison: ComparedRuns) -> Exhibit:
         _curves(
             f"{metric.name}_by_{axis}",
             f"{split.capitalize()} {metric.title} against {axis}",
-            Curves(
-                Scale(axis, label, form="~s" if axis == "samples" else PLAIN_NUMBER, from_zero=True),
-                Scale(metric.name, f"{split} {metric.title}"),
-                (),
-            ),
+            Scale(axis, label, form="~s" if axis == "samples" else PLAIN_NUMBER, from_zero=True),
+            Scale(metric.name, f"{split} {metric.title}"),
             rows,
             comparison,
         )
@@ -86,9 +83,9 @@ def depths(comparison: ComparedRuns) -> Exhibit | None:
         return None
     split, metric = comparison.split, comparison.metric
     x = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
-    curves = Curves(x, Scale(metric.name, f"{split} {metric.title}"), ())
+    y = Scale(metric.name, f"{split} {metric.title}")
     name = f"{metric.name}_per_depth"
-    figure = _curves(name, f"{split.capitalize()} {metric.title} per depth", curves, rows, comparison)
+    figure = _curves(name, f"{split.capitalize()} {metric.title} per depth", x, y, rows, comparison)
     return Exhibit(f"{metric.heading} per depth", (figure,), tables={name: depth_table(comparison)})
 
 
@@ -186,13 +183,12 @@ def curve_split(comparison: ComparedRuns) -> ComparedSplit:
     return "validation" if all(any(each.validation is not None for each in of_run) for of_run in of_runs) else "test"
 
 
-def _curves(name: str, title: str, curves: Curves, rows: list[Row], comparison: ComparedRuns) -> Figure:
+def _curves(name: str, title: str, x: Scale, y: Scale, rows: list[Row], comparison: ComparedRuns) -> Figure:
     """A figure of curves. Groups that end in the same weights have one curve where their values are equal."""
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     weights = {label: group.weights for group in comparison.groups for label in (group.label, bag_label(group))}
-    rows, series, *_ = merged(rows, series, weights, (curves.x.field, curves.y.field, "low", "high"))
-    drawn = Curves(curves.x, curves.y, series, tells={"series": "run", "runs": "runs"}, size=20, bands=True)
-    return drawn.figure(name, title, f"{title}: {', '.join(each.label for each in series)}.", rows)
+    rows, series, *_ = merged(rows, weights, (x.field, y.field, "low", "high"))
+    curves = Curves(x, y, series, tells={"series": "run", "runs": "runs"}, size=20, bands=True)
+    return curves.figure(name, title, rows)
 
 
 def _means(
