@@ -129,14 +129,13 @@ def single_step_text(step: SingleStep, page: Page) -> str:
 
 def comparison_text(comparison: ComparedRuns, page: Page) -> str:
     """Metrics, metrics per depth and costs, a row for each group of runs, then the notes on them."""
-    from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
+    from alray.report.compare_tables import cost_table, depth_table, score_table
 
     tables = [
         (title, table)
         for title, table in (
             (comparison.metric.title, score_table(comparison)),
             (f"{comparison.metric.title} per depth, {comparison.split}", depth_table(comparison)),
-            ("bag of embeddings", bag_table(comparison)),
             ("parameters, memory of the largest stage, time", cost_table(comparison)),
         )
         if table.rows and len(table.head) > 1

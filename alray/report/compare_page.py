@@ -16,7 +16,6 @@ from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord
 from alray.report.compare import ComparedRun, ComparedRuns, ComparedSplit, Group
 from alray.report.compare_tables import (
-    bag_table,
     cost_table,
     depth_table,
     difference_table,
@@ -50,9 +49,7 @@ def scores(comparison: ComparedRuns) -> Exhibit:
     their sample standard deviation. The accuracies, or metrics of another task, are those of the evaluation that is the
     best on the validation set, if its weights were kept, otherwise of the last one; nothing is chosen on the test
     set."""
-    tables = {comparison.metric.name: score_table(comparison)}
-    bags = bag_table(comparison)
-    return Exhibit(comparison.metric.heading, tables=tables | ({"bag_of_embeddings": bags} if bags.rows else {}))
+    return Exhibit(comparison.metric.heading, tables={comparison.metric.name: score_table(comparison)})
 
 
 def training(comparison: ComparedRuns) -> Exhibit:
@@ -141,7 +138,7 @@ class ComparisonReport:
 
 
 def training_rows(comparison: ComparedRuns, axis: str) -> list[Row]:
-    """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
+    """Accuracy during training along an axis of `AXES`, for each group.
 
     A value is the mean over the runs of a group, at the evaluations that all of them made. From three runs on, `low`
     and `high` are those of the lowest and the highest. Of very many evaluations only some are in it, evenly spaced.
@@ -151,15 +148,8 @@ def training_rows(comparison: ComparedRuns, axis: str) -> list[Row]:
     found: list[Row] = []
     for group in comparison.groups:
         shared = spaced(_same_steps(group.counted), most)
-        found += _means(group, group.label, axis, shared, lambda record: getattr(record, split))
-        if group.has_bag_of_embeddings:
-            found += _means(group, bag_label(group), axis, shared, lambda record: _at_depth_1(record, split))
+        found += _means(group, axis, shared, split)
     return found
-
-
-def bag_label(group: Group) -> str:
-    """The label of the curve of a group's bag of embeddings."""
-    return f"{group.label}: bag of embeddings"
 
 
 def depth_rows(comparison: ComparedRuns) -> list[Row]:
@@ -185,18 +175,14 @@ def curve_split(comparison: ComparedRuns) -> ComparedSplit:
 
 def _curves(name: str, title: str, x: Scale, y: Scale, rows: list[Row], comparison: ComparedRuns) -> Figure:
     """A figure of curves. Groups that end in the same weights have one curve where their values are equal."""
-    weights = {label: group.weights for group in comparison.groups for label in (group.label, bag_label(group))}
+    weights = {group.label: group.weights for group in comparison.groups}
     rows, series, *_ = merged(rows, weights, (x.field, y.field, "low", "high"))
     curves = Curves(x, y, series, tells={"series": "run", "runs": "runs"}, size=20, bands=True)
     return curves.figure(name, title, rows)
 
 
 def _means(
-    group: Group,
-    label: str,
-    axis: str,
-    evaluations: Sequence[Sequence[EvaluationRecord]],
-    value: Callable[[EvaluationRecord], float | None],
+    group: Group, axis: str, evaluations: Sequence[Sequence[EvaluationRecord]], split: ComparedSplit
 ) -> Iterator[Row]:
     """
     Args:
@@ -204,11 +190,11 @@ def _means(
     """
     position = AXES[axis][1]
     for records in evaluations:
-        values = _known([value(record) for record in records])
+        values = _known([getattr(record, split) for record in records])
         at = _known([position(run, record) for run, record in zip(group.counted, records, strict=True)])
         if len(values) == len(at) == len(records):
             yield {
-                "series": label,
+                "series": group.label,
                 "kind": MEASURED,
                 axis: fmean(at),
                 **_mean(group.first.figures.measures, values, len(records)),
@@ -225,11 +211,6 @@ def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:
     of_run = [{record.step: record for record in run.evaluations} for run in runs]
     shared = set(of_run[0]).intersection(*of_run[1:])
     return [[records[step] for records in of_run] for step in sorted(shared)]
-
-
-def _at_depth_1(record: EvaluationRecord, split: ComparedSplit) -> float | None:
-    value: float | None = next((getattr(entry, split) for entry in record.per_depth if entry.depth == 1), None)
-    return value
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
