@@ -23,14 +23,10 @@ from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page, unbroken
 from alray.cli.doctor import doctor
 from alray.cli.jobs import fetch, logs, status, stop
-from alray.cli.list import list_runs
 from alray.cli.methods import methods
-from alray.cli.plan import plan
-from alray.cli.probe import probe
-from alray.cli.prove import prove
-from alray.cli.report import compare, report
-from alray.cli.reproduce import reproduce
-from alray.cli.run import resume, run
+from alray.cli.plan import plan, probe
+from alray.cli.report import compare, list_runs, report
+from alray.cli.run import prove, reproduce, resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.study import study
 from alray.cli.submit import submit
@@ -185,8 +181,6 @@ _jobs = typer.Typer(
 for _of_jobs in (status, logs, stop, fetch):
     _jobs.command(cls=Command)(_of_jobs)
 app.add_typer(_jobs)
-_RENAMED = {"fit": "alray plan SPEC --devices 4x24GB", "crossover": "alray plan SPEC --map"}
-"""What the commands of version 0.4 are now."""
 
 
 def _print_version(requested: bool) -> None:
@@ -226,9 +220,6 @@ def execute(arguments: Sequence[str]) -> int:
         message = error.format_message()
         if message.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
             streams.err.write(f"{message}\n")
-            return error.exit_code
-        if arguments[:1] and arguments[0] in _RENAMED:
-            streams.refuse([Problem(f"`alray {arguments[0]}` is `alray plan` now", f"write {_RENAMED[arguments[0]]}")])
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         if message.startswith("No such option") and (override := _override_meant(error, arguments)) is not None:

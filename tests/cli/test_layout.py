@@ -24,7 +24,7 @@ from alray.cli.doctor import CheckResult
 from alray.cli.jobs import status_rows
 from alray.cli.main import execute
 from alray.cli.plan_text import plan_text
-from alray.cli.reproduce import reproduction_rows
+from alray.cli.run import reproduction_rows
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, DepthScores, EvaluationRecord, Failure, Scores
 from alray.inference import requests
