@@ -122,11 +122,6 @@ PRIVATE: dict[str, Private] = {
         "GcsClient",
         why="whether a cluster takes the token, before Ray tries for 20 s",
     ),
-    "available_resources_per_node": Private(
-        "ray._private.state",
-        "available_resources_per_node",
-        why="the room of each node",
-    ),
     "TorchBackend": Private(
         "ray.train.torch.config",
         "_TorchBackend",

@@ -1,5 +1,5 @@
 """The cluster that a run uses, and where its stages go on it. Open `connect.py` first, then `placement.py`.
 
-`nodes.py` lists the nodes, `room.py` says whether stages have room there, `arrange.py` chooses the node of each stage;
-`links.py` measures the links between them.
+`nodes.py` lists the nodes, `room.py` says whether stages have room there, `links.py` measures the
+links between them.
 """

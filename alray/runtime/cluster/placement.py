@@ -22,11 +22,9 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from alray.config.sections.resources import ACCELERATORS
-from alray.core.compat import available_resources_per_node
 from alray.core.errors import StageError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.location import Location
-from alray.runtime.cluster.arrange import Shares, arrange
 from alray.runtime.cluster.nodes import Bundle, given_gpus, living_nodes, not_shared, on_node, reason_of
 from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.device.machine_memory import machine_memory_bytes
@@ -36,12 +34,9 @@ if TYPE_CHECKING:
     from alray.runtime.probe.device_speed import Measured, SpeedTest
 
 _LOOKING_S = 2.0
-_LOOKING_AGAIN_S = 0.2
 _TRIAL_S = 300.0
 _SEEING_S = 60.0
 _ENDING_S = 10.0
-
-_NODE_LABEL = "ray.io/node-id"  # Ray gives it to every node
 
 Answer = TypeVar("Answer")
 
@@ -66,34 +61,29 @@ class Placement:
     owned: bool = True
 
     @classmethod
-    def of(
-        cls, bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str], note: Callable[[str], None]
-    ) -> Placement:
-        """Wait for room (see `wait_for_room` for `note` and what it raises), and take it where `arrange` says.
-
-        Args:
-            bundles: those of `stages` stages, replica by replica.
-        """
-        group: PlacementGroup | None = None
+    def of(cls, bundles: Sequence[Bundle], labels: Mapping[str, str], note: Callable[[str], None]) -> Placement:
+        """Wait for room (see `wait_for_room` for `note` and what it raises). Ray places the bundles on few nodes."""
+        group = placement_group(
+            [ray_bundle(bundle) for bundle in bundles],
+            strategy="PACK",
+            bundle_label_selector=[dict(labels)] * len(bundles) if labels else None,
+        )
+        placement = cls(tuple(bundles), group, ())
 
         def look() -> bool:
-            nonlocal group
-            selectors = _selectors(bundles, stages, labels)
-            if selectors is None:
-                time.sleep(_LOOKING_AGAIN_S)
-                return False
-            requests = [ray_bundle(bundle) for bundle in bundles]
-            group = placement_group(
-                requests, strategy="PACK", bundle_label_selector=selectors if any(selectors) else None
-            )
-            if group.wait(timeout_seconds=_LOOKING_S):
-                return True
-            remove_placement_group(group)  # others were faster
-            return False
+            return bool(group.wait(timeout_seconds=_LOOKING_S)) and placement.placed().is_whole
 
-        wait_for_room(look, bundles, labels, note, whose="stages")
-        assert group is not None, "there is room"
-        return cls(tuple(bundles), group, _nodes_of(group, 0, len(bundles)))
+        try:
+            wait_for_room(look, bundles, labels, note, whose="stages")
+        except StageError:
+            placement.release()
+            raise
+        return placement.placed()
+
+    def placed(self) -> Placement:
+        """With the nodes of the bundles, which all have room."""
+        nodes = placement_group_table(self.group)["bundles_to_node_id"]
+        return replace(self, nodes=tuple(nodes[self.offset + index] for index in range(len(self.bundles))))
 
     @classmethod
     def of_trial(cls, bundles: Sequence[Bundle]) -> Placement:
@@ -105,7 +95,7 @@ class Placement:
         group = get_current_placement_group()
         assert group is not None, "only a process in a placement group is given one"
         offset = len(group.bundle_specs) - len(bundles)
-        return cls(tuple(bundles), group, _nodes_of(group, offset, len(bundles)), offset, owned=False)
+        return cls(tuple(bundles), group, (), offset, owned=False).placed()
 
     @property
     def is_whole(self) -> bool:
@@ -264,31 +254,6 @@ def answers(question: Callable[[], Answer], hosts: Mapping[str, str]) -> Iterato
 
 def _call(question: Callable[[], Answer]) -> Answer:
     return question()
-
-
-def _nodes_of(group: PlacementGroup, first: int, count: int) -> tuple[str, ...]:
-    """The node of each of `count` bundles of a group, from bundle `first` on."""
-    nodes = placement_group_table(group)["bundles_to_node_id"]
-    return tuple(nodes[index] for index in range(first, first + count))
-
-
-def _selectors(bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]) -> list[dict[str, str]] | None:
-    """The labels of the node that each bundle goes to; None where there is no room now.
-
-    Where `arrange` finds none for bundles that differ, Ray looks for a node for each.
-    """
-    candidates = living_nodes(labels)
-    if len(candidates) == 1:
-        return [dict(labels)] * len(bundles)
-    available = available_resources_per_node()
-    here = ray.get_runtime_context().get_node_id()
-    shares = Shares.of(bundles)
-    free = {node.id: shares.held(node.resources, available.get(node.id, {})) for node in candidates}
-    chosen = arrange([shares.asked(bundle) for bundle in bundles], stages, free, here)
-    if chosen is not None:
-        return [{_NODE_LABEL: node} for node in chosen]
-    differ = any(bundle != bundles[0] for bundle in bundles)
-    return [dict(labels)] * len(bundles) if differ else None
 
 
 def _measured(speed_test: SpeedTest) -> Measured:

@@ -291,7 +291,7 @@ class RayEngine(ClusterEngine):
         if self._devices_are_like_here():
             return
         stages = self._spec.pipeline.stages
-        self._reserved = self._placement(stage_bundles(self._spec, stages, self._spec.replicas.count), stages)
+        self._reserved = self._placement(stage_bundles(self._spec, stages, self._spec.replicas.count))
         self._reserved.require_run_dir(run_dir, self.run_token, stages)
 
     def graph(self, plan: Plan) -> Graph:
@@ -312,7 +312,7 @@ class RayEngine(ClusterEngine):
         """
         from alray.runtime.graph.processes import StageProcesses
 
-        placement = self._placement(stage_bundles(self._spec, stages, replicas), stages)
+        placement = self._placement(stage_bundles(self._spec, stages, replicas))
         names = [
             f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
             for replica in range(replicas)
@@ -326,7 +326,7 @@ class RayEngine(ClusterEngine):
             is_pipeline=self._spec.is_pipeline,
         )
 
-    def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
+    def _placement(self, bundles: list[Bundle]) -> Placement:
         """Room for replicas of so many stages: the placement that was kept if it fits, else a new one."""
         from alray.runtime.cluster.placement import Placement
 
@@ -335,7 +335,7 @@ class RayEngine(ClusterEngine):
             return reserved
         if reserved is not None:
             reserved.release()
-        return Placement.of(bundles, stages, self._spec.resources.labels, self._note)
+        return Placement.of(bundles, self._spec.resources.labels, self._note)
 
     def _devices_are_like_here(self) -> bool:
         """Whether there is nothing to measure on other devices: this node alone, and the same request by every
@@ -376,7 +376,7 @@ class RayEngine(ClusterEngine):
 
         spec, resources = self._spec, self._spec.resources
         try:
-            self._reserved = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas), plan.stages)
+            self._reserved = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas))
             parts = placement.machine_parts(plan.stages) if resources.resolved_device == "cpu" else ()
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
@@ -438,7 +438,7 @@ class TrialEngine(RayEngine):
     def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
         return self._idle.take(stage_bundles(self._spec, stages, replicas)) or super()._begin(stages, replicas, run)
 
-    def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
+    def _placement(self, bundles: list[Bundle]) -> Placement:
         from alray.runtime.cluster.placement import Placement
 
         return Placement.of_trial(bundles)
@@ -449,7 +449,7 @@ class TrialEngine(RayEngine):
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         """The group stays as it is, and asks for the same room again if a node is lost."""
         stages, replicas = layouts[0]
-        whole = self._placement(stage_bundles(self._spec, stages, replicas), stages).is_whole
+        whole = self._placement(stage_bundles(self._spec, stages, replicas)).is_whole
         return layouts[0] if whole else None
 
 

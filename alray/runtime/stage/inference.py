@@ -6,14 +6,16 @@ each action only, because another stage of the same process may train between tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 
 from alray.data.batches import Batch
 from alray.models.encoder import Tensors
 from alray.models.task import Measured
+from alray.planning.schedules.actions import Action
 from alray.planning.schedules.evaluation import evaluation_actions
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.message import Message, MessageKind
@@ -50,47 +52,73 @@ class Inference:
     def run(self, stage: Stage) -> Waiting[None]:
         """All batches, in evaluation mode."""
         stage.work.evaluation_mode(True)
+        actions: Iterable[Action] = evaluation_actions(self.number, self.stages, self.count)
         if stage.virtual_stages > 1:
-            yield from self._in_rounds(stage)
-        else:
-            yield from self._by_actions(stage)
-        stage.work.evaluation_mode(False)
-
-    def _by_actions(self, stage: Stage) -> Waiting[None]:
-        """One stage holds one run of components: follow the list of actions E and D."""
+            actions = self._rounds()
         source = iter(self.evaluator) if self.evaluator is not None else None
         received: Message | None = None
         above: list[torch.Tensor] = []
         passed_up: Tensors = {}
-        routes: _Routes = {}
-        for action in evaluation_actions(self.number, self.stages, self.count):
-            batch, text = action.batch, str(action)
+        routes: dict[Action, list[torch.Tensor]] = {}
+        for action in actions:
+            virtual, batch, text = action.stage, action.batch, str(action)
+            own = self.held.index(virtual)
+            turning = Action(virtual, "D", batch)
             match action.kind:
                 case "R" if action.down:
-                    above = yield from self._receive_routes(0, self.number, batch)
+                    above = yield from self._receive_routes(own, virtual, batch)
                 case "R":
-                    received = yield from self._receive(0, self.number, batch)
+                    received = yield from self._receive(own, virtual, batch)
                 case "E":
                     with self.clock.measure("E", text, self.step):
-                        incoming = self._incoming(source, received)
-                        passed_up, routes[0, batch] = self._up(stage, incoming, batch)
+                        incoming = self._incoming(source if virtual == 0 else None, received)
+                        passed_up, routes[turning] = self._up(stage, incoming, batch, own)
                         del incoming
-                    if self.ports.up_to[0] is None:
-                        self._release(0, received)
+                    if self.ports.up_to[own] is None:
+                        self._release(own, received)
                         received = None
                 case "D":
                     with self.clock.measure("D", text, self.step):
-                        routes[0, batch] += stage.work.infer_down(above)
+                        routes[turning] += stage.work.infer_down(above, own)
                         above = []
-                        if self.evaluator is not None:
-                            self.evaluator.take(batch, routes.pop((0, batch)))
+                        if self.evaluator is not None and virtual == 0:
+                            self.evaluator.take(batch, routes.pop(turning))
                     yield  # a stage that is alone waits for nobody, and another one or a callback may wait for its turn
                 case "S" if action.down:
-                    yield from self._send_routes(0, self.number, batch, routes.pop((0, batch)))
+                    yield from self._send_routes(own, virtual, batch, routes.pop(turning))
                 case "S":
-                    yield from self._send(0, self.number, batch, passed_up)
-                    self._release(0, received)
-                    received = None
+                    yield from self._send(own, virtual, batch, passed_up)
+                    self._release(own, received)
+                    received, passed_up = None, {}
+        stage.work.evaluation_mode(False)
+
+    def _rounds(self) -> Iterator[Action]:
+        """With virtual stages: as many batches as there are stages go through all of them together.
+
+        Each stage runs E of its first virtual stage for all of them, then of its next one, and so on. Then routes come
+        down in the same way, from the last virtual stage to the first.
+
+        No two stages can wait for each other for ever. All stages would have to wait for room, because a stage that
+        waits for a message waits for one that waits for room. Then every edge of the ring would hold a batch and every
+        stage another one, which are more batches than go round at once. Where a stage hands batches over to itself,
+        there is always room, so it never waits for any.
+        """
+        for begin in range(0, self.count, self.stages):
+            together = range(begin, min(begin + self.stages, self.count))
+            for virtual, batch in product(self.held, together):
+                own = self.held.index(virtual)
+                if self.ports.up_from[own] is not None:
+                    yield Action(virtual, "R", batch)
+                yield Action(virtual, "E", batch)
+                if self.ports.up_to[own] is not None:
+                    yield Action(virtual, "S", batch)
+            for virtual, batch in product(reversed(self.held), together):
+                own = self.held.index(virtual)
+                if self.ports.down_from[own] is not None:
+                    yield Action(virtual, "R", batch, down=True)
+                yield Action(virtual, "D", batch)
+                if self.ports.down_to[own] is not None:
+                    yield Action(virtual, "S", batch, down=True)
 
     def _incoming(self, source: Iterator[Batch] | None, received: Message | None) -> Tensors:
         if source is not None:
@@ -103,7 +131,7 @@ class Inference:
         inputs = self.inputs(batch)
         return inputs if self.measured is None else inputs | {"labels": batch.labels.to(inputs["s"].device)}
 
-    def _up(self, stage: Stage, incoming: Tensors, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+    def _up(self, stage: Stage, incoming: Tensors, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
         """E of a virtual stage: what goes up, and what comes down of each route that turns here.
 
         What came in is released before routes come down, and before the next virtual stage computes if this stage
@@ -122,56 +150,6 @@ class Inference:
         if outlet is not None and outlet.edge == WITHIN:
             outgoing = {name: _apart(value, incoming) for name, value in outgoing.items()}
         return outgoing, [_apart(route, incoming) for route in routes]
-
-    def _in_rounds(self, stage: Stage) -> Waiting[None]:
-        """With virtual stages: as many batches as there are stages go through all of them together.
-
-        Each stage runs E of its first virtual stage for all of them, then of its next one, and so on. Then routes come
-        down in the same way, from the last virtual stage to the first.
-
-        No two stages can wait for each other for ever. All stages would have to wait for room, because a stage that
-        waits for a message waits for one that waits for room. Then every edge of the ring would hold a batch and every
-        stage another one, which are more batches than go round at once. Where a stage hands batches over to itself,
-        there is always room, so it never waits for any.
-        """
-        source = iter(self.evaluator) if self.evaluator is not None else None
-        for begin in range(0, self.count, self.stages):
-            together = range(begin, min(begin + self.stages, self.count))
-            routes = yield from self._round_up(stage, together, source)
-            yield from self._round_down(stage, together, routes)
-
-    def _round_up(self, stage: Stage, together: range, source: Iterator[Batch] | None) -> Waiting[_Routes]:
-        """E of these batches. Returns the routes that turn here, by virtual stage and batch."""
-        routes: _Routes = {}
-        for own in range(stage.virtual_stages):
-            virtual = self.held[own]
-            for batch in together:
-                received = None
-                if source is None or own > 0:
-                    received = yield from self._receive(own, virtual, batch)
-                with self.clock.measure("E", f"{virtual}E{batch}", self.step):
-                    incoming = self._incoming(source if own == 0 else None, received)
-                    outgoing, routes[own, batch] = self._up(stage, incoming, batch, own)
-                if self.ports.up_to[own] is not None:
-                    yield from self._send(own, virtual, batch, outgoing)
-                del incoming, outgoing
-                self._release(own, received)
-        return routes
-
-    def _round_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:
-        """D of these batches."""
-        for own in reversed(range(stage.virtual_stages)):
-            virtual = self.held[own]
-            for batch in together:
-                above: list[torch.Tensor] = []
-                if self.ports.down_from[own] is not None:
-                    above = yield from self._receive_routes(own, virtual, batch)
-                with self.clock.measure("D", f"{virtual}D{batch}", self.step):
-                    found = routes.pop((own, batch)) + stage.work.infer_down(above, own)
-                    if self.evaluator is not None and own == 0:
-                        self.evaluator.take(batch, found)
-                if self.ports.down_to[own] is not None:
-                    yield from self._send_routes(own, virtual, batch, found)
 
     def _receive(self, own: int, virtual: int, batch: int) -> Waiting[Message]:
         """The input of a virtual stage for an evaluation batch."""
@@ -213,6 +191,3 @@ def _apart(value: torch.Tensor, incoming: Tensors) -> torch.Tensor:
     """The value, in memory that it does not share with what came in."""
     memory = {each.untyped_storage()._cdata for each in incoming.values()}
     return value.clone() if value.untyped_storage()._cdata in memory else value
-
-
-_Routes = dict[tuple[int, int], list[torch.Tensor]]
