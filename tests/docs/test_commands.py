@@ -57,7 +57,6 @@ HELD = {
         r"|specs/laptop/(compressed_link|mlp_diabetes|digit_traits|rare_digits|noisy_digits|gpt_docstrings|diloco_digits)).yaml"
         r"( --output runs/\w+)?"
     ),
-    "tests/benchmarks/test_slow_links.py::test_what_each_way_loses_where_1f1b_loses_most": (r"make slow-links"),
     "tests/engine/test_messages.py::test_local_losses_end_in_the_same_bits": (
         r"alray run specs/laptop/slow_link.yaml (?!method).*messages.*"
     ),
