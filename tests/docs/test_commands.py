@@ -58,7 +58,6 @@ HELD = {
     ),
     "tests/docs/test_docs.py::test_one_script_runs_in_one_process_and_on_two_stages": r"python job.py( 2)?",
     "tests/docs/test_docs.py::test_the_studies_of_a_fair_comparison_are_studies": r"alray study fair/.*",
-    "tests/benchmarks/test_slow_links.py::test_what_each_way_loses_where_1f1b_loses_most": (r"make slow-links"),
     "tests/engine/test_messages.py::test_local_losses_end_in_the_same_bits": (
         r"alray run specs/laptop/slow_link.yaml (?!method).*messages.*"
     ),

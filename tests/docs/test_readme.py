@@ -22,14 +22,14 @@ COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
 def test_the_first_screen_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    """The loop, in one process and for one epoch; the three lines with what it made; and the spec."""
+    """The loop, in one process and for two epochs; the three lines with what it made; and the spec."""
     monkeypatch.chdir(tmp_path)
     (lines, loop), (spec,) = (
         re.findall(rf"^```{kind}\n(.*?)^```$", README, re.M | re.S) for kind in ("python", "yaml")
     )
     scope: dict[str, Any] = {}
     assert '"epochs": 20' in loop
-    exec(loop.replace('"epochs": 20', '"epochs": 1, "inline": True'), scope)
+    exec(loop.replace('"epochs": 20', '"epochs": 2, "inline": True'), scope)
     head, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
     shown = [line.split() for line in re.findall(r"^    (\w+ .*)$", README.split("```")[4], re.M)]
     assert shown[0] == head and [row[:2] for row in shown[1:]] == [row[:2] for row in rows]
