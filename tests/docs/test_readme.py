@@ -68,7 +68,7 @@ def test_the_spec_trains_and_the_error_is_the_one_shown(
     capsys.readouterr()
     Path("mine.yaml").write_text(spec.replace("channels: [64]", "chanels: [64]"), encoding="utf-8")
     assert execute(["validate", "mine.yaml"]) == 2
-    (shown,) = re.findall(r"^    error: mine(?:.*\n)+?(?=\n)", text, re.M)
+    (shown,) = re.findall(r"^    error: mine(?:.*\n)+?(?=\n|\Z)", text, re.M)
     assert dedent(shown) == capsys.readouterr().err
 
 
