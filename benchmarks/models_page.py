@@ -46,8 +46,8 @@ def table(entries: Sequence[Figures], exported: Sequence[Figures], huggingface: 
             "|---|---|---|---|",
             *rows,
             "",
-            f"The exported weights of {len(exported)} runs, in the class and plain torch, differ from `alray evaluate` "
-            f"by at most {largest:.0e}.",
+            f"The exported weights of {len(exported)} runs, in plain torch, differ from `alray evaluate` by at most "
+            f"{largest:.0e}.",
             "",
             "",
         ]
