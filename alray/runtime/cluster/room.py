@@ -109,8 +109,8 @@ def wait_for_room(
             raise StageError(f"the cluster has lost nodes: {len(bundles)} {whose} have no room on it")
         if time.monotonic() > end_s and is_idle(bundles):
             raise StageError(
-                f"the cluster has no room for {len(bundles)} {whose}, though nobody else uses it: each has to lie on one "
-                "node"
+                f"the cluster has no room for {len(bundles)} {whose}, though nobody else uses it: each has to lie on "
+                "one node"
             )
         if time.monotonic() > tell_s:
             note(f"others use the cluster: waiting for room for {len(bundles)} {whose}")
