@@ -31,9 +31,7 @@ def test_a_full_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "is_idle", lambda bundles: False)
     wait_for_room(look, [{"CPU": 1.0}] * 2, None, notes.append, whose="stages")
     assert len(notes) == 1 and "2 stages" in notes[0]
-    monkeypatch.setattr(
-        room, "is_idle", lambda bundles: True
-    )  # it has room, and none for these two on any of its nodes
+    monkeypatch.setattr(room, "is_idle", lambda bundles: True)
     with pytest.raises(StageError, match="no room for 1 stages, though nobody else uses it"):
         wait_for_room(lambda: bool(look()) and False, [{"CPU": 1.0}], None, notes.append, whose="stages")
     monkeypatch.setattr(room, "has_room", lambda bundles, labels: False)
