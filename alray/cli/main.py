@@ -181,6 +181,8 @@ _jobs = typer.Typer(
 for _of_jobs in (status, logs, stop, fetch):
     _jobs.command(cls=Command)(_of_jobs)
 app.add_typer(_jobs)
+_RENAMED = {"fit": "alray plan SPEC --devices 4x24GB", "crossover": "alray plan SPEC --map"}
+"""What the commands of version 0.4 are now."""
 
 
 def _print_version(requested: bool) -> None:
@@ -220,6 +222,9 @@ def execute(arguments: Sequence[str]) -> int:
         message = error.format_message()
         if message.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
             streams.err.write(f"{message}\n")
+            return error.exit_code
+        if arguments[:1] and arguments[0] in _RENAMED:
+            streams.refuse([Problem(f"`alray {arguments[0]}` is `alray plan` now", f"write {_RENAMED[arguments[0]]}")])
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         if message.startswith("No such option") and (override := _override_meant(error, arguments)) is not None:

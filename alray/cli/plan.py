@@ -256,12 +256,12 @@ def probe(
         heading = page.heading(
             f"{workload.spec.name}: {costs.device}, {threads}, {costs.batch_size} samples a mini-batch"
         )
-        streams.put(f"{heading}\n\n{page.table(_table(costs))}")
+        streams.put(f"{heading}\n\n{page.table(_costs_table(costs))}")
         if output is not None:
             streams.fields([("written to", unbroken(shown(output)))])
 
 
-def _table(costs: Costs) -> Table:
+def _costs_table(costs: Costs) -> Table:
     return Table(
         ("component", "name", "F", "B", "U", "parameters"),
         tuple(

@@ -167,7 +167,7 @@ def reproduce(
             allow_code=allow_code,
         )
         if found is not None:
-            _show(found, streams)
+            _show_reproduction(found, streams)
             raise typer.Exit(0 if found.same else 1)
         if finished.error is not None:
             raise finished.error
@@ -175,7 +175,7 @@ def reproduce(
         raise typer.Exit(INTERRUPTED)
 
 
-def _show(found: Reproduction, streams: Terminal) -> None:
+def _show_reproduction(found: Reproduction, streams: Terminal) -> None:
     if streams.as_json:
         streams.answer(found.as_json())
     else:

@@ -277,6 +277,12 @@ def test_slow_links_and_stages_count_in_a_comparison(
     assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
 
 
+@pytest.mark.parametrize(("old", "new"), [("fit", "alray plan SPEC --devices"), ("crossover", "alray plan SPEC --map")])
+def test_an_old_name_of_the_command_says_the_new_one(alray: Callable[..., Any], spec: Path, old: str, new: str) -> None:
+    said = alray(old, spec)
+    assert said.code == 2 and f"`alray {old}` is `alray plan` now" in said.errors and f"write {new}" in said.errors
+
+
 def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--compare", "method=backpropagation", "data.batch_size=11")
     assert "gpipe on 2 stages cannot run: " in said.out
