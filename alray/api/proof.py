@@ -298,9 +298,10 @@ class _Prover:
         )
 
     def _way(self, name: str, training: _Training, train: Train, *, must_fit: bool = False) -> Way:
-        """
+        """Train in one way, and compare its weights with those of its reference.
+
         Args:
-            must_fit: whether what does not fit is a fault of the spec, and is raised.
+            must_fit: raise the error of a spec that does not fit, because then nothing can be compared.
         """
         self._observer.doing(name)
         try:

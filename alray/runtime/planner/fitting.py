@@ -49,14 +49,14 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
     "pipeline.virtual_stages": "null",
 }
 MOST_STAGES = 8
-"""That are searched on this machine, where no devices are named."""
+"""The largest number of stages that is searched on this machine."""
 _UNLIKE = "resources.per_stage={CPU: 1}"
 """Stands for a list of what stages ask for where they are not alike. It is for a search alone."""
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """The schedules and numbers of stages that fit.
+    """Every schedule on every number of stages that was searched, and whether it fits.
 
     Attributes:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
@@ -407,7 +407,7 @@ class _LayoutSearch:
         )
 
     def _schedules(self, stages: int) -> list[str]:
-        """Those that are for so many stages, as the spec names them."""
+        """The schedules to search on so many stages, by the names that a spec gives them."""
         spec = self.planner.workload.spec
         named, own = [], self.own_schedule
         if "pipeline.schedule" in self.free:
