@@ -120,7 +120,7 @@ news: $(INSTALLED)
 screenshots: $(INSTALLED)
 	$(BIN)/python -m benchmarks.screenshots
 
-# The pictures of docs/local_learning.md and docs/timeline.md.
+# The pictures of docs/methods.md and docs/pipelines.md.
 pictures: $(INSTALLED)
 	$(BIN)/python -m benchmarks.pictures
 
@@ -161,7 +161,7 @@ simulated-soonest: $(INSTALLED)
 	$(SIMULATED) $(foreach each,waiting nccl simulated second_device shown,tests/gpu/test_$(each).py) \
 		"tests/gpu/test_one_process.py::test_every_family_method_and_schedule[resnet-associated_learning-streamed]"
 
-# Where a GPU is. Tests that need two say so where there is one. It prints the table of docs/gpu.md.
+# Where a GPU is. Tests that need two say so where there is one. It prints the table of tests/gpu/shown.md.
 gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "" tests/gpu
 

@@ -29,7 +29,6 @@ from alray.runtime.planner.stage_devices import device_notes
 from alray.runtime.runner.engines import Engine, begin_engine
 
 if TYPE_CHECKING:
-    from alray.planning.prediction.compare import Alternative
     from alray.planning.prediction.costs import Costs
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.resume import Resumed
     from alray.runtime.workload import Workload
-
-MOST_COMPARED = 8
-"""A comparison covers 1 to this many stages of this machine."""
 
 
 def plan_spec(
@@ -71,50 +67,6 @@ def probe_spec(
         planner = open_planner(loaded, options, observer, most_stages=loaded.spec.pipeline.stages)
         observer.doing("measuring the components")
         return planner.workload, planner.costs_for_others(observer.note)
-
-
-def compare_spec(
-    source: SpecSource, overrides: list[str], *, probe: bool, options: Options, observer: Observer
-) -> tuple[Workload, Plan, tuple[Alternative, ...]]:
-    """The plan of a spec, and beside it every schedule of the method on every number of stages up to
-    `MOST_COMPARED` and on that of the spec, on this machine.
-
-    Args:
-        probe: as for `plan_spec`.
-    """
-    from alray.planning.prediction.compare import compare_plans
-    from alray.planning.prediction.stage_devices import StageDevices
-    from alray.planning.schedules.table import SCHEDULES
-    from alray.runtime.planner.stage_devices import stage_links
-
-    loaded = load_with_inputs(
-        source, overrides, allow_elsewhere=options.allow_code, without_data=True, objects=options.objects
-    )
-    with loaded.locations.locating():
-        most = max(MOST_COMPARED, loaded.spec.pipeline.stages)
-        planner = open_planner(loaded, options, observer, without_data=True, most_stages=most)
-        costs = planner.costs(probe=probe, any_layout=True)
-        planned = planner.plan(costs, note=observer.note)
-        for line in device_notes(loaded.spec):
-            observer.note(line)
-        spec = planner.workload.spec
-        rows = compare_plans(
-            method=planned.method,
-            local_losses=spec.method.local_losses,
-            costs=costs,
-            stages=sorted({*range(1, min(MOST_COMPARED, len(costs.components)) + 1), planned.stages}),
-            in_flight=planned.in_flight,
-            micro_batches=None if spec.pipeline.micro_batches is None else planned.micro_batches,
-            virtual_stages=spec.pipeline.virtual_stages,
-            replicas=planned.replicas,
-            cores=planned.cores,
-            links_of=lambda stages: stage_links(spec, stages, StageDevices()),
-            place=planner.placed_here,
-            besides=None if planned.schedule in SCHEDULES else planned.schedule,
-            recomputes=planned.recomputes,
-            clips_together=planned.clips_together,
-        )
-    return planner.workload, planned, rows
 
 
 def run_spec(

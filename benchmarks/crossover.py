@@ -17,12 +17,11 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from textwrap import fill
 
 from alray.api.ways_map import map_report
 from alray.planning.prediction.basis import HOW_SURE, PREDICTED
 from alray.planning.prediction.crossover import Crossover, Way
-from alray.report.crossover import factors_table, findings, kind_of, layout_of, winners_table
+from alray.report.crossover import findings, kind_of, layout_of, winners_table
 from alray.report.crossover_page import CrossoverReport
 from alray.report.figure import Exhibit
 from alray.report.folder import read_run
@@ -145,10 +144,7 @@ def section(family: str, report: CrossoverReport, runs: list[Path]) -> str:
         parts += drawn(exhibit, folder)
     if runs:
         parts += [f"### Measured: {FAMILIES[family]}", measured_table(found, runs).markdown.rstrip()]
-    parts += [
-        factors_table(found).markdown.rstrip(),
-        f"[What would change it at each place](crossover/{family}/fastest.csv)",
-    ]
+    parts.append(f"[What would change it at each place](crossover/{family}/fastest.csv)")
     return "\n\n".join(parts)
 
 
@@ -171,11 +167,7 @@ def page(reports: dict[str, tuple[CrossoverReport, list[Path]]]) -> str:
 
 def words() -> str:
     """The page before its maps."""
-    factors = FACTORS.format(
-        over_families=over_families(),
-        by_the_rule=by_the_rule(),
-        another_day=fill(f"- **Another day.** {another_day()}", 120, subsequent_indent="  "),
-    )
+    factors = FACTORS.format(over_families=over_families(), by_the_rule=by_the_rule(), another_day=another_day())
     return "\n\n".join([INTRODUCTION, factors, MAPS])
 
 
@@ -188,217 +180,167 @@ def with_words(text: str) -> str:
 
 
 INTRODUCTION = """\
-# The crossover: which way to train is fastest where
+# Should I use it?
 
-`alray plan SPEC --map` says, without a run, which method, schedule and number of replicas trains a network fastest on
-so many devices, over which links, with how many micro-batches and how much memory: by how much, and what would change
-it. `python -m benchmarks.crossover` made this page.
+Which method, schedule and number of devices trains a network fastest. This page has an answer for six small networks
+on processors, the rule behind it, and the command that answers for yours.
 
-**In short.** Local losses cost time twice: a mini-batch takes longer on one device, and other numbers of mini-batches
-are needed. Streamed over several devices they reach a target first where this is less than what the rival loses. [A
-table](#what-follows-by-the-rule) says what follows for six small networks, at searched rates:
+| you have | by these tables |
+| --- | --- |
+| a network that fits on one device, and several devices | replicas, with any tool. No win of local losses over replicas is decided; for the GPT and the Transformer DGL loses |
+| a network that fits on one device, and replicas are no choice | DGL beats backpropagation on one device for all six, on two or three stages; for the Transformer this is doubtful |
+| a network that does not fit on one device | a pipeline of backpropagation. DGL beats 1F1B for the LSTM, and for the MLP with as many micro-batches as stages; it loses for the GPT, and for the Transformer with many micro-batches. The rest is open |
+| little memory | backpropagation: of 30 places of maps with little memory it fits in all and is the fastest in 20; local losses fit in 15 |
+| slow links between machines | one machine, if the network fits on it. Otherwise DGL has the shorter mini-batch: [slow links](#slow-links) |
+| AL or DGL to choose | DGL: it takes less time to the target for all six, by the middles of the ranges |
 
-- Against backpropagation on one device DGL wins for all six, on two or three stages; for the Transformer this is
-  doubtful. On two stages, where the rule has a limit of 2, 1.46 to 1.89 was measured.
-- Against 1F1B DGL wins for the LSTM, and for the MLP with as many micro-batches as stages. It loses for the GPT, and
-  for the Transformer with many micro-batches. The rest is not decided.
-- Against replicas and pipelines with late gradients (2BW) no win is decided. DGL loses for the GPT and the Transformer,
-  and AL for all networks but the LSTM.
-- AL takes longer than DGL to the target for all six, by the middles.
-- Slow links help DGL and AL until these wait for the link too. This was measured on two stages; simulations say the
-  same, except for ResNet-10.
+The rule behind it was not tested as a whole: none of the six was trained to its target on several stages. Nothing here
+was measured on several GPUs or hosts.
 
-This is a rule with measured factors. None of the six was trained to its target on several stages.
+## For your network
 
-**Words.** A way to train is a method in a schedule, on S stages in R replicas. *Streamed* is the schedule of local
-losses, in which no stage waits for a gradient. `1f1b` cuts a mini-batch into M micro-batches; while they come and go,
-stages wait: the bubble. `2bw` (PipeDream-2BW) does not run empty between mini-batches, so its gradients are an update
-late. `naive` is a pipeline of whole mini-batches: one stage works at a time, and only updates overlap. DGL, AL and SCPL
-are methods with [local losses](local_learning.md). `host` is a link within one machine. The number in the name of an
-MLP, a ResNet or a GPT is that of its components: this page has MLP-6, MLP-8, ResNet-4, ResNet-10, GPT-4 and
-GPT-8. Its VGG has four components; its LSTM and its Transformer have three, an embedding and two layers.
+    alray plan SPEC --map --probe
+    alray plan SPEC --map --on 8xA100 --link 25GB/s
 
-**The rule.** In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S
-stages. So streaming is faster where
+The first measures the components on this machine, the second is for [machines that you do not
+have](predictions.md#machines-that-you-do-not-have). Neither trains. `crossover.html` then shows the fastest way for so
+many devices, over each link, and by how much it is ahead.
 
-    alpha x rho < 1 + (S - 1) / M
+Only training tells how many mini-batches a method takes to a target. Train the network by each method, search the rate
+of each ([an example](../specs/studies/laptop/crossover_factors.yaml)), and give the command what you found, such as
+`alray plan SPEC --map --probe --steps decoupled_greedy=1200 --steps backpropagation=900`. Without `--steps` every
+method is taken to need as many as backpropagation, and the page says so.
 
-alpha is the step, the time of a mini-batch, of the method on one device over that of backpropagation; rho is its
-mini-batches to the target over those of backpropagation. 1F1B needs M >= S, so the limit is below 2. It is highest with
-M = S: 1.50 on two stages, 1.75 on four, 1.83 on six and 1.88 on eight. With M = 16 it is 1.06 on two stages, 1.19 on
-four and 1.44 on eight. Who trains by 1F1B chooses M: more micro-batches have a smaller bubble, and smaller ones cost
-more time.
+The maps leave out loading of data, evaluations and checkpoints; what replicas and micro-batches change of batch
+normalisation and contrastive losses; and that the late gradients of `2bw` train other weights.
 
-Against replicas and `2bw`, which have no bubble, the limit is 1, if averages of gradients cost no time and late
-gradients no mini-batches. Zero bubble has a smaller bubble than 1F1B, so its limit lies between 1 and that of 1F1B.
-Against backpropagation on one device the limit is S, if all stages take the same time.
+## The rule
 
-**The maps** below simulate each way as `alray plan` does it, with a device for each stage of each replica, on the
-numbers of devices of the maps and their divisors. They count what the rule leaves out: messages, averages, updates,
-uneven stages and what small micro-batches cost. For ways within a tenth of the fastest the best cut is searched. Each
-place of a map shows the fastest way on at most so many devices: method and schedule, stages and replicas, M. The number
-says how many times as long the best way of the other family takes: of backpropagation where local losses are the
-fastest, and of local losses otherwise. A pale place, `~` in the CSV files, is closer than 5 %, which no prediction
-tells apart. Other places can be wrong too: in the nine runs on this page the map's step is 0.70 to 1.31 of the measured
-one. The figure of the rule shows its line for each M (dotted) and what the simulation says (dashed). Both factors are
-in a table that says what was measured, counted, given or assumed.
+Local losses cost time twice. **alpha** is the time of a mini-batch on one device over that of backpropagation. **rho**
+is the number of mini-batches to the target over that of backpropagation. On S stages, streaming is faster where
 
-**For your network.** Train it by each method to one target, and search the rate of each ([an
-example](../specs/studies/laptop/crossover_factors.yaml)). Then give the command the mini-batches that each one took,
-such as `alray plan SPEC --map --probe --steps decoupled_greedy=1200 --steps backpropagation=900` for a spec of
-`decoupled_greedy`. `--probe` measures the components on this machine, and so alpha.
+    alpha x rho < limit of the rival
 
-`--on 8xA100 --link 25GB/s` goes over devices that are not here. Without `--steps` every method is taken to need as many
-mini-batches as backpropagation, and the page says so. With them those of backpropagation have to be among them; where
-it is not compared, those of the first method. The command writes `crossover.html` with these maps, and every way as
-CSV, also with other numbers of micro-batches and less memory.
+| rival | limit | why |
+| --- | --- | --- |
+| backpropagation on one device | S | all stages work at once |
+| 1F1B with M micro-batches | 1 + (S - 1) / M | its stages wait while micro-batches come and go; M is at least S, so this is below 2 |
+| zero bubble | between 1 and that of 1F1B | it waits less |
+| replicas, 2BW | 1 | no stage waits; averages of gradients are taken to cost no time, and late gradients no mini-batches |
 
-What it leaves out: data loading, evaluations and checkpoints; replicas and the micro-batches of a pipeline change what
-batch normalisation sees (alray refuses the latter unless the spec accepts it with `micro_batch_norm`), and replicas
-what contrastive losses see; late gradients (`2bw`) train other weights. Averages of compressed gradients count only
-where it is known what is sent. With several virtual stages, no cut is searched that needs less memory.
-`pipeline.activation_checkpointing` is not taken from the spec: forwards are computed again where the memory is too
-small without."""
+The rule leaves out messages, updates, uneven stages and what small micro-batches cost. The maps below count these."""  # noqa: E501
 
 FACTORS = """\
-## alpha and rho, with rates that were searched
+## alpha and rho of six networks
 
-**Six networks.** Each method has eight rates of its own, drawn alike between 5e-4 and 0.2, and the same five seeds,
-with Adam (GPT-4 with AdamW) and mini-batches of 64 samples (GPT-4 of 16): [study](studies/crossover_factors/README.md),
-[that of GPT-4](studies/crossover_factors_gpt/README.md). No best rate is the smallest or the largest that was tried; a
-star would mark it.
+Each method has eight rates of its own and the same five seeds, with Adam and mini-batches of 64 samples (GPT-4: AdamW
+and 16). The number in a name is that of components; the LSTM and the Transformer have three, an embedding and two
+layers ([study](studies/crossover_factors/README.md), [of GPT-4](studies/crossover_factors_gpt/README.md)).
 
 {over_families}
 
-- **rho** is the mean ratio over five seeds, on a scale of logarithms, at the best of the eight rates, in brackets its
-  90 % interval. The rates were chosen on the same seeds, which the interval leaves out.
-- **alpha** is in processor seconds of one thread, beside other programs: the median of four turns, in brackets the
-  smallest and the largest (`benchmarks/results/alpha.json`). On another day it was 1.70, 1.22 and 0.98 for DGL with
-  MLP-6, the VGG and ResNet-4, and 2.46, 1.65 and 1.03 for AL: 0.86 to 1.27 times as large. A verdict that such a
-  factor would change holds for that day only.
-- **alpha x rho** is the product of the middles, in brackets that of the lower ends and that of the upper ends. No
-  probability belongs to this range.
+- **rho** is at the best of the eight rates, in brackets its 90 % interval over the seeds. The rates were chosen on
+  these seeds, which the interval leaves out.
+- **alpha** is the median of four turns of one day, in brackets the least and the most. On another day that of three
+  networks was 0.86 to 1.27 times as large. Wide layers have a smaller one: with eight layers of 512 it is 0.77 for DGL
+  ([study](studies/methods_on_stages/README.md)). On one GPU that of DGL is 0.8 for an MLP in float32, 1.3 in bf16, 1.2
+  for a ResNet and 1.0 for a GPT ([figures](gpu_measured.md)).
+- **alpha x rho** is the product of the middles, of the lower ends and of the upper ends. No probability belongs to it.
 
 ![alpha x rho of six networks, by DGL and by AL, with the limits of their rivals on two stages](crossover/products.svg)
 
-**The targets are early ones.** On the digits a VGG and a ResNet of four components end at 97.8 to 99.4 % by every
-method. After all epochs, on six networks, AL is 1.40 points below backpropagation to 0.47 above, and DGL within one
-([accuracy](accuracy.md)). In other studies AL loses 1.2 points (0.4 to 2.0) with a [VGG](studies/methods/README.md),
-and DGL makes 1.9 points more errors with a cut after each of [eight layers](studies/methods_over_cuts/README.md). Their
-rates are one for all or, with the VGG, the best of three.
+The targets are early ones. After all epochs AL is 1.40 points below backpropagation to 0.47 above, and DGL within one
+([accuracy](accuracy.md)). With a cut after each of eight layers DGL makes 1.9 points more errors
+([study](studies/methods_over_cuts/README.md)).
 
 ## What follows by the rule
 
-It was computed, not run. Local losses **win** where the whole range of alpha x rho is below the limit of the rival,
-and **lose** where the whole range is above it. Elsewhere it is open: *below* and *above* say on which side of the limit
-the middle lies. The head of a column has the limit behind its colon: `1F1B 4/8: 1.375` is that of 1F1B on four stages
-with M = 8, and `one device 3: 3` that of one device beside three stages. A dash: too few components, or not known.
+Local losses **win** where the whole range of alpha x rho is below the limit, and **lose** where it is above. *below*
+and *above* are open, and say where the middle lies. `1F1B 4/8: 1.375` is 1F1B on four stages with M = 8, whose limit is
+1.375; `one device 3: 3` is one device beside three stages. A dash: too few components, or not known.
 
 {by_the_rule}
 
-- **Three stages** with M = 4 and 8 have the limits of two with M = 2 and 4, 1.5 and 1.25: there too DGL wins for the
-  LSTM, and with M = 4 DGL for MLP-6 and AL for the LSTM.
-{another_day}
-- **GPT-4** did not reach the target by AL in 300 mini-batches, 4.7 times those of backpropagation.
-- **Uneven stages.** The rule takes all stages to take the same time. The LSTM and the Transformer have an embedding,
-  which takes nearly none, and two layers. So on three stages the limit of one device is nearer to 2 than to 3: the win
-  for the Transformer there is doubtful, and so are those for the LSTM against 1F1B on three.
-- **Batch normalisation.** The VGG and the ResNet have it. Their mini-batches by backpropagation were counted on one
-  device, and 1F1B normalises each micro-batch by itself: what this does to its mini-batches was not measured.
-- **Wide layers** in float32 have a smaller alpha. With eight layers of 512 that of AL is 1.16 (MLP-8 below) and 1.42,
-  and that of DGL 0.77 ([study](studies/methods_on_stages/README.md), on one day). On one GPU that of DGL is 0.78
-  and 0.83 (two sessions) for an MLP in float32, but 1.34 in bf16; it is 1.16 for a ResNet and 1.00 for a GPT, in
-  float32 (one session each; [figures](gpu_measured.md)). Their rho was not searched. Where two stages share this GPU, a
-  mini-batch of a ResNet of 18 layers takes 20.7 ms by DGL streamed and 41.3 by 1F1B; backpropagation without stages
-  takes 18.4.
+- {another_day}
+- AL did not reach the target with GPT-4 in 300 mini-batches.
+- Stages are taken as equal. The embedding of the LSTM and of the Transformer takes nearly no time, so their wins on
+  three stages are doubtful.
+- The VGG and the ResNet have batch normalisation, which sees one micro-batch in 1F1B. What this does to its
+  mini-batches was not measured.
 
 ## What was measured on two stages
 
-**The limits.** In the three runs below 1F1B loses more than its bubble, so streaming may cost more than the rule says:
-
-| run below | streaming over 1F1B, M = 4 | limit of 1F1B | by the rule | limit of one device | by the rule |
+| run of the maps below | streaming over 1F1B, M = 4 | limit of 1F1B | by the rule | limit of one device | by the rule |
 | --- | ---: | ---: | ---: | ---: | ---: |
 | MLP-8, AL | 0.55 | 2.09 | 1.25 | 1.61 | 2 |
 | ResNet-10, AL | 0.57 | 1.83 | 1.25 | 1.46 | 2 |
 | GPT-8, DGL | 0.60 | 2.06 | 1.25 | 1.73 | 2 |
 
-A measured limit is that of alpha x rho: the rival's step over that of streaming, times alpha. In all three runs 1F1B is
-slower than backpropagation on one device. The limit of one device is 1.77 over five starts of a day (1.68 to 1.87) for
-AL with [twelve layers of 256](studies/strong_scaling/README.md), and on one day 1.89 for AL and 1.72 for DGL with
-[eight layers of 512](studies/methods_on_stages/README.md). With the least of these limits, 1.46, DGL wins against one
-device on two stages for the LSTM and barely for MLP-6, and AL for the LSTM. Against 1F1B with M = 4 limits of 1.83 to
-2.09 would leave the loss of DGL for GPT-4 open, and would let DGL win for MLP-6 and the LSTM, and AL for the LSTM.
+So 1F1B loses more than its bubble here, which favours local losses, and streaming loses something too: by the least
+limit of one device, 1.46, DGL wins on two stages for the LSTM and barely for MLP-6. The runs had one seed and one rate.
+Their time to the target over that of one device was 0.59 (GPT-8) and 1.49 (MLP-8); ResNet-10 took 6.5 times as long as
+1F1B.
 
-The runs ended at their targets, with one seed and one rate. The time to the target, the step times rho, is 0.59 of that
-of backpropagation on one device for GPT-8 and 1.49 for MLP-8. For ResNet-10 it is 6.5 of that of 1F1B.
+Times of a mini-batch of local losses over two stages, with 90 % intervals over five starts of one day; the GPT is by
+DGL, the twelve layers by AL:
 
-**Times of a mini-batch**, local losses streamed over two stages, with 90 % intervals over five starts of a day. The GPT
-is trained by DGL, and one device is one process on both cores. The twelve layers of 256 are trained by AL.
+| network, samples | over the fastest of these pipelines | over one device |
+| --- | --- | --- |
+| [GPT](studies/language_pipelines/README.md) | 1F1B, zero bubble: 0.67 (0.60 to 0.71) | 0.84 (0.73 to 0.96) |
+| [twelve layers](studies/strong_scaling/README.md), 512 | naive, GPipe: 1.17 (1.05 to 1.26) | 1.12 (1.05 to 1.19) |
+| [the same](studies/step_time/README.md), 64 | all but those with a V and 2BW: 1.26 (1.01 to 1.42) | - |
+| the same, 256 | the same: 1.09 (0.89 to 1.23) | - |
+| the same, 1,024 | the same: 1.30 (1.18 to 1.37) | - |
 
-| network, samples | pipelines | over the fastest of them | over one device |
-| --- | --- | --- | --- |
-| [GPT](studies/language_pipelines/README.md) | 1F1B, zero bubble | 0.67 (0.60 to 0.71) | 0.84 (0.73 to 0.96) |
-| [twelve layers](studies/strong_scaling/README.md), 512 | naive, GPipe | 1.17 (1.05 to 1.26) | 1.12 (1.05 to 1.19) |
-| [the same](studies/step_time/README.md), 64 | all but those with a V and 2BW | 1.26 (1.01 to 1.42) | - |
-| the same, 256 | the same | 1.09 (0.89 to 1.23) | - |
-| the same, 1,024 | the same | 1.30 (1.18 to 1.37) | - |
+## Slow links
 
-2BW is in none of them. In [another study](studies/pipelines/README.md) 2BW is estimated at 0.85 of 1F1B (0.75 to 0.96).
-With [eight Transformer components](schedules.md) AL takes 0.90 of 2BW (three repeats: 0.84 to 1.05), 0.75 of 1F1B (0.74
-to 0.90) and 0.88 of zero bubble (0.67 to 0.98).
+Over a slow link a message takes longer than computing. With local losses no gradient comes back, and a stage goes on
+while its messages travel: until the link itself is the limit. A mini-batch of
+[twelve layers](studies/slow_links/README.md) on two stages, in ms, over five starts of one day:
 
-On one day DGL takes 26.9 ms on two stages for [eight layers of 512](studies/methods_on_stages/README.md), 1F1B 57.8 and
-backpropagation on one stage 60.6. A day decides nothing about another one.
+| link | DGL | AL | 1F1B |
+| --- | ---: | ---: | ---: |
+| 10 Gbit/s | 21.5 | 48.8 | 47.2 |
+| 200 Mbit/s | 22.4 | 47.7 | 65.6 |
+| 100 Mbit/s | 42.2 | 62.9 | 94.5 |
 
-**What is open.** No network of the two tables of factors was trained to its target on several stages; those of the maps
-were, on two. Nothing here was measured on several GPUs or on several hosts, and on more than two stages [only
-components that sleep](simulated_orders.md) were. For other networks we expect the rule to hold;
-their rho at searched rates is not known. Eight rates leave open what a better one would give. The validation set was
-looked at every five mini-batches (GPT-4: ten), a quarter to two fifths of what the VGG and ResNet-4 took by
-backpropagation and DGL: their rho is as coarse.
+`pipeline.links` delays messages on one machine as such a link would. Two keys send less:
 
-`python -m benchmarks.studies crossover_factors crossover_factors_gpt` runs the studies, `python -m benchmarks.alpha`
-measures alpha, and after `make publish` `python -m benchmarks.crossover --factors` writes these words and tables."""
+    alray run specs/laptop/slow_link.yaml pipeline.messages.compression=int8
+    alray run specs/laptop/compressed_link.yaml     # outputs in 4 bits, gradients in 8
+
+- **`pipeline.messages`** compresses what passes between components, and the gradients that come back: `bf16` and `fp16`
+  to 16 bits a value, `int8` and `int4` to levels between the least and the largest, `top_k` to the largest values. A
+  network that continues texts needs `scale: token`, or a position would learn of those after it. The network is then
+  one with these compressions: every partition trains the same bits, and evaluations and exports compress too. What a
+  message has lost stays lost: with `top_k` of a twentieth of the values a network learned little.
+- **`method: {{kind: decoupled_greedy, group: 4}}`** trains four components together by backpropagation, with one loss
+  at their end. A group lies on one stage, so nothing comes back over the link. A group of all components is
+  backpropagation, bit for bit.
+
+Four components of six layers of 512 over a link of 6.9 Mbit/s, 128 samples; ms, medians of two turns (`make
+slow-links`):
+
+| | fast link | slow link | predicted |
+| --- | ---: | ---: | ---: |
+| 1F1B, 4 micro-batches | 78.8 | 451 | 433 |
+| the same, 3.5 bits up and down | 79.2 | 127 | 114 |
+| streamed DGL | 36.0 | 303 | 303 |
+| the same, 3.5 bits | 35.3 | 34.8 | 35.0 |
+
+Where components are small, packing takes a large part of their time: the plan counts it."""
 
 MAPS = """\
-## What the maps show, and what not
+## Three maps
 
-The maps take rho from one run of each way, with one seed and the same learning rate for all: they show what the command
-says, and are no evidence about the methods, whose rates were not searched. Where two runs of backpropagation reached
-the target, the shorter one counts. In the tables of runs `local-losses-streamed` and the like are names of runs, and
-*its plan* is what a run predicted of itself before it trained.
+`alray plan SPEC --map` drew these for three networks. Each place has the fastest way on at most so many devices:
+method and schedule, stages and replicas, M; and how many times as long the best way of the other family takes. A pale
+place is closer than 5 %, which no prediction tells apart. The second map has the time of backpropagation to the target
+over that of local losses: above 1 local losses are faster.
 
-- **The second map** of a network shows the time of backpropagation to the target over that of local losses, each by its
-  fastest way there. Above 1 local losses are faster. rho is counted in it. For another rho, multiply the figure by the
-  rho of the map and divide it by yours: MLP-8 on eight devices of one host has 1.36 with a rho of 2.07, so with a rho
-  of 2.81 both are as fast.
-- **DGL** is not on the maps of MLP-8 and ResNet-10, because its components were not measured there. `--methods
-  backpropagation,decoupled_greedy` adds it.
-- **rho of GPT-8** is 0.83 by one run, and DGL is the fastest in 16 of 20 places. GPT-4 has 1.69 with searched rates
-  (1.49 to 1.90), so the map of GPT-8 is no evidence for DGL. With 1.69 DGL would be the fastest in 8: with 16 devices
-  over every link, with 8 over every link between hosts, and with 4 over 100 Mbit/s.
-- **The rule and the maps differ** against replicas and `2bw`. The rule has a limit of 1. The maps count what averages
-  and small micro-batches cost, and allow more. By the rule GPT-8, with 1.03, is as fast as both; by its map DGL is 1.23
-  times as fast as replicas on two devices of one host, and 1.55 times as fast as `2bw` on four. By the rule AL for
-  MLP-8, with 2.39, loses to both; by its map it is ahead on 8 and 16 devices, except over 100 Mbit/s. Where the maps
-  are right is not known: these places were not run. With a rho of 1.69 both say that DGL loses on two and four devices
-  of one host (0.61 and 0.76 by the map).
-- **Order.** On two stages the maps of ResNet-10 and GPT-8 have 1F1B before one device. In the runs it is behind. And
-  two maps are too good for local losses there: their time to the target over that of one device is 0.52 by the map and
-  0.59 measured for GPT-8, 1.25 and 1.49 for MLP-8.
-- **Micro-batches.** By the rule more of them help 1F1B. In these small networks they cost more time than they save: for
-  MLP-8 on two stages the simulation allows a rho of 1.75 with M = 4, and of 7.53 with M = 32.
-- **Links.** Slow ones help local losses until the link limits them too. With GPT-8 on two devices DGL is 1.23 times as
-  fast as backpropagation on one host, and 1.91 times over 100 Mbit/s. With a rho of 1.69 that is 0.61 and 0.94. On
-  eight devices it is then 0.98 on one host, 1.01 over 10 Gbit/s, 1.25 over 1 Gbit/s and 2.19 over 100 Mbit/s. With
-  MLP-8 AL is ahead on eight devices, by 1.36, 1.44 and 1.74 (one host, 10 Gbit/s, 1 Gbit/s), and on 16 by 1.35, 1.33
-  and 1.74. It is behind on four, by 1.24, 1.24 and 1.11, and on two, by 1.59, 1.57 and 1.47. Over 100 Mbit/s
-  backpropagation on one device is faster than any way on several. For ResNet-10 slow links help backpropagation on 4 to
-  16 devices, down to 1 Gbit/s.
-- **Links, measured** on two stages over five starts of a day ([twelve layers](studies/slow_links/README.md)): a
-  mini-batch takes 21.5 ms by DGL, 48.8 by AL and 47.2 by 1F1B over 10 Gbit/s; 22.4, 47.7 and 65.6 over 200 Mbit/s;
-  42.2, 62.9 and 94.5 over 100 Mbit/s, where DGL and AL take as long as their messages. [Slow links](slow_links.md) has
-  more."""
+They show what the command says, and are no evidence about the methods: rho is of one run with one seed, at one rate for
+all. In the nine runs below, the step of the map is 0.70 to 1.31 of the measured one, and on two stages two maps are too
+good for local losses."""
 
 
 def main(arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""docs/gpu.md: what alray predicts for one GPU, and what it measures there.
+"""docs/gpu_measured.md: what alray predicts for one GPU, and what it measures there.
 
     python -m benchmarks.gpu              about eight minutes, on a machine with a GPU
     python -m benchmarks.gpu resnet gpt   these networks alone
@@ -39,7 +39,7 @@ WAYS = {
 
 
 def published_name(device: torch.device) -> str | None:
-    """The name of this GPU in the table of docs/elsewhere.md."""
+    """The name of this GPU in the table of docs/predictions.md."""
     model = accelerator.name(device)
     fitting = [name for name in DEVICES if name in model]
     return max(fitting, key=len, default=None)

@@ -19,42 +19,34 @@ def page(measured: Figures) -> str:
     """
     return "\n".join(
         [
-            "# Measured on a GPU",
+            "# On a GPU",
             "",
-            f"Written by `make publish` from `python -m benchmarks.gpu` on one {measured['device']}, with torch "
+            "Three networks on one GPU: how long a mini-batch takes by each method, how much memory it needs, and how "
+            "right the plan is. Nothing was measured on several GPUs. Written by `make publish` from `python -m "
+            f"benchmarks.gpu` on one {measured['device']}, with torch "
             f"{measured['torch']} and one thread a process. Runs have 120 mini-batches; the first ten do not count. "
             f"{_sessions(measured['rows'])}Ways on two stages have both stages on this one "
             "GPU (`GPU: 0.5`), so they show that it works and what it costs, not what a second GPU brings.",
             "",
-            "A run predicts its step and its memory before it trains, from components that it measures on the GPU. "
-            "`counted` is the step by `alray plan --on`, which has measured nothing ([elsewhere.md](elsewhere.md)). "
-            "Ratios are predicted over measured; of memory there is one for each stage.",
+            "`predicted` is what the run said before it trained, from components that it measured on the GPU; "
+            "`counted` is what `alray plan --on` said, which [measures "
+            "nothing](predictions.md#machines-that-you-do-not-have). "
+            "Both are over what was measured; of memory there is one figure for each stage.",
             "",
             "| network | numbers | way | step, ms | predicted | counted | memory, GB | predicted |",
             "|---|---|---|---:|---:|---:|---:|---:|",
             *map(_row, measured["rows"]),
             "",
-            "Counted costs come out right for the GPT and for the MLP in float32. The ResNet took three times as long. "
-            "Its forward takes as long in bf16 as in float32, so probably one processor core could not give the GPU "
-            "work fast enough: 12 us an operation are counted. Why the MLP in bf16 takes four times as long was not "
-            "looked into; its update alone takes more than the whole step that is counted. Where two stages share "
-            "a GPU, the plan gives each of them a whole one: local losses of the MLP take 1.5 and 1.7 times what it "
-            "says.",
-            "",
-            "The MLP by backpropagation in bf16 took 11.6 and 10.0 ms where 14.0 and 15.5 were predicted; by local "
-            "losses, in one session, it took what was predicted. The probe times the backward of each component by "
-            "itself, as local losses run it: theirs took 8.2 ms in bf16. By backpropagation the backward of all eight "
-            "is one call, and took 3.1 ms in that session. So the calls themselves, on the host, may be most of the "
-            "difference; that was not shown.",
-            "",
-            "The memory of 1F1B in bf16 was predicted too low, because each micro-batch keeps copies of the weights. "
-            "The plan counts them since then: it says 0.97 of what both stages took.",
-            "",
-            "The same network ends in the same weights on one stage and on two, with local losses: "
+            "- Counted times come out right for the GPT and for the MLP in float32. The ResNet took three times as "
+            "long, probably because one processor core could not give the GPU its work fast enough, and the MLP in "
+            "bf16 four times.",
+            "- Where two stages share a GPU, the plan gives each of them a whole one, so it can be too short.",
+            "- `decoupled_greedy` took less time than backpropagation for the MLP in float32, and more in bf16 and for "
+            "the ResNet.",
+            "- The same network ends in the same weights on one stage and on two, with local losses: "
             f"{_equal(measured['rows'])}.{_again(measured['rows'])}",
-            "",
-            f"A process takes {measured['besides_tensors_bytes'] / 1e9:.2f} GB of this GPU besides its tensors: CUDA's "
-            "context, kernels, and workspaces of cuBLAS and cuDNN. Plans leave 1 GB for that.",
+            f"- A process takes {measured['besides_tensors_bytes'] / 1e9:.2f} GB of this GPU besides its tensors: "
+            "CUDA's context, kernels, and workspaces of cuBLAS and cuDNN. Plans leave 1 GB for that.",
             "",
         ]
     )

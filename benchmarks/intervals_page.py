@@ -1,5 +1,5 @@
-"""docs/intervals.md: how often intervals contain the truth, and how well the curve of batch sizes fits the reference
-runs of MLPerf."""
+"""The table of docs/studies.md: how often intervals contain the truth. And how well the curve of batch sizes fits the
+reference runs of MLPerf."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import numpy as np
 
 from alray.studies.confidence import Interval, Student
 from alray.studies.series import fitted
+from benchmarks.filled import with_rows
 
 DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "studies.md"
 MLPERF = DOCS / "published_runs" / "mlperf_batch_sizes.csv"
 _SLIPS = {("cosmoflow", 32), ("gpt3", 3072)}
 """Another setting than at the other batch sizes; one run that is ten times the others. The file says so."""
@@ -88,7 +90,7 @@ def _fit(amounts: dict[int, float]) -> Fit | None:
 
 
 def page(coverage: dict[str, Any]) -> str:
-    """The page's text.
+    """The page with its figures.
 
     Args:
         coverage: of `benchmarks.coverage`, by kind.
@@ -97,47 +99,4 @@ def page(coverage: dict[str, Any]) -> str:
         f"| {words} | {coverage[kind]['studies']:,} | {coverage[kind]['coverage']:.0%} |"
         for kind, words in _KINDS.items()
     ]
-    lines, bent = [], []
-    for name, fit in fits().items():
-        if fit is None:
-            lines.append(f"| {name} | | | | | |")
-            continue
-        bent.append(fit)
-        low, high = (f"{end:,.0f}" for end in fit.interval)
-        sizes = f"{len(fit.sizes)} ({fit.sizes[0]:,} to {fit.sizes[-1]:,})"
-        errors = " | ".join(f"{each:.1%}" for each in (fit.scatter, fit.left_out, fit.constant))
-        lines.append(f"| {name} | {sizes} | {fit.critical:,.0f} ({low} to {high}) | {errors} |")
-    better = sum(fit.left_out < fit.constant for fit in bent)
-    return f"""\
-# How far intervals can be relied on
-
-Written by `make publish` from what `python -m benchmarks.coverage` measures, and from
-`docs/published_runs/mlperf_batch_sizes.csv`.
-
-## How often they contain the truth
-
-Made-up studies whose truth is known. Seeds do something to all points alike, and so do days. An interval of 90 %
-should contain the truth in 90 % of studies.
-
-| what | studies | intervals with the truth |
-|---|---|---|
-{chr(10).join(rows)}
-
-In the made-up studies of times a day moves each variant by 3 %, and trials of a day differ by 1 %. The interval of one
-day says little of other days, so a study that ran on one day decides no claim about times. The noisy quadratic is half
-the square of x; its gradient shows a twentieth of the coordinates, with noise, so its critical batch size is known.
-
-## Whether steps by batch size follow the curve
-
-S(B) = S_min (1 + B_c / B), fitted to the reference convergence points of MLPerf: the mean epochs or samples to a fixed
-quality by batch size, where the hyperparameters were chosen anew for each batch size. Left out are the points that
-their source marks as another setting or a slip. The scatter is that of the points about the curve. *Left out* is the
-median error of the steps at a batch size that the curve through the others predicts; *no bend* is that of the same
-samples at every batch size.
-
-| benchmark | batch sizes | critical batch size (90 %) | scatter | left out | no bend |
-|---|---|---|---|---|---|
-{chr(10).join(lines)}
-
-In {better} of {len(lines)} benchmarks the curve predicts better than the same samples at every batch size.
-"""
+    return with_rows(PAGE.read_text(encoding="utf-8"), "| what | studies | intervals with the truth |", rows)

@@ -1,4 +1,5 @@
-"""Write docs/keys.md: every key of a spec and of a study, from the JSON Schema, which the grammar's docstrings make.
+"""Write docs/keys.md: every key of a spec and of a study, from the JSON Schema, which the grammar's docstrings make,
+and of `summary.json` and of the records of stages, from the docstrings of their fields.
 
 python -m benchmarks.keys_page
 """
@@ -12,7 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from pydantic import BaseModel
+
 from alray.config.schema import json_schema
+from alray.core.run_folder.records import StageRecord, Summary
+from alray.report.definitions import definition
 from benchmarks.key_users import user_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
@@ -20,7 +25,7 @@ INTRODUCTION = """\
 # Keys of a spec
 
 Written by `make keys` from the grammar, as is the JSON Schema that `alray schema` prints.
-[Writing a spec](writing_a_spec.md) leads to a page on each section, which explains how its keys work together.
+[A spec](spec.md) leads to a page on each section, which explains how its keys work together.
 
 A key with a link is a section of its own. Where a section comes in kinds, its table has the keys that all kinds share,
 and each kind has a table of what it adds. A section's bare kind stands for the section: `method: backpropagation`. The
@@ -193,13 +198,31 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+def _results() -> list[str]:
+    """The keys of results. Those with the metric's name are shown as in classification."""
+    summary = [field.replace("scores", "accuracy") for field in Summary.model_fields]
+    stage = list(StageRecord.model_fields)
+    stage = stage[stage.index("stage") :]  # the keys before it are those of every record
+    return [
+        *("", "## `summary.json`", "", *_meanings(Summary, dict(zip(summary, Summary.model_fields, strict=True)))),
+        *("", "## Records of stages", "", "Lines of `records.jsonl` of the kind `stage`.", ""),
+        *_meanings(StageRecord, dict(zip(stage, stage, strict=True))),
+    ]
+
+
+def _meanings(kind: type[BaseModel], fields: dict[str, str]) -> list[str]:
+    """fields: by the key that a file has."""
+    rows = (f"| `{key}` | {definition(kind, field)} |" for key, field in fields.items())
+    return ["| key | meaning |", "|---|---|", *rows]
+
+
 def page() -> str:
     """The page's text."""
     schema = json_schema()
     keys = KeysPage(schema["$defs"])
     keys.root("A run", "Spec")
     keys.root("A study", "Study")
-    return re.sub(r"\n{3,}", "\n\n", INTRODUCTION + "\n".join(keys.lines)) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", INTRODUCTION + "\n".join([*keys.lines, *_results()])) + "\n"
 
 
 def main() -> None:

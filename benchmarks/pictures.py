@@ -1,4 +1,4 @@
-"""Make the pictures of docs/local_learning.md and docs/timeline.md from runs of the quickstart on two stages.
+"""Make the pictures of docs/methods.md and docs/pipelines.md from runs of the quickstart on two stages.
 
 python -m benchmarks.pictures     some two minutes
 """
@@ -21,7 +21,7 @@ from alray.config.sections.pipeline import Cost
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 QUICKSTART = "specs/quickstart.yaml"
-OF_QUICKSTART = ("network", "loss_associated", "accuracy_per_depth")
+OF_QUICKSTART = ("network", "accuracy_per_depth")
 BUSY = "while True: pass"
 """What takes a processor away from the run whose schedule is shown."""
 _LARGE_BYTES = 100_000

@@ -17,24 +17,93 @@ from statistics import fmean, median, quantiles
 
 from alray.config.study.load import read_study_file
 from alray.config.study.points import series_label
+from alray.planning.prediction.basis import PREDICTED
+from alray.planning.prediction.machines import DEVICES, Device
+from alray.runtime.planner.costs_file import PUBLISHED
 from benchmarks import published
 from benchmarks.committed import taken_from
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
 
 PAGE = Path(__file__).parents[1] / "docs" / "predictions.md"
-_LEFT_OUT = {"dynamic_batch_size": "slows its replicas on purpose, which no plan knows"}
+_LEFT_OUT = ("dynamic_batch_size",)
+"""Studies that slow their replicas on purpose, which no plan knows."""
 
 INTRODUCTION = """\
-# Predicted and measured step times
+# Predictions
 
-Written by `make findings` from the reports of the studies. A run predicts its step time before it trains, from the
-times of its components alone. The page has predicted over measured step time: below 1 the step took longer than
-predicted. A setting is a row of a report, a mean over its trials.
+`alray plan SPEC` says without a run how long a mini-batch takes, how much memory each stage needs, and how the network
+is cut; every run says it before it trains. This page has how to plan for [machines that you do not
+have](#machines-that-you-do-not-have), and how right such plans are.
 
-The reports were made on two processor cores of several machines. Those that are left out ran several trials at a time,
-or all their trials beside other programs, or their studies have changed since. Of the others, single trials that other
-programs disturbed are left out. A plan adds the time of the replicas'
-sums to that of the update: it does not know that a sum begins while the backward pass goes on."""
+## How right they are
+
+Predicted over measured step time of the trials of the [studies](studies.md) that had the machine to themselves, on two
+processor cores; below 1 the step took longer than predicted. A setting is a row of a report. Of memory the prediction
+is within a tenth ([speed](benchmarks.md#memory)), and on a GPU [there are figures too](gpu_measured.md)."""
+
+MACHINES = """\
+Some kinds are predicted badly: two replicas of a small network, and pipelines of backpropagation of small parts, take
+up to 1.5 times as long as predicted, because other things than computing take their time.
+
+## Machines that you do not have
+
+    alray plan specs/language/gpt_340m.yaml --on 8xA100 --link 25GB/s
+    alray plan specs/language/gpt_340m.yaml --on 2x4xA100 --link '100Mbit/s, 20ms' --compare
+    alray plan specs/language/gpt_two_offices.yaml
+
+`--on 2x4xA100` are two nodes of four devices; `8xA100,4xV100` is a node of each. Each stage of each replica has a
+device of its own, in this order. `--link` is the network card of a node, which its devices share; with one node it is
+what connects the devices. `--within` is what connects those of a node, where the published link is not meant.
+`--compare` searches schedules, stages, cuts and micro-batches within the memory of the devices, and `--map` replicas
+and [methods too](crossover.md#for-your-network). In Python: `alray.plan(spec, on="8xA100", link="25GB/s")`.
+
+A spec can hold the same:
+
+    machines:
+      nodes:
+        - {{device: A100, devices: 4}}
+        - {{device: workstation, count: 2, devices: 2, link: 10 Gbit/s, within: 16 GB/s}}
+      link: 25 GB/s, 20 us          # the network card of a node where it says no other
+      line: 1 Gbit/s, 10 ms         # between groups of nodes, two offices say
+      devices:
+        workstation: {{memory: 48 GB, bandwidth: 960 GB/s, float32: 90 TFLOP/s, bf16: 360 TFLOP/s}}
+
+**A run ignores this section**, and says so: it measures the machine that it runs on. The command that `--compare`
+prints asks Ray for the accelerators that were planned.
+
+Every plan says where its times come from and how sure they are:
+
+| times | from | how sure |
+|---|---|---|
+| counted | the operations of each component, and the peaks and bandwidth of the device | 45 to 85 % of the peak, 50 to 90 % of the bandwidth, 5 to 50 us an operation; `predicted_step_range_s` has the ends |
+| measured | `alray probe SPEC --output costs.json` on one such device, then `--costs costs.json` | nine times in ten {low:.2f} to {high:.2f} of the measured step |
+| published | `--costs chain.yaml`: components that others profiled, as in [published_runs/chains](published_runs/chains) | nine in ten rows of published pipelines are predicted within {published:.1%} |
+| given | `pipeline.costs` in the spec | as sure as you are |
+
+Counted times can be wrong by far: on one H200 those of a GPT came out right, a ResNet of small pictures took three
+times as long, and an MLP in bf16 four times. So trust the order of two plans more than their seconds, and measure on
+one device before you budget. Attention is counted as separate operations, not as a fused kernel.
+
+A file of `alray probe` suits its spec on any number of stages and replicas. Another method, precision, optimizer or
+network is refused, and what else differs is told. A processor (`--on 2xcpu`) always needs such a file.
+
+### Devices
+
+Peaks in 10^12 operations a second without sparsity, as published; links to another device of the node in one
+direction. They were compared with copies of the datasheets. `V100` has one link of NVLink here; behind a switch write
+`--within 150GB/s`. `machines.devices` describes others, and `4x24GB` is a device of which the memory alone is known.
+
+| device | memory, GB | its speed, GB/s | float32 | tf32 | bf16 | float64 | to another, GB/s | source |
+|---|---:|---:|---:|---:|---:|---:|---:|---|
+{devices}"""  # noqa: E501
+
+
+def _row(device: Device) -> str:
+    assert device.memory_bytes is not None
+    tera = [device.peaks.get(name, 0.0) / 1e12 for name in ("float32", "tf32", "bf16", "float64")]
+    giga = [each / 1e9 for each in (device.memory_bytes, device.bytes_per_s)]
+    cells = (f"{each:.6g}" if each else "" for each in (*giga, *tera, device.link_bytes_per_s / 1e9))
+    return f"| `{device.name}` | {' | '.join(cells)} | {device.source} |"
 
 
 @dataclass(frozen=True)
@@ -78,12 +147,12 @@ def page(found: list[Setting], elsewhere: str) -> str:
         elsewhere: its section about pipelines that other people measured.
     """
     ratios = sorted(each.ratio for each in found)
-    low, *_, high = quantiles(ratios, n=20, method="inclusive")
+    least, *_, most = quantiles(ratios, n=20, method="inclusive")
     near = sum(abs(ratio - 1.0) <= 0.1 for ratio in ratios) / len(ratios)
     names = sorted({each.study for each in found})
     over_all = (
         f"Over all {len(ratios)} settings of {len(names)} studies the median is **{median(ratios):.2f}**. Nine "
-        f"in ten lie between **{low:.2f}** and **{high:.2f}**; {100 * near:.0f} % are within 10 % of 1."
+        f"in ten lie between **{least:.2f}** and **{most:.2f}**; {100 * near:.0f} % are within 10 % of 1."
     )
     lines = ["| study | settings | median | lowest | highest |", "| --- | ---: | ---: | --- | --- |"]
     for name in names:
@@ -91,8 +160,9 @@ def page(found: list[Setting], elsewhere: str) -> str:
         middle = f"{median(each.ratio for each in own):.2f}"
         ends = " | ".join(f"{end.ratio:.2f}: {end.name}" for end in (own[0], own[-1]))
         lines.append(f"| [{name}](studies/{name}/README.md) | {len(own)} | {middle} | {ends} |")
-    left_out = " ".join(f"`{name}` is left out too: it {why}." for name, why in _LEFT_OUT.items())
-    return "\n\n".join([f"{INTRODUCTION} {left_out}", over_all, "\n".join(lines), elsewhere])
+    low, high = PREDICTED
+    machines = MACHINES.format(low=low, high=high, published=PUBLISHED, devices="\n".join(map(_row, DEVICES.values())))
+    return "\n\n".join([INTRODUCTION, over_all, "\n".join(lines), machines, elsewhere])
 
 
 def main() -> None:

@@ -141,12 +141,12 @@ def pages(results: Path) -> dict[str, str]:
     """The pages of these figures, by the names of their files."""
     return {
         "benchmarks.md": tables.page(results),
-        "schedules.md": schedules_page.page(results),
+        "pipelines.md": schedules_page.page(results),
         "accuracy.md": accuracy_page.page(read(results, "accuracy")),
-        "all_reduce.md": all_reduce_page.page(read(results, "all_reduce")),
+        "replicas.md": all_reduce_page.page(read(results, "all_reduce")),
         "gpu_measured.md": gpu_page.page(read(results, "gpu")),
-        "intervals.md": intervals_page.page(read(results, "coverage")),
-        "models.md": models_page.page(
+        "studies.md": intervals_page.page(read(results, "coverage")),
+        "network.md": models_page.page(
             read(results, "models"), read(results, "exported"), list(read(results, "huggingface").values())
         ),
     }

@@ -530,17 +530,6 @@ def section() -> str:
         f"Of {pairs} pairs of rows of one table that differ by more than {ALIKE:.0%}, {right / pairs:.1%} are "
         "predicted in the right order.",
     ]
-    for own in with_constant():
-        of_table = Accuracy.of(own.ratios)
-        of_all = Accuracy.of([*(each.ratio for each in found if each.table != own.table), *own.ratios])
-        said.append(
-            f"Beside the rule: with a layer of {1e3 * own.layer_s:.2f} ms, which `{own.layer_of}` sets, and "
-            f"{1e3 * own.constant_s:.0f} ms of every stage for each micro-batch, which its own first row sets, the "
-            f"other rows of `{own.table}` are predicted within {of_table.worst:.1%} (median {of_table.median:.1%}). "
-            f"Of all {of_all.rows} rows that set no number the median would be {of_all.median:.1%}, nine in ten would "
-            f"be within {of_all.nine_in_ten:.1%}, and the worst would be {of_all.worst:.1%} off. Only a layer's "
-            "seconds are free, so the table above does not have this."
-        )
     for each in timelines():
         first, last = Accuracy.of(each.first_backward), Accuracy.of(each.last_end)
         said.append(
@@ -562,38 +551,15 @@ def _line(kind: str, accuracy: Accuracy) -> str:
 _INTRODUCTION = """\
 ## Pipelines that other people measured
 
-Written by `make published` from `docs/published_runs`, whose files say where their figures are from. Nothing was
-run for it. Of each table one number is set: the seconds of one layer's forward for one micro-batch, so that its first
-row comes out right, or the number of another table that it names. Two more numbers are set: the seconds of an update in
-mixed precision on the four rows of `ds3lab.xl8.fp16.batch` at 10 Gbit/s, and how long a message of NCCL's all-reduce
-waits on the ten of `ds3lab.small.gpipe.fp16.all_reduce`. A row that sets a number is not counted; the last line counts
-all but those that set a layer. An error is |predicted / measured - 1|. The mechanisms were chosen with these tables in
-sight, so what tables that nobody has seen say weighs more."""
+Written by `make published` from `docs/published_runs`, whose files say where their figures are from. Of each table one
+number is set, the seconds of a layer's forward, so that its first row comes out right; that row is not counted. Two
+more numbers are set, for an update in mixed precision and for NCCL's all-reduce. An error is |predicted / measured - 1|. The
+simulation was made with these tables in sight, so tables that nobody has seen would say more."""  # noqa: E501
 
 _STILL_WRONG = """\
-What the libraries' code says and the predictions know: with GPipe the own code over NCCL waits for all its processes
-after the forwards of each pass, and since 18 April 2022 after the update. Varuna sends a gradient before it adds the
-micro-batch's gradients to those of the weights.
-
-What is still wrong:
-
-- Megatron-LM on eight V100: the first row sets a layer of 14.6 ms, where the own code over NCCL takes 5.5 to 5.9 ms for
-  the same one. So deeper networks are predicted too slow, by up to 46 %. With a layer more on every stage an iteration
-  takes 2.6 to 2.8 s longer at 10 Gbit/s, as with the own code (2.9 to 3.2 s); what takes the rest is not known. It is
-  no head over a vocabulary: the source's script (dist_megatron_train_qqp.py) trains two classes. All rows have 128
-  micro-batches, so they cannot tell a time for each micro-batch from one for each iteration. The source has 16.9 s for
-  such a run on one day and 24.3 s on the next. Its code averages the loss over the replicas after each micro-batch; to
-  count that latency made 50 ms 60 % too slow.
-- Own code over NCCL with eight stages takes 0.5 to 1.5 s longer for each pass on links of 5 to 1 Gbit/s than predicted,
-  whatever the number of micro-batches, so 32 of them on 1 Gbit/s and 50 ms are predicted 29 % too fast; with more
-  layers, which hide the messages, it takes less. It is not latency: with 50 ms in place of 10 ms it is the same. Three
-  stages in March 2022 do not have it. That TCP begins slowly after an idle phase would explain 10 ms, but not 50 ms. No
-  cause was found.
-- NCCL's all-reduce: each message takes its card for 350 kB longer than latency and bytes say, at 1, 2, 5 and 10 Gbit/s
-  and for 4 and 16 ranks alike. On 4 ranks alone it would be 360 kB, on 16 ranks alone 340 kB. No cause is known.
-- GPT of 39 billion parameters with two or four GPUs a layer: rows of one table differ by 20 to 35 % in ways that the
-  number of stages does not explain, also against each other.
-- The timeline: a log has the host's times, which hide how long the GPU computed. Its device is not told."""
+What is still wrong: Megatron-LM on eight V100, whose deeper networks are predicted too slow by up to 46 %; eight stages
+over links of 1 to 5 Gbit/s, which take up to 1.5 s longer for each pass than predicted; and GPT of 39 billion
+parameters with two or four GPUs a layer, by 20 to 35 %. No cause was found."""
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def recorded(spec: Path, *overrides: str, inline: bool = False) -> Recorded:
 
 def comparison_of(spec: Path, *overrides: str) -> list[dict[str, Any]]:
     """The rows of `alray plan --compare` on costs that are measured then: the shortest step first."""
-    rows: list[dict[str, Any]] = answer("plan", str(spec), *overrides, "--probe", "--compare")["comparisons"]
+    rows: list[dict[str, Any]] = answer("plan", str(spec), *overrides, "--probe", "--compare")["rows"]
     return rows
 
 

@@ -38,13 +38,11 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def picture(browser: Browser, page_file: Path, name: str, *, section: str = "") -> None:
-    """Write docs/pages/NAME.png: what one sees of a page, from a section on."""
+def picture(browser: Browser, page_file: Path, name: str) -> None:
+    """Write docs/pages/NAME.png: what one sees of a page first."""
     page = browser.new_page(viewport=_SIZE, color_scheme="light")
     page.goto(page_file.as_uri())
     page.wait_for_function("document.documentElement.dataset.drawn")
-    if section:
-        page.evaluate(f"document.getElementById('{section}').scrollIntoView()")
     page.screenshot(path=PICTURES / f"{name}.png")
     page.close()
 
@@ -62,7 +60,6 @@ def main() -> None:
         alray("run", QUICKSTART, *BACKPROPAGATION, "--output", runs[1])
         alray("compare", *runs)
         picture(browser, runs[0] / "report.html", "run")
-        picture(browser, runs[0] / "report.html", "run_schedule", section="schedule-predicted-and-measured")
         picture(browser, folder / "compare.html", "comparison")
 
 

@@ -4,7 +4,7 @@
 
 The slow link is the one at which 1F1B has lost 80 % of its throughput on a fast one; it is looked for first, and both
 have the same latency. Then all ways run over both links, in each repeat in one order and in the other, as users run
-them. Prints a table for docs/slow_links.md.
+them. Prints a table for docs/crossover.md.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _conclusions(of_way: dict[str, list[dict[str, Any]]], plain_fast_s: float) -
 
 
 def table(found: dict[str, Any]) -> str:
-    """The figures as a table of docs/slow_links.md. Times are milliseconds, measured and predicted."""
+    """The figures as a table of docs/crossover.md. Times are milliseconds, measured and predicted."""
     lines = [
         f"The slow link has {found['slow_bits_per_s'] / 1e6:.1f} Mbit/s and {found['latency']}.",
         "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,83 +11,88 @@ from typing import Any
 from benchmarks import balance
 from benchmarks import large_batch as large_batches
 
-DDP_TARGET, TORCH_TRAINER_TARGET = 0.97, 1.0
-FASTER_TARGET, FASTER_SLEEPING_TARGET, COST_TARGET, ACCURACY_TARGET = 1.7, 1.9, 0.02, 0.01
-
 
 def streamed(result: dict[str, Any]) -> list[str]:
-    lines = [
-        "## Streaming over two one-thread stages",
-        "",
-        f"`make bench` ran `benchmarks/{result['spec']}` (four components that cost the same) three ways in each of "
-        f"{len(result['repeats'])} repeats: streamed on two stages of one thread each, sequential on one thread, and "
-        "sequential on two threads of one process. Milliseconds a mini-batch, medians after warm-up.",
-        "",
-        "| repeat | streamed | predicted | one thread | two threads | bubble | same bits as one thread |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for number, entry in enumerate(result["repeats"], start=1):
-        lines.append(
-            f"| {number} | {1e3 * entry['streamed_s']:.1f} | {1e3 * entry['predicted_s']:.1f} "
-            f"| {1e3 * entry['sequential_s']:.1f} | {1e3 * entry['two_threads_s']:.1f} "
-            f"| {100 * entry['bubble']:.1f} % | {'yes' if entry['same_bits'] else 'no'} |"
-        )
-    lines += [
-        "",
-        f"Medians of the ratios: streamed is **{result['over_sequential']:.2f}** times as fast as one thread and "
-        f"**{result['over_two_threads']:.2f}** times as fast as two threads; the prediction is "
-        f"**{result['predicted_over_measured']:.3f}** of what was measured.",
-        "",
-    ]
-    return lines
-
-
-def clock(result: dict[str, Any]) -> list[str]:
-    ratio, pairs = result["ratio"], result["pairs"]
+    same = sum(entry["same_bits"] for entry in result["repeats"])
     return [
-        "## What a stage's clock costs",
+        "## Streaming over two stages",
         "",
-        f"`make bench` trained `specs/{result['spec']}`, a stage for each of its {result['stages']} components, in one "
-        f"process: {len(pairs)} pairs of {result['steps']} mini-batches with the clock that measures where a stage's "
-        "time goes, its records written, and with one that does nothing, in turns of a mini-batch each.",
-        "",
-        f"With the clock a mini-batch took **{ratio['mean']:.4f}** times as long, 95 % interval {ratio['low']:.4f} to "
-        f"{ratio['high']:.4f} (medians {1e3 * median(pair['with_s'] for pair in pairs):.2f} and "
-        f"{1e3 * median(pair['without_s'] for pair in pairs):.2f} ms).",
+        f"Four components that cost the same (`benchmarks/{result['spec']}`), streamed over two stages of one thread "
+        f"each, are **{result['over_sequential']:.2f}** times as fast as on one thread, and "
+        f"**{result['over_two_threads']:.2f}** times as fast as with two threads in one process. The prediction is "
+        f"**{result['predicted_over_measured']:.3f}** of what was measured. {same} of {len(result['repeats'])} repeats "
+        "end in the bits of one thread (`make bench`).",
         "",
     ]
 
 
-def searches(result: dict[str, Any]) -> list[str]:
+def schedules(result: dict[str, Any]) -> list[str]:
+    runs = result["runs"]
     lines = [
-        "## The search of a cut",
+        "## Schedules",
         "",
-        "`make bench` cut chains of components with random times, a process for each search. Seconds are those of a "
-        "processor.",
+        f"Eight Transformer components that cost the same (`benchmarks/{result['spec']}`) on two stages of one thread "
+        "each; the first four train by AL, the others by backpropagation (`make schedules`).",
         "",
-        "| components | stages | `schedule` | micro-batches | seconds | MB |",
-        "|---|---|---|---|---|---|",
+        "| schedule | step, ms | over that of 1f1b | predicted, ms |",
+        "|---|---:|---:|---:|",
     ]
-    for entry in result["searches"]:
-        lines.append(
-            f"| {entry['components']:,} | {entry['stages']} | `{entry['schedule']}` | {entry['micro_batches']} "
-            f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} |"
+    for name, entries in runs.items():
+        step, predicted = (
+            1e3 * median(entry[key] for entry in entries) for key in ("step_time_s", "predicted_step_time_s")
         )
-    fitted = result["fit"]
-    for entry in result["limited"]:
-        lines += [
-            "",
-            f"With a limit of the memory of each stage, the search with `{entry['schedule']}` of "
-            f"{entry['components']:,} components on {entry['stages']} stages took **{entry['seconds']:.1f}** processor "
-            f"seconds and {entry['megabytes']:.0f} MB{entry.get('where', '')}.",
-        ]
-    lines += [
-        "",
-        f"`alray plan --compare` of DGL with {fitted['components']} such components on {fitted['devices']} A100 showed "
-        f"{fitted['layouts']} layouts after **{fitted['seconds']:.0f}** processor seconds, with "
-        f"{fitted['megabytes']:.0f} MB, torch included.",
-    ]
+        over = median(ratios(entries, runs["1f1b"]))
+        lines.append(f"| `{name}` | {step:.1f} | {over:.2f} | {predicted:.1f} |")
     return [*lines, ""]
+
+
+def ratios(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[float]:
+    """The step times of runs over those of others in the same repeats."""
+    return [own["step_time_s"] / other["step_time_s"] for own, other in zip(entries, others, strict=True)]
+
+
+def engines(result: dict[str, Any]) -> list[str]:
+    two = [median(case["ratios"]) for name, case in result.items() if "sleeping" not in name]
+    every = [median(case["ratios"]) for case in result.values()]
+    same = sum(case["same_bits"] for case in result.values())
+    return [
+        "## Pipelines beside torch.distributed.pipelining",
+        "",
+        f"alray's executor takes **{median(two):.2f}** of the step of torch's, on the same edges: the median over "
+        f"{len(two)} cases on two stages; the slowest of all {len(every)} cases takes {max(every):.2f}. {same} of "
+        f"{len(every)} end in the same bits (`make engines`). `alray run` beside a plain script with torch's pipelines "
+        "over gloo, on two stages with 8 micro-batches:",
+        "",
+    ]
+
+
+def plain_pipelines(result: dict[str, Any]) -> list[str]:
+    lines = ["| network, schedule | alray, ms | plain script, ms | ratio |", "|---|---:|---:|---:|"]
+    for name, case in result.items():
+        alray, plain = ([entry[key] for entry in case["repeats"]] for key in ("alray_s", "plain_s"))
+        ratio = median(ours / theirs for ours, theirs in zip(alray, plain, strict=True))
+        lines.append(f"| {name} | {1e3 * median(alray):.1f} | {1e3 * median(plain):.1f} | {ratio:.2f} |")
+    return [*lines, ""]
+
+
+def recomputation(result: dict[str, Any]) -> list[str]:
+    found = [median(case["ratios"]) for case in result.values()]
+    return [
+        "With `activation_checkpointing` a stage recomputes before the gradient arrives: this takes "
+        f"{min(found):.2f} to {max(found):.2f} of the step in which it recomputes afterwards (`make recomputation`).",
+        "",
+    ]
+
+
+def uneven(result: dict[str, Any]) -> list[str]:
+    return [
+        "## Cuts",
+        "",
+        f"Of all schedules and cuts of an uneven network (`benchmarks/{result['spec']}`) the plan chose "
+        f"`{result['chosen'][0]}`; the fastest was `{result['best']}`. An even cut takes "
+        f"{median(result['over_uniform']):.2f} times as long (`make schedules`).",
+        "",
+    ]
 
 
 def brute_force(result: dict[str, Any]) -> list[str]:
@@ -95,219 +100,68 @@ def brute_force(result: dict[str, Any]) -> list[str]:
         return f"{100 * result[name]:.3g} %"
 
     return [
-        "## Every cut of random chains",
-        "",
-        f"`make bench` predicted all {result['cuts']:,} cuts of {result['chains']} random chains, "
-        f"{result['with_limits']} of them with memory limits, with messages and links, each schedule in its turn "
-        "(`benchmarks/brute_force.py`). As for a plan, the search found the best cut of "
-        f"**{percent('best')}** of the chains: it simulates all of so few cuts.",
-        "",
-        "With that turned off, as for a chain with too many cuts, moves of boundaries found the best cut of "
-        f"{percent('moved_best')}, and in 95 % of the chains one within {percent('moved_far')} of it. In "
-        f"{percent('right')} of the chains no cut is below its bound, and what is called the best cut is it.",
+        f"The search finds the best of all {result['cuts']:,} cuts of {result['chains']} random chains in "
+        f"{percent('best')} of them. Where it may not try all, as with many components, it finds it in "
+        f"{percent('moved_best')} (`make bench`). How long it searches:",
         "",
     ]
 
 
-def memory(result: dict[str, Any]) -> list[str]:
-    ratios = [entry["predicted_bytes"] / entry["measured_bytes"] for entry in result["stages"]]
-    lines = [
-        "## Predicted and measured memory",
-        "",
-        "`make bench` trained four networks for three mini-batches of "
-        f"{result['size']['batch']} samples with Adam, each stage in one process, and counted its tensors by torch's "
-        "MemTracker; the plan predicts from the meta device. Without the buffers of alray's edges and the copy "
-        "a checkpoint is written from, whose sizes are fixed.",
-        "",
-        "| network | way | stage | predicted MB | measured MB | ratio |",
-        "|---|---|---|---|---|---|",
-    ]
-    for entry, ratio in zip(result["stages"], ratios, strict=True):
+def searches(result: dict[str, Any]) -> list[str]:
+    lines = ["| components | stages | seconds, over all schedules | MB |", "|---:|---:|---:|---:|"]
+    sizes = dict.fromkeys((entry["components"], entry["stages"]) for entry in result["searches"])
+    for size in sizes:
+        found = [entry for entry in result["searches"] if (entry["components"], entry["stages"]) == size]
+        seconds, megabytes = ([entry[key] for entry in found] for key in ("seconds", "megabytes"))
         lines.append(
-            f"| {entry['network']} | {entry['way']} | {entry['stage']} | {entry['predicted_bytes'] / 1e6:.1f} "
-            f"| {entry['measured_bytes'] / 1e6:.1f} | {ratio:.3f} |"
+            f"| {size[0]:,} | {size[1]} | {min(seconds):.1f} to {max(seconds):.1f} "
+            f"| {min(megabytes):.0f} to {max(megabytes):.0f} |"
         )
-    lines += ["", f"The ratios are between **{min(ratios):.3f}** and **{max(ratios):.3f}**.", ""]
-    return lines
-
-
-def activation_memory(result: dict[str, Any]) -> list[str]:
-    stages = result["stages"]
-    by_way = {way: [entry for entry in stages if entry["way"] == way] for way in ("1F1B", "DGL")}
-    highest = {way: max(entry["counted_bytes"] for entry in entries) for way, entries in by_way.items()}
-    predicted = {way: max(entry["predicted_bytes"] for entry in entries) for way, entries in by_way.items()}
-    lines = [
-        "## Activation memory of eight stages",
-        "",
-        f"`make bench` trained a GPT of {len(by_way['DGL'])} components of one layer of width 256, one on each stage, "
-        f"for three mini-batches. 1F1B had {result['micro_batches']} micro-batches of {result['windows']} windows of "
-        f"{result['context']} tokens; streamed DGL had mini-batches of the size of a micro-batch, whose gradients "
-        "`optimizer.accumulate` adds up. So both learn from the same tokens between two updates. Megabytes that a "
-        "stage holds at its peak beyond weights, gradients and the state of the optimizer.",
-        "",
-        "| stage | 1F1B predicted | 1F1B counted | DGL predicted | DGL counted |",
-        "|---|---|---|---|---|",
-    ]
-    for pipeline, local in zip(by_way["1F1B"], by_way["DGL"], strict=True):
-        sizes = (entry[key] for entry in (pipeline, local) for key in ("predicted_bytes", "counted_bytes"))
-        lines.append(f"| {pipeline['stage']} | " + " | ".join(f"{size / 1e6:.1f}" for size in sizes) + " |")
-    lines += [
-        "",
-        f"The largest stage of DGL needs **{highest['DGL'] / highest['1F1B']:.3f}** of the largest stage of 1F1B "
-        f"(predicted {predicted['DGL'] / predicted['1F1B']:.3f}). With mini-batches as large as those of 1F1B, DGL has "
-        "no such advantage: it then holds a whole mini-batch.",
-        "",
-    ]
-    return lines
-
-
-def start(result: dict[str, Any]) -> list[str]:
-    lines = [
-        "## Time to the first mini-batch",
-        "",
-        f"`make bench` ran `alray run specs/{result['spec']}` on Ray from Enter to the end of its first mini-batch, "
-        "and `benchmarks/plain_start.py` from Enter to its first message: Ray, two actors that import torch, and a "
-        "process group, with nothing to read, measure or plan. Seconds; next to them the processor time of "
-        "`alray plan` and of `import torch`.",
-        "",
-        "| repeat | first line | first mini-batch | plain script | ratio | `alray plan` | `import torch` |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for number, entry in enumerate(result["repeats"], start=1):
-        lines.append(
-            f"| {number} | {entry['first_line_s']:.2f} | {entry['first_mini_batch_s']:.1f} | {entry['plain_s']:.1f} "
-            f"| {entry['first_mini_batch_s'] / entry['plain_s']:.2f} | {entry['plan_processor_s']:.1f} "
-            f"| {entry['torch_processor_s']:.1f} |"
-        )
-    ratio, first, plan = result["over_plain"], result["first_line_s"], result["plan_beyond_torch_s"]
-    lines += [
-        "",
-        f"The median of the ratios is **{ratio:.2f}** (target: at most 1.5: {met(ratio <= 1.5)}). The first line came "
-        f"after at most **{first:.2f} s** (0.5 s: {met(first <= 0.5)}). `alray plan` takes **{plan:.1f} s** of a "
-        f"processor beyond `import torch` (3 s: {met(plan <= 3.0)}).",
-        "",
-    ]
-    return lines
-
-
-def trials(result: dict[str, Any]) -> list[str]:
-    lines = [
-        "## What a trial costs on top of its training",
-        "",
-        f"`make bench` ran the study `benchmarks/{result['spec']}`, two layers on the digits. Processor seconds of a "
-        "fresh Python that imports what a trial of one stage needs, and of `import torch` alone; of a trial in a "
-        f"process that is used again, without its training (the straight line through trials of {result['short']} and "
-        f"of {result['long']} mini-batches, at no mini-batch); trials that ended in a minute, of "
-        f"{result['trial_s']:g} seconds of training each, {result['slots']} at once; and of a trial of two stages with "
-        f"{result['short']} mini-batches, all processes of the study together: the first, which starts them, and the "
-        "median of the next ones, which use them again.",
-        "",
-        "| repeat | imports | `import torch` | one stage, warm | trials a minute | two stages, first | next |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for number, entry in enumerate(result["repeats"], start=1):
-        two = entry["two_stages"]
-        lines.append(
-            f"| {number} | {entry['import_s']:.2f} | {entry['torch_s']:.2f} | {entry['warm']['trial_s']:.2f} "
-            f"| {entry['rate']['a_minute']:.1f} | {two['first_s']:.1f} | {two['next_s']:.2f} |"
-        )
-    imports, beside, rate = result["import_s"], result["beyond_training_s"], result["a_minute"]
-    lines += [
-        "",
-        f"Medians: the imports take **{imports:.2f} s** of a processor (target: at most 2.0: {met(imports <= 2.0)}), a "
-        f"trial **{beside:.2f} s** on top of its training (0.7: {met(beside <= 0.7)}), and **{rate:.1f}** trials end "
-        f"in a minute (at least 35: {met(rate >= 35)}). A further trial of two stages takes "
-        f"**{result['next_of_two_stages_s']:.2f} s**, its training included.",
-        "",
-    ]
-    return lines
-
-
-def throughput(result: dict[str, Any]) -> list[str]:
-    """Two replicas by alray, plain DDP and Ray Train."""
-    lines = [
-        "## Two replicas compared with DDP and Ray Train",
-        "",
-        f"`make replicas` trained the network of `benchmarks/{result['spec']}` on two processes of one thread each, "
-        "gradients averaged over gloo: by alray, by a script with torch's `DistributedDataParallel` alone "
-        "(`benchmarks/plain_ddp.py`), and by Ray Train's `TorchTrainer` (`replicas.engine: ray_train`). Milliseconds "
-        "a mini-batch, medians after warm-up.",
-        "",
-        "| repeat | alray | plain DDP | Ray Train |",
-        "|---|---|---|---|",
-    ]
-    for number, entry in enumerate(result["repeats"], start=1):
-        times = (1e3 * entry[key] for key in ("graph_s", "plain_ddp_s", "ray_train_s"))
-        lines.append(f"| {number} | " + " | ".join(f"{time_ms:.1f}" for time_ms in times) + " |")
+    fitted = result["fit"]
     return [
         *lines,
         "",
-        f"Medians of the ratios: alray's throughput is **{result['over_plain_ddp']:.3f}** of the plain script's "
-        f"(target: at least {DDP_TARGET}: {met(result['over_plain_ddp'] >= DDP_TARGET)}) and "
-        f"**{result['over_ray_train']:.3f}** of Ray Train's (target: at least {TORCH_TRAINER_TARGET}: "
-        f"{met(result['over_ray_train'] >= TORCH_TRAINER_TARGET)}).",
+        f"`alray plan --compare` of {fitted['components']} components on {fitted['devices']} A100 showed "
+        f"{fitted['layouts']} layouts after {fitted['seconds']:.0f} seconds.",
+        "",
+    ]
+
+
+def replicas(result: dict[str, Any]) -> list[str]:
+    return [
+        "## Replicas beside DDP and Ray Train",
+        "",
+        f"On two processes of one thread each, gradients averaged over gloo (`benchmarks/{result['spec']}`), alray's "
+        f"throughput is **{result['over_plain_ddp']:.3f}** of that of a script with torch's DDP, and "
+        f"**{result['over_ray_train']:.3f}** of that of Ray Train's `TorchTrainer` (`make replicas`).",
         "",
     ]
 
 
 def dynamic_batch_size(result: dict[str, Any]) -> list[str]:
-    """Dynamic shares beside fixed ones."""
-    lines = [
+    return [
         "## Dynamic batch size",
         "",
-        f"`make replicas` trained `benchmarks/{result['spec']}` on two replicas with fixed shares and with dynamic "
-        f"ones, replica 1 slowed {balance.FACTOR} to 1 from epoch {balance.FIRST} to {balance.LAST}; once more with "
-        "blocks that only sleep; and undisturbed. Seconds an epoch, medians of the repeats; the shares are those "
-        "after an epoch in the first repeat.",
-        "",
-        "| epoch | fixed | dynamic | shares | fixed, sleeping | dynamic, sleeping | shares | undisturbed, fixed | "
-        "undisturbed, dynamic |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    fixed, dynamic = balance.WAYS
-    runs = result["runs"]
-    for place in range(len(runs["slowed"][fixed][0]["epoch_s"])):
-        cells = []
-        for case in balance.CASES:
-            for way in balance.WAYS:
-                cells.append(f"{median(entry['epoch_s'][place] for entry in runs[case][way]):.2f}")
-            if case != "undisturbed":
-                cells.append(" : ".join(map(str, runs[case][dynamic][0]["shares"][place + 1])))
-        lines.append(f"| {place + 2} | " + " | ".join(cells) + " |")
-    cost, apart = result["cost"], result["accuracy_apart"]
-    return [
-        *lines,
-        "",
-        f"From the third slowed epoch on an epoch is **{result['faster']:.2f}** times as fast as with fixed shares "
-        f"(target: at least {FASTER_TARGET}: {met(result['faster'] >= FASTER_TARGET)}), with sleeping blocks "
-        f"**{result['faster_sleeping']:.2f}** times (at least {FASTER_SLEEPING_TARGET}: "
-        f"{met(result['faster_sleeping'] >= FASTER_SLEEPING_TARGET)}). Undisturbed it costs **{100 * cost:.1f} %** "
-        f"(under {100 * COST_TARGET:.0f} %: {met(cost < COST_TARGET)}). Shares are even again, within "
-        f"{100 * balance.EVEN:.0f} %, {balance.SETTLED} epochs after the disturbance: {met(result['even_again'])}. "
-        f"The final test accuracy differs by {100 * apart:+.2f} points (within {100 * ACCURACY_TARGET:.0f}: "
-        f"{met(abs(apart) <= ACCURACY_TARGET)}).",
-        "",
-        "These are epochs of one network. The time of a whole training, with the epochs in which the shares settle, "
-        "and what dynamic shares cost another network, are asked by `specs/studies/laptop/dynamic_batch_size.yaml`, "
-        "which has no report yet.",
+        f"With one of two replicas slowed {balance.FACTOR} to 1, an epoch with dynamic shares is "
+        f"**{result['faster']:.2f}** times as fast as with fixed ones, from the third slowed epoch on. Undisturbed it "
+        f"costs {100 * result['cost']:.1f} %, and the final test accuracy differs by "
+        f"{100 * result['accuracy_apart']:+.2f} points. This is one network (`make replicas`).",
         "",
     ]
 
 
 def large_batch(result: dict[str, Any]) -> list[str]:
-    """Large mini-batches with and without warm-up, beside a small one."""
     runs = result["runs"]
     epochs = len(next(iter(runs.values()))[0]["accuracies"])
-    shown = [epoch for epoch in (1, 2, 3, 6, 9, 12) if epoch < epochs] + [epochs]
+    shown = [epoch for epoch in (1, 3, 6) if epoch < epochs] + [epochs]
     lines = [
         "## Large mini-batches",
         "",
-        f"`make replicas` trained `specs/laptop/{result['spec']}` on two replicas: as it is (the rate scaled with the "
-        "mini-batch, after a warm-up), without the warm-up, with the rate of the small mini-batch, and with the small "
-        f"mini-batch. Test accuracy in percent after an epoch, means over {len(runs['small'])} seeds.",
+        f"Test accuracy of `specs/laptop/{result['spec']}` in percent, means over {len(runs['small'])} seeds "
+        "(`make replicas`):",
         "",
-        "| way | samples a mini-batch | mini-batches | " + " | ".join(f"epoch {epoch}" for epoch in shown) + " |",
-        "|---" * (3 + len(shown)) + "|",
+        "| way | samples | mini-batches | " + " | ".join(f"epoch {epoch}" for epoch in shown) + " |",
+        "|---" + "|---:" * (2 + len(shown)) + "|",
     ]
     for way, entries in runs.items():
         cells = [f"{100 * large_batches.mean_accuracy(entries, epoch - 1):.1f}" for epoch in shown]
@@ -315,35 +169,106 @@ def large_batch(result: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def met(holds: bool) -> str:
-    return "yes" if holds else "**no**"
+def memory(result: dict[str, Any]) -> list[str]:
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for entry in result["stages"]:
+        found.setdefault((entry["network"], entry["way"]), []).append(entry)
+    rows = {
+        key: [max(entry[kind] for entry in entries) / 1e6 for kind in ("predicted_bytes", "measured_bytes")]
+        for key, entries in found.items()
+        if "[2, 2]" in key[1]
+    }
+    every = [entry["predicted_bytes"] / entry["measured_bytes"] for entry in result["stages"]]
+    return [
+        "## Memory",
+        "",
+        f"Tensors of the largest of two stages, in MB, with mini-batches of {result['size']['batch']} samples and "
+        f"Adam. Over all {len(every)} stages that were tried the prediction is {min(every):.3f} to {max(every):.3f} "
+        "of what was counted (`make bench`).",
+        "",
+        "| network | way | predicted | counted |",
+        "|---|---|---:|---:|",
+        *(f"| {network} | {way} | {row[0]:.1f} | {row[1]:.1f} |" for (network, way), row in rows.items()),
+        "",
+    ]
+
+
+def activation_memory(result: dict[str, Any]) -> list[str]:
+    stages = result["stages"]
+    highest = {
+        way: max(entry["counted_bytes"] for entry in stages if entry["way"] == way) / 1e6 for way in ("1F1B", "DGL")
+    }
+    return [
+        f"On eight stages a GPT needs at most {highest['1F1B']:.1f} MB of activations a stage by 1F1B in "
+        f"{result['micro_batches']} micro-batches, and {highest['DGL']:.1f} MB by DGL whose mini-batches are as large "
+        "as a micro-batch and whose gradients `optimizer.accumulate` adds up. With mini-batches as large as those of "
+        "1F1B, DGL has no such advantage: it then holds a whole mini-batch.",
+        "",
+    ]
+
+
+def start(result: dict[str, Any]) -> list[str]:
+    first = median(entry["first_mini_batch_s"] for entry in result["repeats"])
+    return [
+        "## Overheads",
+        "",
+        f"- **Start.** `alray run` shows its first line within {result['first_line_s']:.1f} s, and ends its first "
+        f"mini-batch after {first:.1f} s: {result['over_plain']:.2f} times as long as a plain Ray script that trains "
+        f"nothing. `alray plan` takes {result['plan_beyond_torch_s']:.1f} s of a processor beyond `import torch`.",
+    ]
+
+
+def trials(result: dict[str, Any]) -> list[str]:
+    return [
+        f"- **A trial of a study** costs {result['beyond_training_s']:.2f} s of a processor on top of its training in "
+        f"a process that is used again; {result['a_minute']:.0f} trials of {result['trial_s']:g} s end in a minute, "
+        f"{result['slots']} at once.",
+    ]
+
+
+def clock(result: dict[str, Any]) -> list[str]:
+    ratio = result["ratio"]
+    return [
+        f"- **The clock** of a stage, which measures where its time goes, makes a mini-batch {ratio['mean']:.4f} times "
+        f"as long (95 % interval {ratio['low']:.4f} to {ratio['high']:.4f}).",
+        "",
+    ]
 
 
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "streamed": streamed,
-    "clock": clock,
-    "start": start,
-    "trials": trials,
-    "memory": memory,
-    "activation_memory": activation_memory,
-    "searches": searches,
+    "schedules": schedules,
+    "engines": engines,
+    "plain_pipelines": plain_pipelines,
+    "recomputation": recomputation,
+    "uneven": uneven,
     "brute_force": brute_force,
-    "replicas": throughput,
+    "searches": searches,
+    "replicas": replicas,
     "balance": dynamic_batch_size,
     "large_batch": large_batch,
+    "memory": memory,
+    "activation_memory": activation_memory,
+    "start": start,
+    "trials": trials,
+    "clock": clock,
 }
 """Each result by its file's name, in the page's order."""
+
+INTRODUCTION = """\
+# Speed
+
+How fast alray is beside other programs, what its parts cost, and how much memory they need: on two processor cores,
+with small networks, medians of several repeats. Times of a machine drift, so compare the ratios. Which *method* is
+faster is [another question](crossover.md); how right the plan is, [another one](predictions.md).
+
+Written by `make publish` from `benchmarks/results/*.json`.
+"""
 
 
 def page(results: Path) -> str:
     """The page of all results that there are."""
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `make publish` from `benchmarks/results/*.json`. A figure is a ratio of two things measured in one",
-        "run: absolute times depend on the machine and drift.",
-        "",
-    ]
+    lines = INTRODUCTION.split("\n")
     for name, section in SECTIONS.items():
         file = results / f"{name}.json"
         if file.exists():

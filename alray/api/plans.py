@@ -199,8 +199,8 @@ def ways(
     allow_code: bool = False,
     progress: bool = True,
 ) -> Fitting:
-    """How a network fits on some devices, as `alray plan --compare` searches it on machines: `rows`, what fits first,
-    and the `best` of them.
+    """The ways to train a network here, or on some devices, as `alray plan --compare` searches them: `rows`, what fits
+    first, and the `best` of them.
 
     Args:
         on, link, within, costs, probe: as for `alray.plan`.

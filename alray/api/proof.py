@@ -247,18 +247,23 @@ class _Prover:
         self._folder = folder
         self._runs = 0
         self._references: dict[_Training, tuple[str, Train, Weights]] = {}
+        self._workload = self._opened(found.overrides)
+        components, model = len(self._workload.network), self._workload.spec.model
+        cut = []
+        if model.source is not None and model.cut is None and model.components != components:
+            # The runs cut the model into so many, which need not be its natural ones.
+            cut = [f"model.components={components}"]
+            self._workload = self._opened(_merged(found.overrides, cut))
+        self.steps = min(mini_batches, self._workload.total_steps)
+        costs = ", ".join([_COST] * components)
+        self._overrides = _merged(found.overrides, [*_FOR_ALL, f"pipeline.costs=[{costs}]", *cut])
+
+    def _opened(self, overrides: Sequence[str]) -> Workload:
         loaded = load_with_inputs(
-            found.spec, found.overrides, allow_elsewhere=options.allow_code, objects=found.objects
+            self._source, overrides, allow_elsewhere=self._options.allow_code, objects=self._options.objects
         )
         with loaded.locations.locating():
-            planner = open_planner(loaded, self._options, observer, most_stages=_PARTS)
-        self._workload = planner.workload
-        self.steps = min(mini_batches, self._workload.total_steps)
-        components = len(self._workload.network)
-        costs = ", ".join([_COST] * components)
-        self._overrides = _merged(found.overrides, [*_FOR_ALL, f"pipeline.costs=[{costs}]"])
-        if self._workload.spec.model.source is not None and self._workload.spec.model.cut is None:
-            self._overrides.append(f"model.components={components}")
+            return open_planner(loaded, self._options, self._observer, most_stages=_PARTS).workload
 
     def ways(self, most_stages: int | None) -> Iterator[Way]:
         """Every way. The first one of those that train the same weights is the reference of the others."""
@@ -293,9 +298,10 @@ class _Prover:
         )
 
     def _way(self, name: str, training: _Training, train: Train, *, must_fit: bool = False) -> Way:
-        """
+        """Train in one way, and compare its weights with those of its reference.
+
         Args:
-            must_fit: whether what does not fit is a fault of the spec, and is raised.
+            must_fit: raise the error of a spec that does not fit, because then nothing can be compared.
         """
         self._observer.doing(name)
         try:

@@ -238,7 +238,7 @@ class Run:
         """The records of the run so far, without work that was lost: a row for each, in order.
 
         Args:
-            kind: only those of this kind. Columns have the names of the fields that docs/run_folder.md explains, with a
+            kind: only those of this kind. Columns have the names of the fields that docs/keys.md explains, with a
                 dot for each level: `losses.0.associated`, `per_depth.2.test`.
 
         Raises:

@@ -23,14 +23,10 @@ from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page, unbroken
 from alray.cli.doctor import doctor
 from alray.cli.jobs import fetch, logs, status, stop
-from alray.cli.list import list_runs
 from alray.cli.methods import methods
-from alray.cli.plan import plan
-from alray.cli.probe import probe
-from alray.cli.prove import prove
-from alray.cli.report import compare, report
-from alray.cli.reproduce import reproduce
-from alray.cli.run import resume, run
+from alray.cli.plan import plan, probe
+from alray.cli.report import compare, list_runs, report
+from alray.cli.run import prove, reproduce, resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.study import study
 from alray.cli.submit import submit
@@ -141,7 +137,11 @@ def _parts(
 app = typer.Typer(
     name="alray",
     cls=CommandGroup,
-    help="Train neural networks by Associated Learning. A YAML spec describes the network, and Ray actors train it.",
+    help=(
+        "Train a network declared in YAML, or your own PyTorch module, on one device or many, by backpropagation or by "
+        "local losses: time and memory told before the run, the same bits wherever the network is cut and the run is "
+        "resumed, and proved."
+    ),
     epilog="Exit codes: 0 success, 1 the run failed, 2 the request was wrong, 130 interrupted.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,17 +1,23 @@
-"""`alray plan`."""
+"""`alray plan` and `alray probe`: how a spec would run, and the costs that say it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
 from alray.cli.terminal import Terminal, reading, shown, terminal, writing
+from alray.core.counting import counted
 from alray.core.errors import RequestError
 from alray.core.storage.location import location_of, require_no_links
+from alray.report.table import Table
+from alray.report.text import seconds
+
+if TYPE_CHECKING:
+    from alray.planning.prediction.costs import Costs
 
 PAGE = "map.html"
 _DRAWN = 6
@@ -26,8 +32,8 @@ def plan(
         bool,
         typer.Option(
             "--compare",
-            help="A table of ways: every schedule on up to eight stages. On machines elsewhere on as many stages as "
-            "devices, in all numbers of micro-batches, what fits their memory first, and the command of the best.",
+            help="A table of ways: every schedule on up to eight stages, or on as many as machines elsewhere have "
+            "devices, in all numbers of micro-batches; what fits first, and the command of the best.",
         ),
     ] = False,
     on: On = None,
@@ -105,9 +111,9 @@ def plan(
 
     Prints partition, schedule, predicted step time, bubble, memory and messages, and where its figures come from.
 
-    --compare and --devices show all ways to run its method instead. On machines elsewhere, a value that overrides give
-    for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched; those of the file are. The exit
-    code is 1 if nothing fits. --map shows which method, schedule and number of replicas is fastest where.
+    --compare and --devices show all ways to run its method instead. A value that overrides give for pipeline.schedule,
+    pipeline.stages or pipeline.micro_batches is not searched; those of the file are. The exit code is 1 if nothing
+    fits. --map shows which method, schedule and number of replicas is fastest where.
     """
     with terminal(as_json=json) as streams:
         asked: dict[str, Any] = {
@@ -131,37 +137,27 @@ def plan(
                 raise RequestError("this is of a map", key=f"--{key.replace('_', '-')}", hint="add --map")
         if len(link or []) > 1:
             raise RequestError("several links are of a map", key="--link", hint="give one, or add --map")
-        from alray.api.plans import machines_of, with_machines
+        from alray.api.plans import with_machines
 
         given = with_machines(spec, texts, on=on, link=next(iter(link or []), None), within=within, costs=costs)
-        several = compare or devices is not None
-        if several and svg is not None:
-            raise RequestError(
-                "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
-            )
-        if devices is not None or (compare and machines_of(spec, given) is not None):
+        if compare or devices is not None:
+            if svg is not None:
+                raise RequestError(
+                    "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
+                )
             _put_ways(streams, spec, given, devices, probe=probe, allow_code=allow_code)
             return
         with reading(streams, spec) as display:
-            from alray.orchestrate import compare_spec, plan_spec
+            from alray.orchestrate import plan_spec
             from alray.runtime.options import Options
 
             options = Options(allow_code=allow_code)
-            if compare:
-                workload, planned, rows = compare_spec(spec, given, probe=probe, options=options, observer=display)
-            else:
-                workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
-        if compare and json:
-            streams.answer({"comparisons": [row.as_json() for row in rows], "basis": planned.basis})
-            return
+            workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
         if json and svg is None:  # nothing is drawn: of many stages that is millions of actions
             streams.answer(planned.as_json())
             return
-        from alray.cli.plan_text import comparison_text, plan_text
+        from alray.cli.plan_text import plan_text
 
-        if compare:
-            streams.put(comparison_text(planned, rows, name=workload.spec.name, page=streams.page))
-            return
         if svg is not None:
             from alray.report.lanes import whole
             from alray.report.schedule_figure import schedule_figure
@@ -182,7 +178,7 @@ def plan(
 def _put_ways(
     streams: Terminal, spec: Path, given: list[str], devices: str | None, *, probe: bool, allow_code: bool
 ) -> None:
-    """All ways on devices elsewhere. Exits with 1 if nothing fits."""
+    """All ways here, or on devices elsewhere. Exits with 1 if nothing fits."""
     from alray.api.plans import sizes_of
     from alray.cli.ways_text import fitting_text
 
@@ -224,3 +220,57 @@ def _put_map(streams: Terminal, spec: Path, overrides: list[str], asked: dict[st
         return
     streams.put(crossover_text(made, streams.page))
     streams.fields([("page", unbroken(shown(page))), ("every way", unbroken(shown(made.ways_file(files))))])
+
+
+def probe(
+    spec: SpecFile,
+    overrides: Overrides = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the costs into this JSON file.", show_default=False),
+    ] = None,
+    allow_code: AllowCode = False,
+    json: Json = False,
+) -> None:
+    """Measure the components of a spec on this machine, to plan for others like it.
+
+    `alray plan --costs FILE` reads the file, also on machines that have no such device.
+    """
+    with terminal(as_json=json) as streams:
+        with reading(streams, spec) as display:
+            from alray.core.run_folder.records import write_json
+            from alray.orchestrate import probe_spec
+            from alray.runtime.options import Options
+
+            options = Options(allow_code=allow_code)
+            workload, costs = probe_spec(spec, overrides or [], options=options, observer=display)
+        if output is not None:
+            with writing(output):
+                write_json(output, costs.as_json())
+        if json:
+            streams.answer(costs.as_json())
+            return
+        page = streams.page
+        threads = counted(costs.threads, "thread")
+        heading = page.heading(
+            f"{workload.spec.name}: {costs.device}, {threads}, {costs.batch_size} samples a mini-batch"
+        )
+        streams.put(f"{heading}\n\n{page.table(_costs_table(costs))}")
+        if output is not None:
+            streams.fields([("written to", unbroken(shown(output)))])
+
+
+def _costs_table(costs: Costs) -> Table:
+    return Table(
+        ("component", "name", "F", "B", "U", "parameters"),
+        tuple(
+            (
+                str(index),
+                unbroken(each.name),
+                *map(seconds, (each.forward_s, each.backward_s, each.update_s)),
+                f"{each.parameters:,}",
+            )
+            for index, each in enumerate(costs.components)
+        ),
+    )

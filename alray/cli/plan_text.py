@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from alray.api.console.layout import Page, unbroken
+from alray.api.console.layout import Page
 from alray.core.counting import counted
 from alray.core.run_folder.records import Summary
 from alray.planning.prediction.basis import basis_of
-from alray.planning.prediction.compare import Alternative
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import definition
@@ -32,59 +29,6 @@ def plan_text(plan: Plan, *, name: str, page: Page) -> str:
     heading = page.heading(f"{name}: {plan.method}, {plan.schedule_name}, {_stages(plan)}{_where(plan)}")
     tables = (page.table(_times(plan)), page.table(_memory(plan)))
     return "\n\n".join([f"{heading}\n{_basis(plan, page)}", *tables, page.fields(_figures(plan))])
-
-
-def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page: Page) -> str:
-    """A table of the schedules and numbers of stages compared with `plan`; a star marks the row of `plan`."""
-    heading = page.heading(f"{name}: {plan.method}, each row with `partition: auto`{_where(plan)}")
-    own = Alternative.of_plan(plan)
-    notes = [
-        f"{row.schedule} on {counted(row.stages, 'stage')} cannot run: {row.refused}"
-        for row in rows
-        if row.refused is not None
-    ]
-    notes += [
-        f"{schedule} trains other weights: its gradients are computed with those from before the last update"
-        for schedule in dict.fromkeys(row.schedule for row in rows if row.gradient_delay)
-    ]
-    starred = "* the schedule and stages of this spec; " if own in rows else ""
-    notes.append(f"{starred}memory is that of the stage that needs the most")
-    table = page.table(_alternatives(rows, own))
-    return "\n\n".join([f"{heading}\n{_basis(plan, page)}", table, "\n".join(map(page.sentence, notes))])
-
-
-def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
-    in_parts = any(row.micro_batches > 1 for row in rows)
-    parts = ("micro batches",) if in_parts else ()
-    ranged = ("range",) if any(row.predicted_step_range_s for row in rows) else ()
-    return Table(
-        (
-            unbroken("  schedule"),
-            "stages",
-            "partition",
-            *parts,
-            "step",
-            *ranged,
-            "bubble",
-            "bound",
-            "memory",
-        ),
-        tuple(
-            (
-                unbroken(f"{'*' if row == own else '':1} {row.schedule}"),
-                str(row.stages),
-                ", ".join(map(str, row.partition)),
-                *((str(row.micro_batches),) if in_parts else ()),
-                seconds(row.predicted_step_time_s),
-                *((seconds_range(row.predicted_step_range_s),) if ranged else ()),
-                share(row.predicted_bubble),
-                seconds(row.bound_s),
-                size(max(row.peak_memory_bytes)),
-            )
-            for row in rows
-            if row.partition is not None and row.peak_memory_bytes is not None
-        ),
-    )
 
 
 def _stages(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""`alray report` and `alray compare`: what run folders show."""
+"""`alray report`, `alray compare` and `alray list`: what run folders show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.api.console.layout import Page, unbroken
-from alray.cli.options import Json
+from alray.cli.options import Json, gives_value
 from alray.cli.study import print_study
 from alray.cli.terminal import shown, terminal, writing
 from alray.core.errors import RequestError
@@ -129,14 +129,13 @@ def single_step_text(step: SingleStep, page: Page) -> str:
 
 def comparison_text(comparison: ComparedRuns, page: Page) -> str:
     """Metrics, metrics per depth and costs, a row for each group of runs, then the notes on them."""
-    from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
+    from alray.report.compare_tables import cost_table, depth_table, score_table
 
     tables = [
         (title, table)
         for title, table in (
             (comparison.metric.title, score_table(comparison)),
             (f"{comparison.metric.title} per depth, {comparison.split}", depth_table(comparison)),
-            ("bag of embeddings", bag_table(comparison)),
             ("parameters, memory of the largest stage, time", cost_table(comparison)),
         )
         if table.rows and len(table.head) > 1
@@ -144,3 +143,44 @@ def comparison_text(comparison: ComparedRuns, page: Page) -> str:
     notes = "\n".join(page.sentence(f"note: {note}") for note in comparison.notes)
     parts = [f"{page.heading(title)}\n{page.table(table)}" for title, table in tables]
     return "\n\n".join([*parts, notes] if notes else parts)
+
+
+def list_runs(
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FOLDER|FILTER",
+            help="Folders that hold runs and studies, or their URLs; and filters such as method=backpropagation, "
+            "state=finished or name=mlp*.  [default: runs and studies]",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    sort: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Sort by date, folder, name, method, state, validation, test, ...")
+    ] = "date",
+    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order round.")] = False,
+    json: Json = False,
+) -> None:
+    """List the runs and studies of a folder.
+
+    The latest come first. The state is `running` where something was written a short time ago. A damaged folder is
+    listed as such.
+    """
+    with terminal(as_json=json) as streams:
+        from alray.report.table import Table
+        from alray.studies.listing import chosen, notes_on, ordered, rows_in, table_of
+
+        words = given or []
+        filters = [word for word in words if gives_value(word)]
+        rows = chosen(rows_in([location_of(word) for word in words if word not in filters]), filters)
+        rows = ordered(rows, sort, reverse=reverse)
+        if json:
+            streams.answer({"runs": [row.as_json() for row in rows]})
+            return
+        if rows:
+            table = table_of(rows)
+            named = ((unbroken(shown(folder)), *cells, unbroken(begun)) for folder, *cells, begun in table.rows)
+            streams.put(streams.page.table(Table(table.head, tuple(named))))
+        for line in notes_on(rows):
+            streams.say(line)

@@ -1,13 +1,15 @@
-"""`alray run` and `alray resume`."""
+"""`alray run`, `alray resume`, `alray reproduce` and `alray prove`: the commands that train."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from alray.api.console.layout import unbroken
 from alray.cli.options import (
     Address,
     AllowCode,
@@ -25,6 +27,7 @@ from alray.core.storage.location import location_of
 
 if TYPE_CHECKING:
     from alray.api.console.interrupts import Interrupts
+    from alray.api.reproduction import Reproduction
     from alray.runtime.observer import Observer
     from alray.runtime.options import Finished
 
@@ -127,3 +130,141 @@ def _show_end(streams: Terminal, finished: Finished) -> None:
         raise typer.Exit(2 if isinstance(finished.error, CheckpointError) else 1)
     if summary.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
+
+
+def reproduce(
+    run: RunDir,
+    overrides: Overrides = None,
+    *,
+    output: Output = None,
+    inline: Annotated[
+        bool | None,
+        typer.Option(
+            "--inline/--no-inline", help="Run in this process, or on Ray.  [default: as recorded]", show_default=False
+        ),
+    ] = None,
+    address: Address = None,
+    allow_code: AllowCode = False,
+    json: Json = False,
+) -> None:
+    """Do a run again as it was recorded, and compare the weights and the evaluations.
+
+    Takes the spec and the code of the run folder, and as many mini-batches as its last weights have seen. Stages and
+    schedule may be others where the weights stay the same. Exits with 0 if they are the same, with 1 if they are not.
+    """
+    given, folder = overrides or [], location_of(run)
+    with terminal(as_json=json) as streams:
+        from alray.api import run_steps
+
+        finished, found = run_steps.reproduce(
+            watched_on(streams),
+            folder,
+            given,
+            in_process=inline,
+            alone=True,
+            output=output,
+            address=address,
+            allow_code=allow_code,
+        )
+        if found is not None:
+            _show_reproduction(found, streams)
+            raise typer.Exit(0 if found.same else 1)
+        if finished.error is not None:
+            raise finished.error
+        streams.tell(f"interrupted; continue with  {unbroken(f'alray resume {shown(finished.summary.run_dir)}')}")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _show_reproduction(found: Reproduction, streams: Terminal) -> None:
+    if streams.as_json:
+        streams.answer(found.as_json())
+    else:
+        streams.fields(reproduction_rows(found))
+
+
+def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
+    """The equal and the different values of the two runs, as names with values."""
+    from alray.core.counting import counted
+    from alray.report.text import score
+
+    then, now = found.weights_sha256
+    same = then == now
+    rows = [
+        ("reproduced", f"{counted(found.steps, 'mini-batch')} of {shown(found.recorded)}"),
+        ("weights_sha256", f"{then}, the same" if same else f"{then} then"),
+    ]
+    if not same:
+        rows.append(("", f"{now} now"))
+    evaluations = counted(found.evaluations, "evaluation")
+    if found.parted is None:
+        rows.append(("evaluations", f"the same, {evaluations}" if found.evaluations else "none to compare"))
+    else:
+        at = f"after mini-batch {found.parted.step:,}, epoch {found.parted.epoch:g}"
+        rows.append(("they part at", f"the evaluation {at}, of {evaluations}"))
+        rows += [
+            ("", f"{name} {score(old)} then, {score(new)} now") for name, (old, new) in found.parted.scores.items()
+        ]
+    if found.parted_losses is not None:
+        rows.append(("losses part at", f"mini-batch {found.parted_losses:,}"))
+    changed = [f"{name} was {old}, is {new}" for name, (old, new) in found.environment.items()]
+    rows += [("environment" if not index else "", line) for index, line in enumerate(changed or ["the same"])]
+    rows.append(("run folder", shown(found.run_dir)))
+    return rows
+
+
+_NOISE = {"source": "synthetic", "shape": [3, 64, 64], "classes": 1000, "samples": 96, "batch_size": 8}
+"""What a model is trained on that has no spec."""
+
+
+def prove(
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC|MODEL",
+            help="A spec, or a model as `model.from` names it, such as torchvision:resnet18, on noise.",
+            show_default=False,
+        ),
+    ],
+    overrides: Overrides = None,
+    *,
+    mini_batches: Annotated[int, typer.Option("--mini-batches", help="Train so many.", min=2)] = 6,
+    stages: Annotated[
+        int | None, typer.Option("--stages", help="Largest number of stages.  [default: 3]", show_default=False, min=1)
+    ] = None,
+    inline: Annotated[
+        bool, typer.Option("--inline/--no-inline", help="Run in this process, or each stage as a process of Ray.")
+    ] = True,
+    allow_code: AllowCode = False,
+    json: Json = False,
+) -> None:
+    """Train a few mini-batches in every way that fits, and compare the weights.
+
+    The ways: a plain loop of torch, one stage, every schedule on several stages, and a stop with a resume. Exits with 0
+    if every way trains the weights of its reference to the bit, with 1 if one does not.
+    """
+    with terminal(as_json=json) as streams, watched_on(streams) as (observer, interrupts):
+        observer.doing("loading torch")
+        from alray.api.objects import taken
+        from alray.api.proof import prove_taken
+        from alray.runtime.options import Options
+
+        found = prove_taken(
+            taken(_spec_of(of), overrides or []),
+            mini_batches=mini_batches,
+            stages=stages,
+            options=Options(inline=inline, alone=True, allow_code=allow_code, pages=False),
+            observer=observer,
+            interrupts=interrupts,
+        )
+        if streams.as_json:
+            streams.answer(found.as_json())
+        else:
+            streams.fields(found.rows())
+    raise typer.Exit(0 if found.same else 1)
+
+
+def _spec_of(of: str) -> Path | dict[str, Any]:
+    if ":" not in of or Path(of).exists():
+        return Path(of)
+    run = {"epochs": 1}
+    return {"name": "proof", "method": "backpropagation", "model": {"from": of}, "data": _NOISE, "run": run}

@@ -28,14 +28,20 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
 
     replicas = f", {counted(found.replicas, 'replica')}" if found.replicas > 1 else ""
     sizes = [f"{found.devices.count(each)} x {size(each)}" for each in dict.fromkeys(found.devices)]
-    where = ", ".join(sizes) if found.machines is None else f"{found.machines} ({', '.join(sizes)})"
+    where = ", ".join(sizes) or "this machine"
+    if found.machines is not None:
+        where = f"{found.machines} ({where})"
     said = [basis_of(found.costs)["times"]] if found.machines is None else list(found.basis.values())
     head = [
         page.heading(f"{found.name}: {found.method}, on {where}{replicas}{_without(_schedules_of(found))}"),
         *map(page.sentence, [*said, *([found.assumed] if found.assumed else [])]),
     ]
     notes = [*found.refused]
-    if found.machines is None:
+    notes += [
+        f"{schedule} trains other weights: its gradients are computed with those from before the last update"
+        for schedule in dict.fromkeys(row.schedule for row in found.rows if row.gradient_delay)
+    ]
+    if found.devices and found.machines is None:
         notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
     needs = "the data need" if found.machines else "libraries and the data need"
     notes.append(f"left: of what each stage may hold, besides its tensors; {needs} some of it")
@@ -53,7 +59,7 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
 
 def _table(found: Fitting) -> Table:
     in_parts = any(row.micro_batches > 1 for row in found.rows)
-    factor, unit = (1e9, "GB") if min(found.devices) >= 1e9 else (1e6, "MB")
+    factor, unit = (1e9, "GB") if min(found.devices, default=1e9) >= 1e9 else (1e6, "MB")
     parts = ("micro batches",) if in_parts else ()
     ranged = ("range",) if any(row.predicted_step_range_s for row in found.rows) else ()
     rows = tuple(

@@ -181,10 +181,6 @@ class ComparedRun:
         """A text that is equal for runs that differ only in their seed."""
         return json.dumps([{**self.spec, "seed": None}, self.engine], sort_keys=True)
 
-    @property
-    def is_text(self) -> bool:
-        return self.spec["data"].get("text") is not None
-
     def as_json(self) -> dict[str, Any]:
         record = self.chosen
         return {
@@ -205,7 +201,7 @@ class ComparedRun:
 
 
 def _compact(record: Record, whole: set[int]) -> Record:
-    """A record without what a comparison does not show: traces, and the depths of most evaluations but the first one.
+    """A record without what a comparison does not show: traces, and the depths of most evaluations.
 
     Args:
         whole: mini-batches with an evaluation that may be chosen.
@@ -213,7 +209,7 @@ def _compact(record: Record, whole: set[int]) -> Record:
     if isinstance(record, StageRecord):
         return record.model_copy(update={"spans": []})
     if isinstance(record, EvaluationRecord) and record.step not in whole:
-        return record.model_copy(update={"per_depth": record.per_depth[:1]})
+        return record.model_copy(update={"per_depth": []})
     return record
 
 
@@ -272,15 +268,6 @@ class Group:
         """The single step of the first run. A mean over runs would describe no real mini-batch."""
         return single_step(self.first.folder.effective_records, self.first.folder.plan)
 
-    @property
-    def has_bag_of_embeddings(self) -> bool:
-        """Whether the route of depth 1 classifies by the mean of word vectors alone."""
-        if not self.first.is_text or 1 not in self.depths:
-            return False
-        components = self.first.spec["model"].get("components")
-        first = components[0] if isinstance(components, list) and components else None
-        return isinstance(first, dict) and first.get("block") == "embedding"
-
     def as_json(self) -> dict[str, Any]:
         figures: dict[str, Callable[[ComparedRun], float | None]] = {
             "validation": lambda run: run.score("validation"),
@@ -310,7 +297,6 @@ class Group:
                 }
                 for depth in self.depths
             ],
-            "bag_of_embeddings": _json_of(self.score("test", 1)) if self.has_bag_of_embeddings else None,
             "single_step": self.single_step.as_json(),
             "runs": [run.as_json() for run in self.runs],
         }
@@ -365,8 +351,6 @@ class ComparedRuns:
                     f"{self.metric.title} ({_best_shown(lost)}) were not kept; `run.checkpoint` keeps them unless it "
                     "is null"
                 )
-            if group.first.is_text and not group.has_bag_of_embeddings:
-                found.append(f"{group.label}: no line for the bag of embeddings, because {_why_none(group)}")
         return found
 
     @property
@@ -442,14 +426,6 @@ def _has_two_models_of_a_seed(runs: Sequence[ComparedRun]) -> bool:
 
 def _best_shown(lost: Sequence[Best]) -> str:
     return ", ".join(f"{score(best.validation)} after {number(best.step)} mini-batches" for best in lost)
-
-
-def _why_none(group: Group) -> str:
-    if not group.depths:
-        return "it has no evaluation"
-    if 1 not in group.depths:
-        return "its only route is the whole network (to compare, train the embedding component alone)"
-    return "its first component is not `embedding`"
 
 
 def _json_of(value: Spread | None) -> dict[str, Any] | None:

@@ -16,7 +16,6 @@ from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord
 from alray.report.compare import ComparedRun, ComparedRuns, ComparedSplit, Group
 from alray.report.compare_tables import (
-    bag_table,
     cost_table,
     depth_table,
     difference_table,
@@ -24,7 +23,7 @@ from alray.report.compare_tables import (
     score_table,
     step_table,
 )
-from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of, error_bar
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, error_bar
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
 from alray.report.same_weights import merged
@@ -50,9 +49,7 @@ def scores(comparison: ComparedRuns) -> Exhibit:
     their sample standard deviation. The accuracies, or metrics of another task, are those of the evaluation that is the
     best on the validation set, if its weights were kept, otherwise of the last one; nothing is chosen on the test
     set."""
-    tables = {comparison.metric.name: score_table(comparison)}
-    bags = bag_table(comparison)
-    return Exhibit(comparison.metric.heading, tables=tables | ({"bag_of_embeddings": bags} if bags.rows else {}))
+    return Exhibit(comparison.metric.heading, tables={comparison.metric.name: score_table(comparison)})
 
 
 def training(comparison: ComparedRuns) -> Exhibit:
@@ -63,11 +60,8 @@ def training(comparison: ComparedRuns) -> Exhibit:
         _curves(
             f"{metric.name}_by_{axis}",
             f"{split.capitalize()} {metric.title} against {axis}",
-            Curves(
-                Scale(axis, label, form="~s" if axis == "samples" else PLAIN_NUMBER, from_zero=True),
-                Scale(metric.name, f"{split} {metric.title}"),
-                (),
-            ),
+            Scale(axis, label, form="~s" if axis == "samples" else PLAIN_NUMBER, from_zero=True),
+            Scale(metric.name, f"{split} {metric.title}"),
             rows,
             comparison,
         )
@@ -86,9 +80,9 @@ def depths(comparison: ComparedRuns) -> Exhibit | None:
         return None
     split, metric = comparison.split, comparison.metric
     x = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
-    curves = Curves(x, Scale(metric.name, f"{split} {metric.title}"), ())
+    y = Scale(metric.name, f"{split} {metric.title}")
     name = f"{metric.name}_per_depth"
-    figure = _curves(name, f"{split.capitalize()} {metric.title} per depth", curves, rows, comparison)
+    figure = _curves(name, f"{split.capitalize()} {metric.title} per depth", x, y, rows, comparison)
     return Exhibit(f"{metric.heading} per depth", (figure,), tables={name: depth_table(comparison)})
 
 
@@ -144,7 +138,7 @@ class ComparisonReport:
 
 
 def training_rows(comparison: ComparedRuns, axis: str) -> list[Row]:
-    """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
+    """Accuracy during training along an axis of `AXES`, for each group.
 
     A value is the mean over the runs of a group, at the evaluations that all of them made. From three runs on, `low`
     and `high` are those of the lowest and the highest. Of very many evaluations only some are in it, evenly spaced.
@@ -154,15 +148,8 @@ def training_rows(comparison: ComparedRuns, axis: str) -> list[Row]:
     found: list[Row] = []
     for group in comparison.groups:
         shared = spaced(_same_steps(group.counted), most)
-        found += _means(group, group.label, axis, shared, lambda record: getattr(record, split))
-        if group.has_bag_of_embeddings:
-            found += _means(group, bag_label(group), axis, shared, lambda record: _at_depth_1(record, split))
+        found += _means(group, axis, shared, split)
     return found
-
-
-def bag_label(group: Group) -> str:
-    """The label of the curve of a group's bag of embeddings."""
-    return f"{group.label}: bag of embeddings"
 
 
 def depth_rows(comparison: ComparedRuns) -> list[Row]:
@@ -186,21 +173,16 @@ def curve_split(comparison: ComparedRuns) -> ComparedSplit:
     return "validation" if all(any(each.validation is not None for each in of_run) for of_run in of_runs) else "test"
 
 
-def _curves(name: str, title: str, curves: Curves, rows: list[Row], comparison: ComparedRuns) -> Figure:
+def _curves(name: str, title: str, x: Scale, y: Scale, rows: list[Row], comparison: ComparedRuns) -> Figure:
     """A figure of curves. Groups that end in the same weights have one curve where their values are equal."""
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
-    weights = {label: group.weights for group in comparison.groups for label in (group.label, bag_label(group))}
-    rows, series, *_ = merged(rows, series, weights, (curves.x.field, curves.y.field, "low", "high"))
-    drawn = Curves(curves.x, curves.y, series, tells={"series": "run", "runs": "runs"}, size=20, bands=True)
-    return drawn.figure(name, title, f"{title}: {', '.join(each.label for each in series)}.", rows)
+    weights = {group.label: group.weights for group in comparison.groups}
+    rows, series, *_ = merged(rows, weights, (x.field, y.field, "low", "high"))
+    curves = Curves(x, y, series, tells={"series": "run", "runs": "runs"}, size=20, bands=True)
+    return curves.figure(name, title, rows)
 
 
 def _means(
-    group: Group,
-    label: str,
-    axis: str,
-    evaluations: Sequence[Sequence[EvaluationRecord]],
-    value: Callable[[EvaluationRecord], float | None],
+    group: Group, axis: str, evaluations: Sequence[Sequence[EvaluationRecord]], split: ComparedSplit
 ) -> Iterator[Row]:
     """
     Args:
@@ -208,11 +190,11 @@ def _means(
     """
     position = AXES[axis][1]
     for records in evaluations:
-        values = _known([value(record) for record in records])
+        values = _known([getattr(record, split) for record in records])
         at = _known([position(run, record) for run, record in zip(group.counted, records, strict=True)])
         if len(values) == len(at) == len(records):
             yield {
-                "series": label,
+                "series": group.label,
                 "kind": MEASURED,
                 axis: fmean(at),
                 **_mean(group.first.figures.measures, values, len(records)),
@@ -229,11 +211,6 @@ def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:
     of_run = [{record.step: record for record in run.evaluations} for run in runs]
     shared = set(of_run[0]).intersection(*of_run[1:])
     return [[records[step] for records in of_run] for step in sorted(shared)]
-
-
-def _at_depth_1(record: EvaluationRecord, split: ComparedSplit) -> float | None:
-    value: float | None = next((getattr(entry, split) for entry in record.per_depth if entry.depth == 1), None)
-    return value
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

@@ -46,18 +46,6 @@ def depth_table(comparison: ComparedRuns) -> Table:
     )
 
 
-def bag_table(comparison: ComparedRuns) -> Table:
-    """The test accuracy of the bag of embeddings and of the whole network, for each group that has both."""
-    return Table(
-        ("run", "bag of embeddings, test", "whole network, test"),
-        tuple(
-            (group.label, shown(group.score("test", 1), score), shown(group.score("test"), score))
-            for group in comparison.groups
-            if group.has_bag_of_embeddings
-        ),
-    )
-
-
 def cost_table(comparison: ComparedRuns) -> Table:
     """Parameters, memory and time of each group."""
     head = ("run", "effective", "affiliate", "peak memory", "step time", "predicted", "samples/s", "bubble", "duration")

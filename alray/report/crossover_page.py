@@ -273,10 +273,9 @@ def _rule(found: Crossover, factors: Factors) -> Figure | None:
     rows += [
         {"series": label, "stages": count, "kind": PREDICTED, "line": label, "rho": factors.rho} for count in stages
     ]
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     x = Scale("stages", "stages S", base=2, ticks=stages, form="d")
     y = Scale("rho", "rho at which both are as fast", form=".3~g")
-    curves = Curves(x, y, series, kinds=(PREDICTED, IDEAL), each="line")
+    curves = Curves(x, y, kinds=(PREDICTED, IDEAL), each="line")
     title = f"Where streaming of {name} beats 1F1B"
     told = ", ".join(sorted({f"{row['line']}, {row['stages']} stages: {row['rho']:.2f}" for row in rows}))
-    return curves.figure(f"rule_{factors.method}", title, f"{title}. {told}.", rows)
+    return curves.figure(f"rule_{factors.method}", title, rows, f"{title}. {told}.")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 from operator import sub
 from typing import Any
@@ -90,12 +90,13 @@ class Curves:
     """Curves over an axis.
 
     Attributes:
+        series: none: those of the rows, in the order in which they come.
         tells: field -> title of a value that a point shows if pointed at, besides its position.
     """
 
     x: Scale
     y: Scale
-    series: Sequence[Series]
+    series: Sequence[Series] = ()
     kinds: Sequence[str] = (MEASURED,)
     marks: Sequence[str] = ()
     tells: Mapping[str, str] = field(default_factory=dict)
@@ -104,9 +105,16 @@ class Curves:
     size: int = 55  # of the points, in square pixels
     bands: bool = False  # whether `low` and `high` are the edges of an area instead of an error bar
 
-    def figure(self, name: str, title: str, description: str, rows: list[dict[str, Any]]) -> Figure:
-        """These curves, drawn of rows. For the arguments see `Figure`."""
-        return Figure(name, title, description, rows, self._drawing(rows), tuple(self.series), self._styles)
+    def figure(self, name: str, title: str, rows: list[dict[str, Any]], what: str = "") -> Figure:
+        """These curves, drawn of rows. For the other arguments see `Figure`.
+
+        Args:
+            what: the description. The labels of the series follow it, unless it ends with a full stop. "": the title.
+        """
+        curves = self if self.series else replace(self, series=series_of(rows))
+        labels = ", ".join(each.label for each in curves.series)
+        described = what if what.endswith(".") else f"{what or title}: {labels}."
+        return Figure(name, title, described, rows, curves._drawing(rows), tuple(curves.series), curves._styles)
 
     @property
     def _styles(self) -> dict[str, str]:
@@ -287,6 +295,11 @@ def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
     """A series for each label, in the colours of page.css. After sixteen series they are used again, with other dashes
     and shapes."""
     return tuple(Series(label, f"--c{index % _NUM_COLOURS}") for index, label in enumerate(labels))
+
+
+def series_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Series, ...]:
+    """The series of rows, in the order in which they come."""
+    return colours_of(list(dict.fromkeys(row["series"] for row in rows)))
 
 
 def error_bar(interval: tuple[float, float] | None) -> dict[str, float]:

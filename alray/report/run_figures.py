@@ -186,7 +186,7 @@ def utilisation(run: RunFolder) -> Exhibit:
         findings.append(sentence)
     if plan.in_turns:
         findings.append("The stages take turns in one process: what one of them waits for is the work of the others.")
-    over_time = curves.figure("utilisation", "Utilisation over time", "Utilisation of each stage over time.", rows)
+    over_time = curves.figure("utilisation", "Utilisation over time", rows, "Utilisation of each stage over time.")
     return Exhibit(title, (over_time, _parts_figure(timed, stages)), tuple(findings))
 
 
@@ -276,16 +276,13 @@ def _boxes(lanes: Sequence[str], series: Sequence[Series]) -> dict[str, Any]:
 def _loss_figure(name: str, title: str, rows: list[dict[str, Any]]) -> Figure:
     values = [row["loss"] for row in rows]
     y = Scale("loss", "loss of a mini-batch", base=10 if min(values) > 0 and max(values) > 30 * min(values) else 0)
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
-    curves = Curves(_STEPS, y, series, tells={"series": "component"}, size=6)
-    what = f"The {title} in training: {', '.join(each.label for each in series)}."
-    return curves.figure(f"loss_{name}", title, what, rows)
+    curves = Curves(_STEPS, y, tells={"series": "component"}, size=6)
+    return curves.figure(f"loss_{name}", title, rows, f"The {title} in training")
 
 
 def _metric_figure(metric: Metric, name: str, title: str, of: str, rows: list[dict[str, Any]]) -> Figure:
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
-    curves = Curves(_STEPS, Scale(metric.name, metric.title), series, tells={"series": "of"}, size=18)
-    return curves.figure(name, title, f"{metric.heading} {of}: {', '.join(each.label for each in series)}.", rows)
+    curves = Curves(_STEPS, Scale(metric.name, metric.title), tells={"series": "of"}, size=18)
+    return curves.figure(name, title, rows, f"{metric.heading} {of}")
 
 
 def _first_shown_s(view: View, batches: range) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from alray.config.sections.section import listed
+from alray.report.drawing import series_of
 from alray.report.figure import Series
 
 Weights = tuple[tuple[int, str], ...]
@@ -28,9 +29,9 @@ class Merged(NamedTuple):
 
 def merged(
     rows: Sequence[dict[str, Any]],
-    series: Sequence[Series],
     weights: Mapping[str, Weights | None],
     fields: Sequence[str],
+    series: Sequence[Series] = (),
 ) -> Merged:
     """One curve for all series with the same weights and the same values. The first of them gives it its colour.
 
@@ -38,7 +39,9 @@ def merged(
         rows: each with the label of its `series`.
         weights: label -> the weights of the points of a series; None: not known.
         fields: of the rows, in which curves must agree. Others, such as times, are those of the first series.
+        series: as those of `Curves`.
     """
+    series = series or series_of(rows)
     by_label: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_label.setdefault(row["series"], []).append(row)

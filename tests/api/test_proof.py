@@ -64,6 +64,20 @@ def test_a_module_trains_to_the_bits_of_a_plain_loop() -> None:
 
 
 @pytest.mark.few
+def test_the_loop_has_the_components_of_the_runs() -> None:
+    """The natural components of this model are as many as it is cut into, and others."""
+    spec = {
+        "name": "cut",
+        "method": "backpropagation",
+        "model": {"from": "torchvision:squeezenet1_1", "with": {"num_classes": 4}},
+        "data": {"source": "synthetic", "shape": [3, 32, 32], "classes": 4, "samples": 20, "batch_size": 4},
+        "run": {"epochs": 1},
+    }
+    keys = {"pipeline.schedule": "naive", "optimizer.kind": "sgd", "optimizer.lr": 0.01}
+    found = alray.prove(spec, overrides=keys, mini_batches=2, stages=2, progress=False)
+    assert found.same and [way.verdict for way in found.ways if way.name == "2 stages, naive"] == ["equal"]
+
+
 def test_local_losses_have_one_stage_as_their_reference() -> None:
     spec = CLIPPED | {"method": "decoupled_greedy", "pipeline": {}}
     found = alray.prove(spec, mini_batches=2, stages=2, progress=False)

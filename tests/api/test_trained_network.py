@@ -25,7 +25,7 @@ from alray.inference.network import TrainedNetwork
 
 from ..pairwise import first_alone
 
-OWN_CLASSES = Path(__file__).parents[2] / "docs" / "own_classes.md"
+OWN_CLASSES = Path(__file__).parents[2] / "docs" / "extending.md"
 _COST = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
 MAPS = {
     "data": {"source": "synthetic", "shape": [2, 8, 8], "classes": 4, "samples": 60, "batch_size": 8},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alray.cli.main import execute
-from benchmarks import accuracy, accuracy_page
+from benchmarks import accuracy
 from benchmarks.accuracy import SPECS, Trial, figures, trials
 from benchmarks.accuracy_page import METHODS, NETWORKS
 
@@ -55,13 +55,6 @@ def test_a_published_figure_of_another_spec_is_not_published_again(
     monkeypatch.setattr(accuracy, "SPECS", tmp_path)
     known["vgg_digits"]["backpropagation"]["2"] = before_specs_were_kept = {"test": 0.5}
     assert figures(tmp_path, known) == {"vgg_digits": {"backpropagation": {"2": before_specs_were_kept}}}
-
-
-def test_the_page_says_how_many_figures_do_not_say_their_spec() -> None:
-    run = {"test": 0.5, "test_per_depth": {"1": 0.5}}
-    runs = {"0": run, "1": {**run, "spec_sha256": "0"}}
-    assert "1 of 2 runs" in accuracy_page.page({"vgg_digits": {"backpropagation": runs}})
-    assert "of 1 runs" not in accuracy_page.page({"vgg_digits": {"backpropagation": {"1": runs["1"]}}})
 
 
 def test_every_network_has_its_spec_and_every_run_a_name() -> None:

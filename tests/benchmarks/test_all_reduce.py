@@ -14,9 +14,7 @@ from alray.parts.all_reduces.backend.algorithm import BackendAllReduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 from benchmarks.all_reduce_accuracy import OF_GRADIENTS
-from benchmarks.all_reduce_page import page
 from benchmarks.all_reduce_ranks import SETTINGS, Job, measure, side_of
-from benchmarks.runs import RESULTS
 
 
 @pytest.mark.full  # tests/parts/test_all_reduce_laws.py holds what is measured here
@@ -55,13 +53,6 @@ def test_a_backend_that_does_not_sum_gives_another_gradient_than_ddp(
 def test_what_is_measured_compresses_gradients(kind: str) -> None:
     layout = GradientLayout((torch.Size([8, 8]),))
     make_compression(COMPRESSIONS.section(kind, **SETTINGS.get(kind, {})), layout)
-
-
-def test_the_page_says_what_was_not_measured() -> None:
-    result = json.loads((RESULTS / "all_reduce.json").read_text(encoding="utf-8"))
-    result["cells"] = [cell for cell in result["cells"] if cell["compression"] not in ("fp16", "top_k")]
-    (said,) = [line for line in page(result).splitlines() if "Not measured yet" in line]
-    assert {"`fp16`", "`top_k`"} <= set(said.rpartition(": ")[2].rstrip(".").split(", "))
 
 
 def test_sizes_are_those_of_square_matrices() -> None:

@@ -83,19 +83,10 @@ def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_ratio_of_the_laws_compares_runs_of_one_repeat() -> None:
-    """The machine gets slower: in each repeat `sequential` takes ten times as long, or 20, or 30."""
-    steps_s = {"sequential": [1.0, 40.0, 90.0], "streamed": [0.1, 2.0, 3.0], "overlapped": [0.1, 2.0, 3.0]}
-    entries = {
-        name: [{"step_time_s": each, "clocks_law_s": each / (number + 2)} for number, each in enumerate(steps)]
-        for name, steps in steps_s.items()
-    }
-    entries["sequential"][1]["clocks_law_s"] = 1.0
-    law = {"law_s": 1.0, "formula": "F", "allowed": 0.1}
-    result = {"spec": "made_up.yaml", "stages": 2, "laws": dict.fromkeys(steps_s, law), "runs": entries}
-    lines = schedules_page.laws(result)
-    assert "`streamed` is **20.0** times as fast" in " ".join(lines)
-    (row,) = [line for line in lines if line.startswith("| `sequential`")]
-    assert "| **4.000** |" in row, "40, 2 and 4 times the clocks"
+    steps = ((1.0, 0.5), (40.0, 1.0), (90.0, 22.5))
+    entries = [{"step_time_s": step_s, "clocks_law_s": law_s} for step_s, law_s in steps]
+    (row,) = schedules_page.laws({"stages": 2, "runs": {"sequential": entries}})
+    assert row.endswith("| 1 | 4.00 | 4.00 to 4.00 |")
 
 
 def test_the_laws_are_those_of_the_spec() -> None:
@@ -157,5 +148,5 @@ def test_a_plain_script_trains_a_pipeline(schedule: str) -> None:
 
 def test_a_page_has_the_ratios_of_pairs() -> None:
     entries = [{"alray_s": alray_s, "plain_s": 0.010} for alray_s in (0.004, 0.006, 0.02)]
-    text = "\n".join(schedules_page.plain_pipelines({"eight, 1f1b": {"repeats": entries}}))
-    assert "3 pairs" in text and "| eight, 1f1b | 6.0 | 10.0 | **0.60** | 0.40 | 2.00 |" in text
+    (row,) = schedules_page.plain_pipelines({"eight, 1f1b": {"repeats": entries}})
+    assert row.endswith("| 1 | 0.60 | 0.60 to 0.60 |")

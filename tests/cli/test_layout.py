@@ -23,8 +23,8 @@ from alray.cli import doctor as doctor_module
 from alray.cli.doctor import CheckResult
 from alray.cli.jobs import status_rows
 from alray.cli.main import execute
-from alray.cli.plan_text import comparison_text, plan_text
-from alray.cli.reproduce import reproduction_rows
+from alray.cli.plan_text import plan_text
+from alray.cli.run import reproduction_rows
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, DepthScores, EvaluationRecord, Failure, Scores
 from alray.inference import requests
@@ -32,7 +32,6 @@ from alray.inference.chosen_weights import Weights
 from alray.inference.export import Exported
 from alray.inference.requests import Evaluated
 from alray.models.task import ClassPrediction
-from alray.planning.prediction.compare import compare_plans
 from alray.report.progress import Progress
 from alray.report.table import Table
 from alray.studies import forecast
@@ -142,20 +141,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Show:
 
     def show(width: int) -> str:
         page = Page(width)
-        rows = [
-            alternative
-            for method, local_losses in (("associated_learning", True), ("backpropagation", False))
-            for alternative in compare_plans(
-                method=method, local_losses=local_losses, costs=plan.costs, stages=(1, 2, 4, 8), in_flight=4, cores=2
-            )
-        ]
-        refused = replace(rows[-1], partition=None, refused="a micro-batch of 1 sample is too small for vgg [32]")
-        return joined(
-            "$ alray plan",
-            plan_text(plan, name="example", page=page),
-            "$ alray plan --compare",
-            comparison_text(plan, [*rows, refused], name="example", page=page),
-        )
+        return joined("$ alray plan", plan_text(plan, name="example", page=page))
 
     return show
 

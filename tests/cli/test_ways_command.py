@@ -329,9 +329,6 @@ def test_micro_batches_with_too_few_samples_are_not_offered(alray: Callable[...,
     measured = alray("plan", spec, "--devices", "2x1GB", "--probe", "data.batch_size=4", "--json")
     assert measured.code == 0, measured.errors  # that of four samples is measured in halves
     assert {row["micro_batches"] for row in measured.json["rows"]} == {1, 2}
-    compared = alray("plan", spec, "--compare", "--json").json["comparisons"]
-    refused = {row["schedule"] for row in compared if (row["refused"] or "").startswith(ONE_SAMPLE)}
-    assert refused >= {"1f1b", "gpipe"} and "naive" not in refused
 
 
 ONE_IS_TOO_FEW = """\

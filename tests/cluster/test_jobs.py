@@ -141,7 +141,7 @@ def test_the_quickstart_is_what_the_readme_says(cluster: Cluster) -> None:
     answer = json.loads(cluster.submit(str(root / "specs" / "quickstart.yaml"), "--json").stdout)
     cluster.alray("jobs", "fetch", answer["job"]["id"])
     fetched = json.loads((cluster.folder / "runs" / answer["job"]["id"] / "summary.json").read_text())
-    assert fetched["weights_sha256"][:8] in (root / "README.md").read_text(encoding="utf-8")
+    assert fetched["weights_sha256"][:8] in (root / "docs/how_it_works.md").read_text(encoding="utf-8")
 
 
 def test_attached_with_a_token(cluster: Cluster, weights: str) -> None:

@@ -40,4 +40,4 @@ def test_the_quickstart_is_submitted_followed_and_fetched(tmp_path: Path) -> Non
         out, err = fetching.communicate(timeout=120)
         assert fetching.returncode == 0, out + err
     summary = json.loads((tmp_path / "fetched" / "summary.json").read_text())
-    assert summary["weights_sha256"][:8] in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert summary["weights_sha256"][:8] in (ROOT / "docs/how_it_works.md").read_text(encoding="utf-8")

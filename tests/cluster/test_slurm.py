@@ -116,7 +116,7 @@ def test_the_quickstart_on_two_nodes(hosts: Hosts, slurm: Slurm) -> None:
         assert "cluster: 2 nodes: n1 " in beside.result()
     summary = json.loads((hosts.folder / "run" / "summary.json").read_text())
     assert summary["status"] == "finished"
-    assert summary["weights_sha256"][:8] in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert summary["weights_sha256"][:8] in (ROOT / "docs/how_it_works.md").read_text(encoding="utf-8")
     assert sorted(json.loads((hosts.folder / "run" / "plan.json").read_text())["nodes"]) == ["n1", "n2"]
     for number in NODES:
         assert not {"raylet", "gcs_server"} & hosts.running(number)

@@ -22,7 +22,7 @@ from .conftest import Workshop
 from .test_same_bits import same
 
 METHOD = "method={kind: 'python:one_hot.OneHot', pool: 4}"
-PAGE = Path(__file__).parents[2] / "docs" / "own_classes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 TARGETED = """
 
 class Targeted(OneHot):

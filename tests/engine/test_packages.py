@@ -69,10 +69,10 @@ def of_page(page: str, before: str) -> str:
 
 
 MODULES = {
-    "learning": of_page("own_classes.md", r"`one_hot\.py`"),
+    "learning": of_page("extending.md", r"`one_hot\.py`"),
     "layers": BLOCK,
     "pictures": SOURCE,
-    "quantile": of_page("own_classes.md", r"`quantile\.py`"),
+    "quantile": of_page("extending.md", r"`quantile\.py`"),
     "order": of_page("extending.md", r"`parts/schedules/paired\.py` is new"),
     "sums": of_page("extending.md", r"`parts/all_reduces/everyone/algorithm\.py` is new"),
     "signs": of_page("extending.md", r"`parts/compressions/signs/compression\.py` is new"),

@@ -12,7 +12,6 @@ from alray.config.loading.load import load_spec
 from alray.core.errors import SpecError
 from alray.core.run_folder.records import StageRecord, read
 from alray.orchestrate import Finished
-from alray.planning.prediction.compare import compare_plans
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.actions import parse
 from alray.report.lanes import action_of
@@ -190,23 +189,6 @@ def test_what_contradicts_the_file_is_refused(placed, override, message) -> None
 def test_a_file_that_is_not_there_is_refused(placed) -> None:
     with pytest.raises(SpecError, match=r"pipeline.schedule: there is no file `.*other.csv`"):
         load_spec(placed.spec, ["pipeline.schedule=other.csv"])
-
-
-def test_a_comparison_has_the_file_on_its_own_stages(placed) -> None:
-    plan = plan_of(placed.run(*on("mine.csv"), "run.steps=1"))
-    rows = compare_plans(
-        method=plan.method,
-        local_losses=False,
-        costs=plan.costs,
-        stages=(1, 2, 3),
-        in_flight=4,
-        micro_batches=6,
-        besides=plan.schedule,
-    )
-    (row,) = (row for row in rows if row.schedule == "mine.csv")
-    assert (row.stages, row.virtual_stages, row.refused) == (2, 2, None)
-    assert row.predicted_step_time_s is not None and row.bound_s is not None
-    assert 9e-3 < row.bound_s <= row.predicted_step_time_s
 
 
 def test_a_file_that_cannot_run_is_refused_with_the_spec(placed) -> None:

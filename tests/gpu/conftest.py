@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table of docs/gpu.md, with what this run shows."""
+    """The table of shown.md, with what this run shows."""
     if accelerator.available() is None:
         return
     how = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped"}

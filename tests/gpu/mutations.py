@@ -1355,8 +1355,6 @@ def copy_to(folder: Path) -> None:
     for name in ("alray", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
-    folder.joinpath("docs").mkdir()
-    shutil.copy(ROOT / "docs" / "gpu.md", folder / "docs")  # a run of tests/gpu fills its table in
 
 
 def ending(folder: str, tests: Sequence[str]) -> str:

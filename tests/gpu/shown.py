@@ -1,11 +1,11 @@
-"""What tests on a GPU show, and by which of them: the rows of the table of docs/gpu.md, which a run fills in."""
+"""What tests on a GPU show, and by which of them: the rows of the table of tests/gpu/shown.md, which a run fills in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+PAGE = Path(__file__).parent / "shown.md"
 _HEAD = "| | simulated | a real GPU |\n|---|---|---|\n"
 
 SHOWN: Mapping[str, tuple[str, ...]] = {

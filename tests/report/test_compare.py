@@ -30,7 +30,7 @@ from alray.core.run_folder.records import (
 from alray.core.run_folder.store import write_manifest
 from alray.report.compare import ComparedRuns, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
-from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
+from alray.report.compare_tables import cost_table, depth_table, score_table
 from alray.report.figure import write_exhibits
 from alray.report.folder import read_run
 from alray.report.make import make_report
@@ -43,7 +43,6 @@ from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 
 IMAGES = {"source": "digits", "batch_size": 64}
-TEXT = {"source": "docstrings", "batch_size": 64, "text": {"max_tokens": 9}}
 AL = [{"along_parameters": 800, "turn_parameters": 100}] * 2
 SCPL = [{"along_parameters": 600, "turn_parameters": 0}, {"along_parameters": 600, "turn_parameters": 400}]
 """Of the two components: what every route uses, and what the one that ends there uses besides."""
@@ -209,24 +208,6 @@ def test_a_run_before_its_first_evaluation_names_the_metric_of_its_task(
     page = make_report(run).read_text(encoding="utf-8")
     assert f"Test {comparison.metric.title}" in page and "Test accuracy" not in page
     assert f"{comparison.metric.heading}</h2>" in page
-
-
-def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
-    text = {"data": TEXT}
-    runs = [
-        add("al", (0.5, 0.7), **text),
-        add("bp", (0.5, 0.7), method="backpropagation", **text),
-        add("other", (0.5, 0.7), blocks=("python:x.Y", "vgg"), **text),
-    ]
-    comparison = compare_runs(runs)
-    (row,) = bag_table(comparison).rows
-    assert row == ("net, al", "0.2000", "0.7000")
-    # The two groups without a bag of embeddings have a note each.
-    labels = [group.label for group in comparison.groups[1:]]
-    assert [note.rpartition(": ")[0] for note in comparison.notes] == labels
-    labels = [row["series"] for row in training_rows(comparison, "steps")]
-    assert labels.count(f"{row[0]}: bag of embeddings") == 1
-    assert not bag_table(compare_runs([add("images", (0.5, 0.7))])).rows
 
 
 def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:

@@ -18,4 +18,4 @@ METRICS: dict[str, Metric] = {
     for metrics in (*(module_of("tasks", name).METRICS for name in names_of("tasks")), OF_OWN_TASKS)
     for metric in metrics
 }
-"""Those of alray's tasks, and those of the user's tasks. `docs/tasks.md` defines them."""
+"""Those of alray's tasks, and those of the user's tasks. `docs/network.md` defines them."""

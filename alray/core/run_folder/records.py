@@ -3,7 +3,7 @@
 `records.jsonl` holds one JSON object on each line. Every table and chart is made from these records, never from logs.
 Many mini-batches share a line, and those of a long run are thinned out, so that the file stays small.
 
-The docstring of a field is the definition of its figure. The pages, the terminal and docs/run_folder.md show it.
+The docstring of a field is the definition of its figure. The pages, the terminal and docs/keys.md show it.
 
 `samples_per_s` has one definition wherever it is shown: the samples of a mini-batch, over all replicas, divided by the
 median step time of the mini-batches in question. These are all after warm-up in a summary, a comparison and a study,

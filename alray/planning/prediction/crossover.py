@@ -15,7 +15,6 @@ from operator import itemgetter
 
 from alray.core.errors import PlanError, RequestError, UserCodeError
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
-from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.make import edge_plans, step_range
 from alray.planning.prediction.memory import memory_of
@@ -23,7 +22,7 @@ from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.seconds import copied_bytes
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
+from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for, schedules_on
 
 REFERENCE = "backpropagation"
 """The method that times are compared with, and steps where it is one of those that are compared."""
@@ -354,7 +353,7 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
     layouts = {(stages, size // stages) for size in sizes for stages in _divisors(size) if stages <= over}
     for stages, alike in groupby(sorted(layouts), key=itemgetter(0)):
         numbers = [replicas for _, replicas in alike]
-        for schedule in schedules_on(stages, local_losses=contender.local_losses, in_parts=True):
+        for schedule in schedules_on(stages, local_losses=contender.local_losses):
             for micro_batches in axes.micro_batches if schedule.cuts_mini_batches else (1,):
                 for replicas in numbers:
                     yield Way(

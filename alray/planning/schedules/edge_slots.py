@@ -6,8 +6,7 @@ stage does depends on the order of the lists and not on timing (Kahn, "The seman
 programming", IFIP 1974), and the lists themselves tell how many slots are ever in use.
 
 The fewest slots with which lists still end are not computed, because a memory limit would gain little by them: a slot
-holds what crosses one boundary, while a stage keeps all activations of as many micro-batches. docs/experiments.md has
-the numbers.
+holds what crosses one boundary, while a stage keeps all activations of as many micro-batches.
 """
 
 from __future__ import annotations

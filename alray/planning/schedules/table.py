@@ -72,3 +72,12 @@ def default_schedule(*, local_losses: bool, stages: int) -> Schedule:
     """The schedule that `pipeline.schedule: auto` chooses."""
     where = "one stage" if stages == 1 else "several stages"
     return next(each for each in schedules_for(local_losses=local_losses) if where in each.default_on)
+
+
+def schedules_on(stages: int, *, local_losses: bool) -> tuple[Schedule, ...]:
+    """The schedules to compare. On one stage there is nothing to overlap: only the default one is left, and that of a
+    pipeline if the method has any, for in micro-batches a mini-batch needs less memory."""
+    if stages == 1:
+        own = default_schedule(local_losses=local_losses, stages=1)
+        return (own,) if local_losses else (own, default_schedule(local_losses=False, stages=2))
+    return tuple(schedule for schedule in schedules_for(local_losses=local_losses) if not schedule.one_stage)

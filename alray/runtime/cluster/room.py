@@ -74,6 +74,14 @@ def holding_nodes(bundles: Sequence[Bundle], labels: Mapping[str, str] | None = 
     return [node for node in living_nodes(labels) if any(_held(bundle, node.resources) for bundle in bundles)]
 
 
+def is_idle(bundles: Sequence[Bundle]) -> bool:
+    """Whether nobody uses what these bundles request."""
+    import ray
+
+    there, free = ray.cluster_resources(), ray.available_resources()
+    return all(free.get(name, 0.0) == there.get(name, 0.0) for bundle in bundles for name in bundle)
+
+
 def wait_for_room(
     look: Callable[[], bool],
     bundles: Sequence[Bundle],
@@ -90,8 +98,8 @@ def wait_for_room(
         whose: what the bundles are for, a plural for messages.
 
     Raises:
-        StageError: if nodes were lost and the rest can never hold the bundles, or if a Ray that alray started, which
-            nobody else uses, has no room for long: it is then ended, so that the run starts another one.
+        StageError: if nodes were lost and the rest can never hold the bundles; or if there is no room for long though
+            nobody else uses the cluster. A Ray that alray started is then ended, so that the run starts another one.
     """
     tell_s, end_s = time.monotonic() + _UNTOLD_S, time.monotonic() + _OWN_ROOM_S
     while not look():
@@ -99,6 +107,13 @@ def wait_for_room(
             raise StageError(f"Ray on this machine has no room for {len(bundles)} {whose}, and nobody else uses it")
         if not has_room(bundles, labels):
             raise StageError(f"the cluster has lost nodes: {len(bundles)} {whose} have no room on it")
+        if time.monotonic() > end_s and is_idle(bundles):
+            if look():  # others ended a moment ago
+                return
+            raise StageError(
+                f"the cluster has no room for {len(bundles)} {whose}, though nobody else uses it: each has to lie on "
+                "one node"
+            )
         if time.monotonic() > tell_s:
             note(f"others use the cluster: waiting for room for {len(bundles)} {whose}")
             tell_s = math.inf

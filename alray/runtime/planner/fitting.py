@@ -1,9 +1,11 @@
-"""Will a network fit? Every schedule of its method on every number of stages, within the memory of given devices."""
+"""The ways of a spec: every schedule of its method on every number of stages, here or within the memory of devices
+elsewhere."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,6 @@ from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
-from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.crossover import NEAR
 from alray.planning.prediction.machines import require_few
@@ -26,13 +27,13 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.listed import is_listed
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
-from alray.planning.schedules.schedule import Schedule
-from alray.planning.schedules.table import SCHEDULES
+from alray.planning.schedules.table import SCHEDULES, of_package, schedules_on
 from alray.runtime.options import Options
-from alray.runtime.planner.memory_limits import stage_memories
+from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 from alray.runtime.planner.stage_devices import overrides_for_devices, stage_links
+from alray.runtime.probe.other_programs import measured_beside
 
 if TYPE_CHECKING:
     from alray.config.loading.composition import Composed
@@ -47,13 +48,15 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
     "pipeline.micro_batches": "null",
     "pipeline.virtual_stages": "null",
 }
+MOST_STAGES = 8
+"""The largest number of stages that is searched on this machine."""
 _UNLIKE = "resources.per_stage={CPU: 1}"
 """Stands for a list of what stages ask for where they are not alike. It is for a search alone."""
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """The schedules and numbers of stages that fit on given devices.
+    """Every schedule on every number of stages that was searched, and whether it fits.
 
     Attributes:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
@@ -62,9 +65,11 @@ class Fitting:
         given: the overrides that were searched with, for a run: without machines and files of costs, and with an
             accelerator for each stage where the machines have one.
         fixed: the keys of which they give a value that was not searched.
+        own_schedule: that of the file, by its name, if it is one of the user's own and was compared.
         set_aside: the keys of the spec whose values the search replaced.
         assumed: as of a plan.
-        machines: that were searched, in words; None: devices of which the memory alone is given.
+        devices: bytes of each; (): this machine.
+        machines: that were searched, in words; None: this one, or devices of which the memory alone is given.
         basis: as of a plan.
         recomputes: whether the spec has `pipeline.activation_checkpointing`.
     """
@@ -78,6 +83,7 @@ class Fitting:
     refused: tuple[str, ...]
     given: tuple[str, ...]
     fixed: frozenset[str]
+    own_schedule: str | None
     set_aside: frozenset[str]
     assumed: str | None = None
     machines: str | None = None
@@ -86,8 +92,9 @@ class Fitting:
 
     @property
     def best(self) -> Fit | None:
-        """The fastest one that fits; None if nothing does."""
-        return self.rows[0] if self.rows and self.rows[0].fits else None
+        """The fastest one that fits and trains the weights of the method, whose gradients are not late; None if nothing
+        does."""
+        return next((row for row in self.rows if row.fits and not row.gradient_delay), None)
 
     def overrides(self, row: Fit) -> list[str]:
         """All overrides with which `alray run` of the spec takes this row: those given, and what was searched."""
@@ -104,6 +111,8 @@ class Fitting:
                 layout[key] = str(parts)
             elif key in self.set_aside:
                 layout[key] = "null"
+        if row.schedule == self.own_schedule:
+            del layout["pipeline.schedule"]  # the file has it
         return [*self.given, *(f"{key}={value}" for key, value in layout.items() if key not in self.fixed)]
 
     def as_json(self) -> dict[str, Any]:
@@ -156,7 +165,7 @@ def fit_spec(
     """Search what fits on these devices, of which the stages take the first ones, replica by replica.
 
     Args:
-        devices: bytes of each; None: the devices of the spec's machines.
+        devices: bytes of each; None: the devices of the spec's machines, or this machine.
         overrides: what they say of the schedule, the stages or the micro-batches is not searched.
         probe: measure the components on this machine instead of estimating their costs.
     """
@@ -195,12 +204,15 @@ def fit_spec(
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
         sizes = _their_memory(spec) if devices is None else tuple(devices)
-        most = len(sizes) // spec.replicas.count if "pipeline.stages" in free else 0
+        room = len(sizes) // spec.replicas.count if sizes else MOST_STAGES
+        most = room if "pipeline.stages" in free else 0
         planner = open_planner(loaded, options, teller, without_data=True, most_stages=max(spec.pipeline.stages, most))
         teller.doing("measuring the components" if probe else "counting the components")
-        search = _LayoutSearch(
-            source, overrides, sizes, planner, planner.costs(probe=probe, any_layout=True), free, teller
-        )
+        costs = planner.costs(probe=probe, any_layout=True)
+        if (line := measured_beside(costs.taken_processors)) is not None:
+            teller.note(line)
+        own = _own_schedule(composed, source, overrides, free)
+        search = _LayoutSearch(source, overrides, sizes, planner, costs, free, teller, own)
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     machines = None if spec.machines is None else spec.machines.described()
@@ -223,12 +235,22 @@ def fit_spec(
             *devices_asked,
         ),
         fixed=frozenset(_FREE) - free,
+        own_schedule=None if own is None else SCHEDULES[own].name,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),
         basis=basis_of(placed, machines, replicas=spec.replicas.count if rows else 1),
         recomputes=spec.pipeline.activation_checkpointing,
     )
+
+
+def _own_schedule(composed: Composed, source: SpecSource, overrides: list[str], free: Set[str]) -> str | None:
+    """The schedule of the file, if it is one of the user's own and is not given besides: it is compared with others."""
+    section = composed.value.get("pipeline")
+    schedule = section.get("schedule") if isinstance(section, dict) and "pipeline.schedule" in free else None
+    if not (is_listed(schedule) or of_package(schedule)):
+        return None
+    return load_spec(source, _with(overrides, _FREE, free - {"pipeline.schedule", "pipeline.stages"})).spec.schedule
 
 
 def values_given(composed: Composed, overrides: Sequence[str]) -> dict[str, Any]:
@@ -268,14 +290,10 @@ def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]
 
 
 def _their_memory(spec: Spec) -> tuple[int, ...]:
-    """Bytes of each device of the spec's machines; where nothing is known of one, what the spec gives a stage. Raises
-    RequestError if it has no machines, or if neither is known."""
+    """Bytes of each device of the spec's machines, () if it has none; where nothing is known of one, what the spec
+    gives a stage. Raises RequestError if neither is known."""
     if spec.machines is None:
-        raise RequestError(
-            "no devices are named",
-            key="--on",
-            hint="write --on 8xA100, or --devices 4x24GB where their memory alone matters, or machines in the spec",
-        )
+        return ()
     found = [group.device for _, group in spec.machines.described().devices]
     sizes = [device.memory_bytes or spec.resources.memory_bytes for device in found]
     for device, size in zip(found, sizes, strict=True):
@@ -310,6 +328,7 @@ class _LayoutSearch:
     costs: Costs
     free: Collection[str]
     teller: Teller
+    own_schedule: str | None = None
 
     def all(self) -> tuple[tuple[Fit, ...], tuple[str, ...]]:
         """A row for each schedule on each number of stages, in order; and why others cannot run.
@@ -323,7 +342,7 @@ class _LayoutSearch:
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
-                where = f"{schedule.name} on {counted(stages, 'stage')}"
+                where = f"{SCHEDULES[schedule].name} on {counted(stages, 'stage')}"
                 try:
                     near, too_many = self._near(schedule, stages)
                 except AlrayError as error:
@@ -350,10 +369,10 @@ class _LayoutSearch:
 
     def _stages(self) -> Sequence[int]:
         spec = self.planner.workload.spec
-        room = len(self.devices) // spec.replicas.count
+        room = len(self.devices) // spec.replicas.count if self.devices else MOST_STAGES
         if "pipeline.stages" not in self.free:
             wanted = spec.pipeline.stages
-            if wanted > room:
+            if self.devices and wanted > room:
                 raise RequestError(
                     f"{counted(wanted * spec.replicas.count, 'stage')} need as many devices",
                     key="--devices" if spec.machines is None else "--on",
@@ -378,24 +397,29 @@ class _LayoutSearch:
 
     def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
         """What each stage may hold: of its devices, one in each replica, the smallest decides; and no more than the
-        spec gives it."""
+        spec gives it. Of this machine, as in its plan."""
+        if not self.devices:
+            return stage_memory_limits(spec, stages, spec.replicas.count, self.planner.workload.device)
         asked = [spec.resources.memory_bytes or bundle.get("memory") for bundle in spec.resources.bundles(stages)]
         devices = [min(self.devices[stage : stages * spec.replicas.count : stages]) for stage in range(stages)]
         return tuple(
             device if own is None else min(device, int(own)) for device, own in zip(devices, asked, strict=True)
         )
 
-    def _schedules(self, stages: int) -> Sequence[Schedule]:
+    def _schedules(self, stages: int) -> list[str]:
+        """The schedules to search on so many stages, by the names that a spec gives them."""
         spec = self.planner.workload.spec
-        schedules = schedules_on(stages, local_losses=spec.method.local_losses, in_parts=True)
-        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's choice
-            return [each for each in schedules if not each.gradient_delay]
-        own = SCHEDULES[spec.schedule]
-        if own.only_layout is not None:
-            return [own] if own.only_layout.stages == stages else []
-        return [own]
+        named, own = [], self.own_schedule
+        if "pipeline.schedule" in self.free:
+            named = [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
+        else:
+            own = spec.schedule
+        if own is not None:
+            layout = SCHEDULES[own].only_layout
+            named += [own] if layout is None or layout.stages == stages else []
+        return named
 
-    def _near(self, schedule: Schedule, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[str]]:
+    def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[str]]:
         """Each number of micro-batches, without a search; and from which number on they cannot run, and why. More than
         `MOST_PER_STAGE` for each stage are tried only while nothing fits. Where some have too few samples, those after
         them have fewer. Raises AlrayError where the spec cannot run like this."""
@@ -404,7 +428,7 @@ class _LayoutSearch:
             if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in found):
                 break
             try:
-                setting = self._setting(schedule.name, stages, number)
+                setting = self._setting(schedule, stages, number)
                 found.append((setting, fit_of(setting, search=False)))
             except AlrayError as error:
                 if not found:
@@ -412,8 +436,9 @@ class _LayoutSearch:
                 return found, [f"{number} or more micro-batches: {_reason(error)}"]
         return found, []
 
-    def _micro_batches(self, schedule: Schedule, stages: int) -> Iterator[int | None]:
+    def _micro_batches(self, name: str, stages: int) -> Iterator[int | None]:
         """The numbers to try, smallest first; None: as the spec decides."""
+        schedule = SCHEDULES[name]
         if not schedule.cuts_mini_batches or "pipeline.micro_batches" not in self.free:
             yield None
         else:
@@ -423,7 +448,7 @@ class _LayoutSearch:
     def _setting(self, schedule: str, stages: int, micro_batches: int | None) -> StepSetting:
         layout = {
             **_FREE,
-            "pipeline.schedule": schedule,
+            "pipeline.schedule": json.dumps(schedule),
             "pipeline.stages": str(stages),
             "pipeline.micro_batches": "null" if micro_batches is None else str(micro_batches),
         }
@@ -441,6 +466,7 @@ class _LayoutSearch:
             memory_limits=self._limits(spec, stages),
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
+            cores=None if self.devices else self.planner.cores(),
             links=stage_links(spec, stages, StageDevices()),
             recomputes=spec.pipeline.activation_checkpointing,
             clips_together=spec.clips_together,
@@ -459,15 +485,16 @@ class Fit:
     virtual_stages: int
     partition: tuple[int, ...]
     memory_bytes: tuple[int, ...]  # that each stage needs at its peak, by the plan
-    left_bytes: tuple[int, ...]  # of each stage's device; below 0 where it is too small
+    left_bytes: tuple[int, ...]  # of each stage's device; below 0 where it is too small; (): it is not known
     predicted_step_time_s: float
     predicted_bubble: float | None
     predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
     searched: bool = False  # whether the best cut was searched
+    gradient_delay: int = 0  # as of a `Schedule`: above 0 it trains other weights
 
     @property
     def fits(self) -> bool:
-        return min(self.left_bytes) >= 0
+        return min(self.left_bytes, default=0) >= 0
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -484,18 +511,18 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
     """How a setting fits.
 
     Args:
-        setting: with a memory limit for each stage.
         search: whether the best cut is searched; otherwise a cut near to it is taken that is found sooner.
 
     Raises:
         PlanError: where it has more parts than there are components.
     """
     check_parts(setting)
-    near = None if search or setting.num_parts == 1 else near_cut(setting)
-    cut = nearest_to_fitting(setting) if near is None else near
-    searched = near is None and fullest_stage(setting, cut)[0] <= 1.0
-    if searched:
-        cut = best_cut(setting).cut
+    cut = None if search or setting.num_parts == 1 else near_cut(setting)
+    searched = cut is None and (
+        not setting.memory_limits or fullest_stage(setting, nearest_to_fitting(setting))[0] <= 1.0
+    )
+    if cut is None:
+        cut = best_cut(setting).cut if searched else nearest_to_fitting(setting)
     needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
     prediction = predict_step(setting, cut)
     return Fit(
@@ -505,11 +532,12 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
         virtual_stages=setting.virtual_stages,
         partition=tuple(cut),
         memory_bytes=needed,
-        left_bytes=tuple(limit - need for limit, need in zip(setting.memory_limits, needed, strict=True)),
+        left_bytes=tuple(limit - need for limit, need in zip(setting.memory_limits, needed, strict=False)),
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         predicted_step_range_s=step_range(setting, cut),
         searched=searched,
+        gradient_delay=setting.scheduled.gradient_delay,
     )
 
 

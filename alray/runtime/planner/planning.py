@@ -12,14 +12,12 @@ from statistics import median
 
 import torch
 
-from alray.config.sections.checks import LAYOUT_CHECKS
 from alray.config.sections.own_code import OBJECT, OwnCode
-from alray.config.sections.replica_checks import REPLICA_CHECKS, layout_faults
+from alray.config.sections.replica_checks import layout_faults
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core import accelerator
-from alray.core.counting import counted
 from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.opening import check_pictures
@@ -469,35 +467,6 @@ class Planner:
             evaluation_speed=found.evaluation_speed,
             links=found.links,
             cores=found.cores,
-            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
-            memories=stage_memories(spec, stages, replicas),
-        )
-
-    def placed_here(self, setting: StepSetting) -> StepSetting:
-        """The setting with the memory that its stages have on this machine.
-
-        Raises PlanError where the spec lists what another number of stages asks Ray for, and where a run would refuse
-        the layout.
-        """
-        layout = {
-            "schedule": setting.schedule,
-            "stages": setting.stages,
-            "micro_batches": setting.micro_batches,
-            "virtual_stages": setting.virtual_stages,
-            "partition": "auto",
-        }
-        of_spec = self.workload.spec
-        laid_out = of_spec.model_copy(update={"pipeline": of_spec.pipeline.model_copy(update=layout)})
-        for check in (*LAYOUT_CHECKS, *REPLICA_CHECKS):
-            for _, message, hint in check(laid_out):
-                raise PlanError(message, hint=hint)
-        require_whole_norms(laid_out, self.workload.network)
-        require_samples_to_normalise(laid_out, self.workload)
-        spec, stages, replicas = of_spec, setting.stages, setting.replicas
-        if len(listed := spec.resources.bundles(stages)) != stages:
-            raise PlanError(f"resources.per_stage is a list for {counted(len(listed), 'stage')}")
-        return replace(
-            setting,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
             memories=stage_memories(spec, stages, replicas),
         )

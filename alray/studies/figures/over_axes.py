@@ -5,26 +5,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from alray.config.study.points import in_words, series_label, value_text
-from alray.config.study.section import BATCH_SIZE, SCORES
-from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
+from alray.config.study.section import BATCH_SIZE
+from alray.report.drawing import MEASURED, Curves, Scale, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
-from alray.report.same_weights import merged
+from alray.report.same_weights import Weights, merged
 from alray.report.spread import shown
 from alray.report.text import number, score, seconds, share
-from alray.studies.confidence import Interval
-from alray.studies.doubt import interval_of_point
-from alray.studies.figures.trouble import marks_of, trouble
+from alray.studies.figures.trouble import marks_of, measured
 from alray.studies.results import Results
 from alray.studies.scaling import DEVICE_AXES
 from alray.studies.table import PointRow, weights_along
 
 _NOT_REACHED = "not reached"
 _ACROSS = "components"
+_STEP_TIME = ("step_time_s", "step time (seconds)")
 _OVER_COMPONENTS = "Over the number of components"
 
 
@@ -36,9 +35,17 @@ def over_one_axis(results: Results) -> Exhibit | None:
     if not results.compares_ends or results.axis_of_cuts is not None:
         return None
     axis = next(filter(results.is_numeric, results.axes), results.axes[0])
+    along = results.along(axis)
+    weights = {label: weights_along(rows) for label, rows in along.items()}
+    x = _axis_scale(results, axis)
+    points = [
+        (label, value_text(row.point[axis]) if x.names else row.point[axis], row)
+        for label, rows in along.items()
+        for row in rows
+    ]
     found = (
-        _over(results, axis, "validation", f"validation {results.metric.title}"),
-        _over(results, axis, "step_time_s", "step time (seconds)"),
+        _over(results, points, x, (axis, x.title), ("validation", f"validation {results.metric.title}"), weights),
+        _over(results, points, x, (axis, x.title), _STEP_TIME, {}),
     )
     figures = tuple(figure for figure, _ in filter(None, found))
     notes = tuple(note for _, notes in filter(None, found) for note in notes)
@@ -56,31 +63,39 @@ def heat_maps(results: Results) -> Exhibit | None:
     return Exhibit("Over two axes", tuple(maps)) if maps else None
 
 
-def _over(results: Results, axis: str, name: str, title: str) -> tuple[Figure, tuple[str, ...]] | None:
-    """A figure of the rows over an axis, with notes on curves that stand for several series."""
-    rows: list[dict[str, Any]] = []
-    numeric, along = results.is_numeric(axis), results.along(axis)
-    for label, each in along.items():
-        for row in each:
-            spread = row.figures[name]
-            if spread is not None:
-                value = row.point[axis] if numeric else value_text(row.point[axis])
-                mean = {"series": label, "kind": MEASURED, "value": value, name: spread.mean}
-                bar = error_bar(interval_of_point(results, row, name))
-                rows.append({**mean, "seeds": min(spread.runs, row.seeds), **bar, **trouble(results, row, name)})
+def _over(
+    results: Results,
+    points: Iterable[tuple[str, Any, PointRow]],
+    x: Scale,
+    where: tuple[str, str],
+    figure: tuple[str, str],
+    weights: Mapping[str, Weights | None],
+    *,
+    is_error: bool = False,
+) -> tuple[Figure, tuple[str, ...]] | None:
+    """A figure of points over an axis, with notes on curves that stand for several series.
+
+    Args:
+        points: each with the label of its series and its position.
+        where: the axis in the name of the file, and in words.
+        figure: its name, as in `ROW_FIGURES`, and its title.
+        weights: as for `merged`.
+        is_error: draw 1 - value.
+    """
+    name, title = figure
+    rows = [
+        {"series": label, "kind": MEASURED, x.field: position, **measured(results, row, name, is_error=is_error)}
+        for label, position, row in points
+        if row.figures[name] is not None
+    ]
     if not rows:
         return None
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
-    notes: tuple[str, ...] = ()
-    if name in SCORES:
-        weights = {label: weights_along(each) for label, each in along.items()}
-        rows, series, notes, _ = merged(rows, series, weights, ("value", name, "low", "high"))
+    rows, series, notes, _ = merged(rows, weights, (x.field, name, "low", "high"))
+    y = Scale(name, title, base=10 if is_error and all(row[name] > 0 for row in rows) else 0)
     tells = {"series": "series", "seeds": "seeds", "doubts": "doubts"}
-    scale = _axis_scale(results, axis)
-    curves = Curves(scale, Scale(name, title), series, marks=marks_of(rows), tells=tells, joined=numeric)
-    heading = f"{title.partition(' (')[0].capitalize()} over {in_words(axis)}"
-    what = f"{heading}: {', '.join(each.label for each in series)}."
-    return curves.figure(file_name(f"{name}_over_{axis}"), heading, what, rows), notes
+    curves = Curves(x, y, series, marks=marks_of(rows), tells=tells, joined=not x.names)
+    heading = f"{title.partition(' (')[0].capitalize()} over {where[1]}"
+    return curves.figure(file_name(f"{name}_over_{where[0]}"), heading, rows), notes
 
 
 def _axis_scale(results: Results, axis: str) -> Scale:
@@ -146,39 +161,17 @@ def over_components(results: Results) -> Exhibit | None:
     split = "test" if any(row.figures["test"] is not None for row in results.rows) else "validation"
     metric = results.metric
     score = f"{split} error" if metric.share else f"{split} {metric.title}"
+    points = [
+        (series_label(row.point, (axis,)), sum(row.summary.partition), row)
+        for row in results.rows
+        if row.summary is not None
+    ]
+    points.sort(key=lambda point: point[1])
+    where = (_ACROSS, "the number of components")
+    x = Scale(_ACROSS, "number of components", base=2, ticks=sorted({number for _, number, _ in points}))
     found = (
-        _over_components(results, axis, split, score, is_error=metric.share),
-        _over_components(results, axis, "step_time_s", "step time (seconds)"),
+        _over(results, points, x, where, (split, score), {}, is_error=metric.share),
+        _over(results, points, x, where, _STEP_TIME, {}),
     )
-    figures = tuple(figure for figure in found if figure is not None)
+    figures = tuple(figure for figure, _ in filter(None, found))
     return Exhibit(_OVER_COMPONENTS, figures) if figures else None
-
-
-def _over_components(results: Results, axis: str, name: str, title: str, *, is_error: bool = False) -> Figure | None:
-    """A figure of the rows over the number of components.
-
-    Args:
-        is_error: draw 1 - value.
-    """
-    rows: list[dict[str, Any]] = []
-    for row in results.rows:
-        spread, summary = row.figures[name], row.summary
-        if spread is None or summary is None:
-            continue
-        interval, value = interval_of_point(results, row, name), spread.mean
-        if is_error:
-            interval, value = interval and Interval(1 - interval.high, 1 - interval.low), 1 - value
-        shown = {"series": series_label(row.point, (axis,)), "kind": MEASURED, _ACROSS: sum(summary.partition)}
-        seeds = min(spread.runs, row.seeds)
-        rows.append({**shown, name: value, "seeds": seeds, **error_bar(interval), **trouble(results, row, name)})
-    if not rows:
-        return None
-    rows.sort(key=lambda row: row[_ACROSS])
-    labels = list(dict.fromkeys(row["series"] for row in rows))
-    ticks = sorted({row[_ACROSS] for row in rows})
-    x = Scale(_ACROSS, "number of components", base=2, ticks=ticks)
-    tells = {"series": "series", "seeds": "seeds", "doubts": "doubts"}
-    y = Scale(name, title, base=10 if is_error and all(row[name] > 0 for row in rows) else 0)
-    curves = Curves(x, y, colours_of(labels), marks=marks_of(rows), tells=tells)
-    heading = f"{title.partition(' (')[0].capitalize()} {_OVER_COMPONENTS.lower()}"
-    return curves.figure(f"{name}_over_components", heading, f"{heading}: {', '.join(labels)}.", rows)

@@ -12,8 +12,8 @@ from alray.report.drawing import IDEAL, MEASURED, PREDICTED, Curves, Scale, colo
 from alray.report.figure import Exhibit, Figure, Series
 from alray.report.spread import Spread, ratio, shown
 from alray.studies.busy import is_disturbed
-from alray.studies.doubt import interval_of_point, interval_of_ratio
-from alray.studies.figures.trouble import marks_of, trouble
+from alray.studies.doubt import interval_of_ratio
+from alray.studies.figures.trouble import marks_of, measured, trouble
 from alray.studies.results import Results
 from alray.studies.scaling import DEVICE_AXES, ScaledPoint, Scaling
 
@@ -53,15 +53,15 @@ def device_scaling(results: Results) -> Exhibit | None:
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
-    measured = list(dict.fromkeys(row["series"] for row in rows if row["kind"] == MEASURED))
-    others = list(dict.fromkeys(row["series"] for row in rows if row["series"] not in measured))
-    series = (*colours_of(measured), *map(Series, others, cycle(("--soft", "--ink"))))
+    labels = list(dict.fromkeys(row["series"] for row in rows if row["kind"] == MEASURED))
+    others = list(dict.fromkeys(row["series"] for row in rows if row["series"] not in labels))
+    series = (*colours_of(labels), *map(Series, others, cycle(("--soft", "--ink"))))
     devices = sorted({row["devices"] for row in rows if row["kind"] == MEASURED})
     kinds = tuple(kind for kind in _KINDS if any(row["kind"] == kind for row in rows))
     x = Scale("devices", found.devices, ticks=devices, form="d")
     curves = Curves(x, y, series, kinds, marks=marks_of(rows), tells=_TELLS)
-    what = f"{title} against the number of {found.devices}: {', '.join(measured)}."
-    return curves.figure(name, title, what, rows)
+    what = f"{title} against the number of {found.devices}: {', '.join(labels)}."
+    return curves.figure(name, title, rows, what)
 
 
 def _row(label: str, kind: str, devices: int, **values: Any) -> dict[str, Any]:
@@ -72,10 +72,7 @@ def _times(results: Results, found: Scaling) -> list[dict[str, Any]]:
     rows = []
     for label, points in found.series.items():
         for point in points:
-            measured = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds}
-            measured |= error_bar(interval_of_point(results, point.row, "step_time_s"))
-            measured |= trouble(results, point.row, "step_time_s")
-            rows.append(_row(label, MEASURED, point.devices, **measured))
+            rows.append(_row(label, MEASURED, point.devices, **measured(results, point.row, "step_time_s")))
             if point.predicted_s is not None:
                 rows.append(_row(label, PREDICTED, point.devices, step_time_s=point.predicted_s))
             ideal_s = (point.base or point).step_time_s.mean * point.work / point.more

@@ -51,7 +51,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
     rows = [row for label, each in along.items() for row in _way(results, label, each, found[label])]
     weights = {label: weights_along(each) for label, each in along.items()}
     fields = ("kind", "mark", "batch_size", "steps", "low", "high")
-    rows, series, notes, names = merged(rows, colours, weights, fields)
+    rows, series, notes, names = merged(rows, weights, fields, colours)
     curves = Curves(
         Scale("batch_size", "batch size", base=2, ticks=sizes),
         Scale("steps", "mini-batches to the target", base=2),
@@ -67,7 +67,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
     conclusions += notes
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
-    figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
+    figures = [curves.figure("steps_to_target", "Mini-batches to the target", rows, what)]
     several = [name for label, name in names.items() if found[label] is not None]
     if len(relative := {name: list(_relative(rows, name)) for name in several}) > 1:
         y = Scale("relative", "mini-batches, of those at the smallest", base=2)
@@ -75,7 +75,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
         what = "Mini-batches to the target, as a share of those that the same series takes at its smallest batch size."
         shown = [row for each in relative.values() for row in each]
         figures.append(
-            beside.figure("relative_steps", "Mini-batches, relative to the smallest batch size", what, shown)
+            beside.figure("relative_steps", "Mini-batches, relative to the smallest batch size", shown, what)
         )
     timed = [row for label, each in along.items() for row in _times(results, label, each)]
     if timed:
@@ -83,7 +83,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
         tells = {"steps": "mini-batches", **_TELLS}
         seconds = Curves(curves.x, y, colours, marks=_marks(timed), tells=tells)
         what = "Seconds of training to the target against batch size."
-        figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
+        figures.append(seconds.figure("seconds_to_target", "Time to the target", timed, what))
     tables = {"batch_sizes": _table(along, found, critical)}
     return Exhibit("Steps to the target", tuple(figures), conclusions, tables=tables)
 
@@ -110,7 +110,7 @@ def best_settings(results: Results) -> Exhibit | None:
         )
         file = "best_" + quantity.key.removeprefix("optimizer.").replace(".", "_")
         what = f"The best {quantity.title} against batch size."
-        figures.append(curves.figure(file, f"Best {quantity.title}", what, rows))
+        figures.append(curves.figure(file, f"Best {quantity.title}", rows, what))
     return Exhibit("Best settings", tuple(figures)) if figures else None
 
 

@@ -11,7 +11,7 @@ from alray.config.study.points import series_label
 from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord, StepRecord
 from alray.report.attempts import Timed, split_attempts
-from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
+from alray.report.drawing import MEASURED, Curves, Scale, error_bar, series_of
 from alray.report.figure import Exhibit
 from alray.report.same_weights import Weights, merged
 from alray.report.spread import spread
@@ -43,8 +43,7 @@ def race(results: Results) -> Exhibit | None:
     if not any(row["evaluation"] > 1 for row in rows):
         return None
     metric = results.metric
-    labels = list(dict.fromkeys(row["series"] for row in rows))
-    one_curve_each = merged(rows, colours_of(labels), _weights(results), ("samples", *_values(metric)))
+    one_curve_each = merged(rows, _weights(results), ("samples", *_values(metric)))
     figures = []
     for name, title, x in (
         ("seconds", "seconds of training", Scale("seconds", TRAINING_S, from_zero=True)),
@@ -57,13 +56,11 @@ def race(results: Results) -> Exhibit | None:
             "seconds": "seconds",
             "samples": "samples",
         }
-        drawn, series = (
-            (rows, colours_of(labels)) if name == "seconds" else (one_curve_each.rows, one_curve_each.series)
-        )
+        drawn, series = (rows, series_of(rows)) if name == "seconds" else (one_curve_each.rows, one_curve_each.series)
         curves = Curves(x, Scale(metric.name, metric.title), series, tells=tells, size=14, bands=True)
-        what = f"{metric.heading} during training against {title}: {', '.join(each.label for each in series)}."
+        what = f"{metric.heading} during training against {title}"
         shown = [row for row in drawn if row[name] is not None]
-        figures.append(curves.figure(f"{metric.name}_by_{name}", f"{metric.heading} against {title}", what, shown))
+        figures.append(curves.figure(f"{metric.name}_by_{name}", f"{metric.heading} against {title}", shown, what))
     return Exhibit(f"{metric.heading} during training", tuple(figures), one_curve_each.notes)
 
 
@@ -81,14 +78,13 @@ def losses(results: Results) -> Exhibit | None:
     rows = [each for row in results.rows for each in _losses(results, row, most)]
     if len(rows) < 2:
         return None
-    labels = list(dict.fromkeys(row["series"] for row in rows))
-    rows, series, notes, _ = merged(rows, colours_of(labels), _weights(results), ("samples", "loss", "low", "high"))
+    rows, series, notes, _ = merged(rows, _weights(results), ("samples", "loss", "low", "high"))
     y = Scale("loss", "sum of all losses", base=10 if min(row["loss"] for row in rows) > 0 else 0)
     tells = {"series": "point", "seeds": "seeds", "step": "mini-batches"}
     x = Scale("samples", "samples seen", form="~s", from_zero=True)
     curves = Curves(x, y, series, tells=tells, size=6, bands=True)
-    what = f"Training loss against samples: {', '.join(each.label for each in series)}."
-    return Exhibit("Training loss", (curves.figure("losses", "Training loss", what, rows),), notes)
+    figure = curves.figure("losses", "Training loss", rows, "Training loss against samples")
+    return Exhibit("Training loss", (figure,), notes)
 
 
 def depths(results: Results) -> Exhibit | None:
@@ -100,12 +96,11 @@ def depths(results: Results) -> Exhibit | None:
     rows = [each for row in results.rows for each in _depths(row, metric)]
     if len(results.rows) > MOST_POINTS or len({row["depth"] for row in rows}) < 2:
         return None
-    labels = list(dict.fromkeys(row["series"] for row in rows))
-    rows, series, notes, _ = merged(rows, colours_of(labels), _weights(results), ("depth", *_values(metric)))
+    rows, series, notes, _ = merged(rows, _weights(results), ("depth", *_values(metric)))
     depth = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
     curves = Curves(depth, Scale(metric.name, metric.title), series, tells={"series": "point", "seeds": "seeds"})
-    what = f"{metric.heading} by the depth of the route: {', '.join(each.label for each in series)}."
-    figure = curves.figure(f"{metric.name}_per_depth", f"{metric.heading} per depth", what, rows)
+    what = f"{metric.heading} by the depth of the route"
+    figure = curves.figure(f"{metric.name}_per_depth", f"{metric.heading} per depth", rows, what)
     return Exhibit(f"{metric.heading} per depth", (figure,), notes)
 
 
@@ -118,12 +113,9 @@ def utilisation(results: Results) -> Exhibit | None:
     rows = [each for row in results.rows for each in _utilisation(results, row)]
     if not any(row["stage"] > 0 for row in rows):
         return None
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     stage = Scale("stage", "stage", ticks=sorted({row["stage"] for row in rows}), form="d")
-    curves = Curves(stage, Scale("utilisation", "share of the time", form=".0%"), series, tells={"series": "point"})
-    what = f"Utilisation of each stage: {', '.join(each.label for each in series)}."
-    figure = curves.figure("utilisation", "Utilisation of each stage", what, rows)
-    return Exhibit("Utilisation", (figure,))
+    curves = Curves(stage, Scale("utilisation", "share of the time", form=".0%"), tells={"series": "point"})
+    return Exhibit("Utilisation", (curves.figure("utilisation", "Utilisation of each stage", rows),))
 
 
 def _evaluations(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:

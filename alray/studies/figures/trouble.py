@@ -1,16 +1,36 @@
-"""What a figure shows of the doubts about a point: the shape of its mark, and the text at the pointer."""
+"""What a figure shows of a point: its mean, its interval, and its doubts as the shape of its mark and the text at the
+pointer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from alray.studies.doubt import is_troubled, of_point
+from alray.report.drawing import error_bar
+from alray.studies.confidence import Interval
+from alray.studies.doubt import interval_of_point, is_troubled, of_point
 from alray.studies.results import Results
 from alray.studies.table import PointRow
 
 TROUBLED = "a seed failed, diverged or learned next to nothing"
 _SOUND = "every seed came to its end"
+
+
+def measured(results: Results, row: PointRow, name: str, *, is_error: bool = False) -> dict[str, Any]:
+    """The fields of a row of a figure that say what was measured at a point: the mean over its seeds, with the 90 %
+    interval and the doubts.
+
+    Args:
+        name: of the figure, as in `ROW_FIGURES`; a seed has it.
+        is_error: of an accuracy, 1 - value.
+    """
+    found, interval = row.figures[name], interval_of_point(results, row, name)
+    assert found is not None
+    value = 1 - found.mean if is_error else found.mean
+    if is_error and interval is not None:
+        interval = Interval(1 - interval.high, 1 - interval.low)
+    seeds = min(found.runs, row.seeds)
+    return {name: value, "seeds": seeds, **error_bar(interval), **trouble(results, row, name)}
 
 
 def trouble(results: Results, row: PointRow, name: str) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from alray.planning.prediction.best import best_cut
-from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.search import every_cut
 from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.table import schedules_on
 from alray.runtime.planner.fitting import fit_of, with_best_cuts
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.machines import DEVICES, Device, Machines, device_of, link_of, machines_of, parse_nodes
+from alray.planning.prediction.machines import DEVICES, Machines, device_of, link_of, machines_of, parse_nodes
 from alray.planning.prediction.stage_devices import slowest_of
 
 
@@ -131,19 +130,3 @@ def test_names_of_devices() -> None:
     assert device_of("24GB").memory_bytes == 24 * 10**9 and not device_of("24GB").peaks
     mine = replace(DEVICES["A100"], name="mine")
     assert parse_nodes("3x2xmine, 4xA100", {"mine": mine}) == [(mine, 3, 2), (DEVICES["A100"], 1, 4)]
-
-
-def test_the_page_has_the_table_of_devices() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "elsewhere.md").read_text(encoding="utf-8")
-    lines = [line.strip("|") for line in page.splitlines() if line.startswith("| `")]
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
-    shown = {row[0].strip("`"): tuple(row[1:]) for row in rows}
-
-    def row(device: Device) -> tuple[str, ...]:
-        assert device.memory_bytes is not None
-        tera = [device.peaks.get(name, 0.0) / 1e12 for name in ("float32", "tf32", "bf16", "float64")]
-        giga = [each / 1e9 for each in (device.memory_bytes, device.bytes_per_s)]
-        cells = [f"{each:.6g}" if each else "" for each in (*giga, *tera, device.link_bytes_per_s / 1e9)]
-        return (*cells, device.source)
-
-    assert shown == {name: row(device) for name, device in DEVICES.items()}

@@ -1,4 +1,4 @@
-"""`make_plan` and `compare_plans` of backpropagation's pipelines, against figures computed by hand."""
+"""`make_plan` of backpropagation's pipelines, against figures computed by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.compare import Alternative, compare_plans
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predicted_timeline
-from alray.planning.schedules.table import SCHEDULES, schedules_for
 
 from ...plans import plan_on_two_stages
 
@@ -143,83 +141,12 @@ def test_a_partition_has_an_entry_for_each_virtual_stage(make_costs: Make) -> No
         plan_of(make_costs(), schedule="interleaved_1f1b", virtual_stages=2, partition=[2, 2])
 
 
-def compare(costs: Costs, stages: tuple[int, ...], **changes: Any) -> tuple[Alternative, ...]:
-    values: dict[str, Any] = {"method": "backpropagation", "local_losses": False, "in_flight": 4}
-    return compare_plans(costs=costs, stages=stages, **{**values, **changes})
-
-
-@pytest.mark.parametrize("recomputes", [False, True])
-def test_comparison_agrees_with_the_plans(make_costs: Make, recomputes: bool) -> None:
-    rows = compare(make_costs(), (1, 2, 4), recomputes=recomputes)
-    assert {(row.schedule, row.stages) for row in rows} == {("single", 1)} | {
-        (schedule, stages)
-        for schedule in (each.name for each in SCHEDULES.values() if each.is_pipeline)
-        for stages in (2, 4)
-    }
-    done = [row for row in rows if row.refused is None]
-    steps = [round(row.predicted_step_time_s or 0.0, 9) for row in done]
-    assert steps == sorted(steps)
-    assert rows[: len(done)] == tuple(done)
-    for row in done:
-        plan = plan_of(
-            make_costs(),
-            schedule=row.schedule,
-            stages=row.stages,
-            micro_batches=row.micro_batches,
-            virtual_stages=row.virtual_stages,
-            recomputes=recomputes,
-        )
-        assert row.partition == plan.partition
-        assert row.predicted_step_time_s == plan.predicted_step_time_s
-        assert row.predicted_bubble == plan.predicted_bubble
-        assert row.peak_memory_bytes == tuple(own.memory.total_bytes for own in plan.stage_plans)
-    refused = [row for row in rows if row.refused is not None]
-    assert {row.schedule for row in refused} == {
-        each.name for each in SCHEDULES.values() if each.fewest_virtual_stages == 2
-    }
-    for row in refused:
-        assert (row.stages, row.partition) == (4, None)
-        assert row.refused == "4 stages with 2 virtual stages each, but the model has only 4 components"
-    json.dumps([row.as_json() for row in rows])
-
-
 def test_averages_of_replicas_are_in_the_timeline(make_costs: Make) -> None:
     costs = make_costs()
     costs = replace(costs, components=tuple(replace(each, reduce_s=0.02) for each in costs.components))
     plan = plan_of(costs, replicas=2, partition=[2, 2])
     assert predicted_timeline(plan).step_time_s == pytest.approx(plan.predicted_step_time_s)
     assert plan.predicted_step_time_s > plan_of(costs, partition=[2, 2]).predicted_step_time_s + 0.03
-
-
-def test_comparison_of_local_losses(make_costs: Make) -> None:
-    rows = compare(make_costs(), (1, 2), method="associated_learning", local_losses=True)
-    local = {schedule.name for schedule in schedules_for(local_losses=True)}
-    assert {(row.schedule, row.stages) for row in rows} == {("streamed", 1)} | {(name, 2) for name in local}
-    steps = {(row.schedule, row.stages): place for place, row in enumerate(rows)}
-    order = [
-        ("streamed", 2),
-        ("overlapped", 2),
-        ("parallel_backward", 2),
-        ("streamed", 1),
-        ("sequential", 2),
-    ]
-    assert sorted(order, key=steps.__getitem__) == order
-
-
-def test_a_comparison_shows_stages_with_virtual_stages_and_without(make_costs: Make) -> None:
-    rows = compare(make_costs(), (1, 2, 3), method="associated_learning", local_losses=True, virtual_stages=2)
-    streamed = {(row.stages, row.virtual_stages) for row in rows if row.schedule == "streamed"}
-    assert streamed == {(1, 1), (2, 1), (2, 2), (3, 1)}, "four components are too few for three stages with two each"
-    assert all(row.refused is None for row in rows)
-
-
-def test_comparison_tells_why_micro_batches_do_not_suit(make_costs: Make) -> None:
-    rows = compare_plans(
-        method="backpropagation", local_losses=False, costs=make_costs(), stages=(2,), in_flight=4, micro_batches=5
-    )
-    refused = {row.schedule: row.refused for row in rows if row.refused is not None}
-    assert set(refused) == {"gpipe", "1f1b", "2bw", "interleaved_1f1b", "zero_bubble", "zb_v", "dualpipe_v"}
-    assert refused["gpipe"] == "a mini-batch of 64 samples cannot be cut into 5 equal micro-batches"
 
 
 def test_a_cut_that_is_asked_for_may_pass_the_limits(make_costs: Make) -> None:

@@ -28,8 +28,12 @@ def test_a_full_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: clock_s))
     monkeypatch.setattr(room, "has_room", lambda bundles, labels: True)
+    monkeypatch.setattr(room, "is_idle", lambda bundles: False)
     wait_for_room(look, [{"CPU": 1.0}] * 2, None, notes.append, whose="stages")
     assert len(notes) == 1 and "2 stages" in notes[0]
+    monkeypatch.setattr(room, "is_idle", lambda bundles: True)
+    with pytest.raises(StageError, match="no room for 1 stages, though nobody else uses it"):
+        wait_for_room(lambda: bool(look()) and False, [{"CPU": 1.0}], None, notes.append, whose="stages")
     monkeypatch.setattr(room, "has_room", lambda bundles, labels: False)
     with pytest.raises(StageError, match="the cluster has lost nodes: 1 stages have no room on it"):
         wait_for_room(lambda: False, [{"CPU": 1.0}], None, notes.append, whose="stages")

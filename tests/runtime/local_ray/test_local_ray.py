@@ -97,6 +97,7 @@ def an_hour(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
 
     monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: clock_s))
     monkeypatch.setattr(room, "has_room", lambda bundles, labels: True)
+    monkeypatch.setattr(room, "is_idle", lambda bundles: False)
     return look
 
 

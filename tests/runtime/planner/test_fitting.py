@@ -11,7 +11,7 @@ import yaml
 from torch import nn
 
 import alray
-from alray.planning.prediction.compare import schedules_on
+from alray.planning.schedules.table import schedules_on
 
 SAMPLES = 6
 DRAWN = random.Random(4)

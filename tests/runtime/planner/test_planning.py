@@ -13,7 +13,6 @@ import torch
 from alray.core.errors import NodesLost, PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.plan import Plan
-from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device import devices
 from alray.runtime.planner.planning import Planner
@@ -315,14 +314,6 @@ def test_ray_train_is_refused_where_nothing_carries_the_gradients(
     on_cuda = "resources.per_stage={CPU: 1, GPU: 0.5}"
     for fine in ((asked, "replicas.engine=graph"), (asked, "replicas.count=1"), (on_cuda,)):
         make_planner(*by_ddp, *fine, text=SIX)
-
-
-def test_a_layout_that_replicas_cannot_share_is_not_compared(planned: Callable[..., Any]) -> None:
-    keys = "pipeline.stages=1", "replicas={count: 2, shares: [6, 2]}", "method=backpropagation"
-    planner, costs, _ = planned(*keys)
-    with pytest.raises(PlanError, match=r"equal shares, not shares of \[6, 2\]"):
-        planner.placed_here(StepSetting("gpipe", costs, 2, 4, micro_batches=2, replicas=2))
-    planner.placed_here(StepSetting("single", costs, 1, 4, replicas=2))
 
 
 APART = "replicas={count: 2, synchronise: {average_every: %s steps}}"

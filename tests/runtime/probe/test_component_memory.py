@@ -53,7 +53,7 @@ def counted(name: str, method: str) -> tuple[Network, Costs]:
 )
 def test_the_prediction_is_within_15_percent(name: str, way: Way, one_thread: None) -> None:
     """Of an LSTM in micro-batches less than half of what is held may be predicted: on some processors each forward
-    keeps something that does not grow with its samples (docs/experiments.md)."""
+    keeps something that does not grow with its samples."""
     least = 0.45 if name == "lstm" and "micro-batches" in way.name else 0.85
     network, costs = counted(name, way.method)
     plan = plan_of(way, costs)

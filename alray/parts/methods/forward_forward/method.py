@@ -52,7 +52,7 @@ class ForwardForwardMethod(Method):
     between layers of one width; where the first layer has fewer inputs than outputs, its goodness begins lower. It
     passes the gradient of the goodness through every ReLU as if it were the identity; here a ReLU has its usual
     gradient, as in the paper's formulas. That costs 0.7 points on the digits at depth 3 (0.3 to 1.4 by three paired
-    seeds; `docs/local_learning.md`). It trains one softmax on the activities of all depths together; here each depth
+    seeds). It trains one softmax on the activities of all depths together; here each depth
     trains a separate one, and their scores are added up, since one loss over all depths would not be local. It trains
     with SGD, the layers at 1e-3 with a weight decay of 3e-4, the classifier at 1e-2 with 3e-3, momentum 0.9, and rates
     that fall to 0 in the second half of 100 epochs; the committed spec takes Adam. SymBa's authors also add an

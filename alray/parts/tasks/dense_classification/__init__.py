@@ -1,6 +1,6 @@
 """Each position of a sample has one of several classes: a token, or a pixel.
 
-`METRICS` are those of this task. `docs/tasks.md` defines them, and `task.py` computes them.
+`METRICS` are those of this task. `docs/network.md` defines them, and `task.py` computes them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each position of a text has the next token as its label.
 
-`METRICS` are those of this task. `docs/tasks.md` defines them, and `task.py` computes them.
+`METRICS` are those of this task. `docs/network.md` defines them, and `task.py` computes them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each sample has one or more numbers, its targets.
 
-`METRICS` are those of this task. `docs/tasks.md` defines them, and `task.py` computes them.
+`METRICS` are those of this task. `docs/network.md` defines them, and `task.py` computes them.
 """
 
 from __future__ import annotations
