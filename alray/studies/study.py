@@ -30,8 +30,8 @@ from alray.report.text import score, seconds
 from alray.runtime.cluster.connect import connect
 from alray.runtime.cluster.nodes import Bundle
 from alray.runtime.cluster.room import has_room, holding_nodes
+from alray.runtime.local_ray.head import told_of_loss
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
-from alray.runtime.local_ray.watch import told_of_loss
 from alray.runtime.options import require_launched_once
 from alray.runtime.probe.other_programs import Machine
 from alray.runtime.runner.engines import stage_bundles

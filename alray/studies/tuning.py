@@ -38,7 +38,7 @@ from alray.core.run_folder.records import EvaluationRecord
 from alray.core.system_errors import system_faults
 from alray.runtime.cluster.nodes import Bundle, given_gpus
 from alray.runtime.cluster.placement import ray_bundle
-from alray.runtime.local_ray.watch import end_if_silent
+from alray.runtime.local_ray.head import end_leading_processes
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.records import TrialRecord, TrialStatus
 from alray.studies.trial import OF_THE_MACHINE, TrialOrder, prepare_process, run_trial
@@ -414,6 +414,6 @@ def _named_if_ray_is_silent() -> Iterator[None]:
     try:
         yield
     except GetTimeoutError as error:
-        end_if_silent()
+        end_leading_processes()
         hint = "look at the machine with `alray doctor`"
         raise StageError("Ray did not answer Ray Tune in time", hint=hint) from error

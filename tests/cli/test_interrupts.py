@@ -238,8 +238,8 @@ _LOADER = "from multiprocessing.spawn import spawn_main"
     ("victim", "number", "said_of"),
     [
         ("raylet", signal.SIGKILL, "a process of Ray on this machine ended: raylet"),
-        ("raylet", signal.SIGSTOP, "Ray on this machine did not answer any more, and was ended"),
-        ("gcs_server", signal.SIGSTOP, "Ray on this machine did not answer any more, and was ended"),
+        ("raylet", signal.SIGSTOP, None),
+        ("gcs_server", signal.SIGSTOP, None),
         (_LOADER, signal.SIGSTOP, "stage 0 has waited "),
     ],
     ids=["raylet killed", "raylet stopped", "GCS stopped", "loader worker stopped"],
@@ -251,9 +251,12 @@ def test_a_run_whose_process_ends_or_stops_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     victim: str,
     number: signal.Signals,
-    said_of: str,
+    said_of: str | None,
 ) -> None:
-    """Without an answer for so long, the attempt ends, and what had stopped with it; nothing is left behind."""
+    """Without an answer for so long, the attempt ends, and what had stopped with it; nothing is left behind.
+
+    Stages that train need neither the raylet nor the GCS: the run notices one that is stopped at its end alone.
+    """
     Path("mine.py").write_text(SLOW)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Slow'}", 1))
     monkeypatch.setenv("SLOW_S", "0.25")
@@ -266,8 +269,11 @@ def test_a_run_whose_process_ends_or_stops_goes_on(
     said = end(process)
     assert said.code == 0, said.err
     summary = json.loads(said.out)
-    (failure,) = summary["failures"]
-    assert failure["message"].startswith(said_of), failure
+    said_at_failures = [failure["message"] for failure in summary["failures"]]
+    if said_of is None:
+        assert said_at_failures == []
+    else:
+        assert len(said_at_failures) == 1 and said_at_failures[0].startswith(said_of)
     assert psutil.wait_procs(started, timeout=20)[1] == []
     unbroken = alray("run", spec, *long, "--inline", "--json").json
     assert summary["weights_sha256"] == unbroken["weights_sha256"]

@@ -28,7 +28,7 @@ from alray.core.storage.location import Location
 from alray.runtime.cluster.nodes import Bundle, given_gpus, living_nodes, not_shared, on_node, reason_of
 from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.device.machine_memory import machine_memory_bytes
-from alray.runtime.local_ray.watch import is_lost
+from alray.runtime.local_ray.head import is_lost
 
 if TYPE_CHECKING:
     from alray.runtime.probe.device_speed import Measured, SpeedTest

@@ -21,7 +21,7 @@ from alray import __version__
 from alray.core.errors import PlanError
 from alray.runtime.channel.edge_kind import DeviceLocation
 from alray.runtime.cluster.placement import Placement
-from alray.runtime.local_ray.watch import require_not_lost
+from alray.runtime.local_ray.head import require_not_lost
 
 if TYPE_CHECKING:
     from alray.config.objects import Objects

@@ -18,7 +18,7 @@ from alray.runtime.device.out_of_memory import hint_for
 from alray.runtime.graph.actor import require_run_dir
 from alray.runtime.graph.graph import Answers, Graph
 from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes, environment_of
-from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.local_ray.head import is_lost, require_not_lost
 from alray.runtime.rendezvous.store import Meeting, MeetingPoint
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
@@ -177,7 +177,7 @@ class RayGraph(Graph):
         return True
 
     def close(self) -> None:
-        if not end_if_silent() and not self._hand_over_processes():
+        if not is_lost() and not self._hand_over_processes():
             self._end()
         self._actors = []
         self._locations = []

@@ -1,4 +1,7 @@
-"""The GCS and the raylet of the Ray that alray started in this process: whether they run and answer, and their end.
+"""The GCS and the raylet of the Ray that alray started in this process: whether they run, and their end.
+
+Without its GCS Ray starts, ends and places nothing, and after 60 seconds Ray's C++ code ends every process that waits
+for it. Without its raylet, this machine is no node any more. So whoever waits for Ray looks whether both run.
 
 A Ray that the user's program started in this process is none of alray's: here it counts as none.
 """
@@ -9,16 +12,16 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
 
+from alray.core.errors import StageError
+
 LEADING = ("gcs_server", "raylet")
-ANSWERING_S = 10.0
-_HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""How a client of gRPC begins."""
+_LOOKING_S = 1.0
 
 _is_ours = threading.Event()
 
@@ -52,34 +55,41 @@ def ended_process() -> str | None:
     return next((name for name, process in leading_processes() if process.poll() is not None), None)
 
 
-def leading_answer() -> bool:
-    """Whether both answer. True where alray started none in this process, and False after the end of one."""
-    return ended_process() is None and all(answers(psutil.Process(process.pid)) for _, process in leading_processes())
+def is_lost() -> bool:
+    """Whether a leading process of the Ray that alray started in this process has ended. False where there is none."""
+    return ended_process() is not None
 
 
-def answers(process: psutil.Process) -> bool:
-    """Whether a process takes a connection and says something within `ANSWERING_S`. True before it listens.
+def require_not_lost() -> None:
+    """Raise StageError if `is_lost`. The caller then calls this Ray no more."""
+    name = ended_process()
+    if name is not None:
+        raise StageError(f"a process of Ray on this machine ended: {name}")
 
-    The system accepts connections to a process that is stopped (SIGSTOP), which then says nothing.
+
+@contextmanager
+def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
+    """Call `lost` in a separate thread if `is_lost` becomes true within the block.
+
+    It is for work that waits in calls to Ray, as Ray Tune does: an exception never reaches it.
     """
-    try:
-        sockets = process.net_connections("tcp")
-    except psutil.NoSuchProcess:
-        return True
-    addresses = [each.laddr for each in sockets if each.status == psutil.CONN_LISTEN]
-    return all(_answers_at((address.ip, address.port)) for address in addresses)
+    ended = threading.Event()
 
+    def tell() -> None:
+        while not ended.wait(_LOOKING_S):
+            try:
+                require_not_lost()
+            except StageError as error:
+                lost(error)
+                return
 
-def _answers_at(address: tuple[str, int]) -> bool:
+    thread = threading.Thread(target=tell, name="alray-local-ray", daemon=True)
+    thread.start()
     try:
-        with socket.create_connection(address, timeout=ANSWERING_S) as connection:
-            connection.sendall(_HTTP_2)
-            connection.recv(1)
-    except ConnectionResetError:  # by a server that asks for TLS
-        return True
-    except OSError:
-        return False
-    return True
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def has_ended(process: psutil.Process) -> bool:

@@ -6,7 +6,6 @@ import math
 import os
 import secrets
 import signal
-import sys
 import threading
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -22,12 +21,12 @@ from alray.core.signal_mask import blocked
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.data.worker_names import OWNER
 from alray.runtime.local_ray import reaper
-from alray.runtime.local_ray.head import LEADING, answers, end_leading_processes, has_ended, ours
+from alray.runtime.local_ray.head import LEADING, end_leading_processes, has_ended, is_lost, ours
 from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environment, read_authentication_again
-from alray.runtime.local_ray.watch import end_if_silent, watched
 
 _LOOKING_S = 1.0
-_SILENT_S = 20.0
+_STARTING_S = 90.0
+_ENDING_S = 20.0
 _was_lost = threading.Event()
 
 
@@ -50,36 +49,34 @@ def local_ray(bundles: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, ...
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-local-ray")
         others = psutil.Process().children()
         starting = thread.submit(_start, max(cores, math.ceil(wanted)), folder / "r")
-        with watched(_end_this_process):
-            try:
-                _wait_until_started(starting, others)
-                warning = (
-                    f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
-                )
-                yield (warning,) if wanted > cores else ()
-            finally:
-                has_started = starting.done()
-                if not has_started or end_if_silent():  # `shutdown` would wait for it
-                    end_leading_processes()
-                    reaper.end_processes(str(folder))
-                    _was_lost.set()
-                if has_started:
-                    ray.shutdown()
-                thread.shutdown(wait=has_started)
+        try:
+            _wait_until_started(starting, others)
+            warning = (
+                f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
+            )
+            yield (warning,) if wanted > cores else ()
+        finally:
+            has_started = starting.done()
+            if not has_started or is_lost():
+                _end(folder)
+            if has_started:
+                ending = thread.submit(ray.shutdown)
+                if wait([ending], timeout=_ENDING_S).not_done:  # for an answer of a process that is stopped
+                    _end(folder)
+                ending.result()
+            thread.shutdown(wait=has_started)
+
+
+def _end(folder: Path) -> None:
+    """End what is left of the Ray in a folder: `shutdown` would wait for it."""
+    end_leading_processes()
+    reaper.end_processes(str(folder))
+    _was_lost.set()
 
 
 def was_lost() -> bool:
     """Whether this process has started a Ray that was lost before its end."""
     return _was_lost.is_set()
-
-
-def _end_this_process() -> None:
-    sys.stderr.write(
-        "error: Ray on this machine cannot be reached, and a call to it does not return\n"
-        "  = help: continue with `alray resume RUN` or `alray study --resume STUDY` if there is a checkpoint\n"
-    )
-    sys.stderr.flush()
-    os._exit(1)
 
 
 def _start(processors: int, folder: Path) -> None:
@@ -112,9 +109,9 @@ def _wait_until_started(starting: Future[None], others: Container[psutil.Process
 
 
 def _watch_start(starting: Future[None], others: Container[psutil.Process]) -> None:
-    """Return when `ray.init` has. Raise RunError if the Ray that it starts is gone or silent before."""
+    """Return when `ray.init` has. Raise RunError if the Ray that it starts is gone before, or takes too long."""
     leading: dict[psutil.Process, str] = {}
-    heard_s: dict[psutil.Process, float] = {}
+    until_s = time.monotonic() + _STARTING_S
     while wait([starting], timeout=_LOOKING_S).not_done:
         for child in psutil.Process().children():
             with suppress(psutil.NoSuchProcess):
@@ -123,14 +120,11 @@ def _watch_start(starting: Future[None], others: Container[psutil.Process]) -> N
         for process, name in leading.items():
             if has_ended(process):
                 raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_how_to_start())
-            began_s = time.monotonic()
-            if answers(process):
-                heard_s[process] = began_s
-            elif time.monotonic() - heard_s.setdefault(process, began_s) > _SILENT_S:
-                raise RunError(
-                    f"Ray did not start on this machine: its {name} does not answer",
-                    hint="let Ray's processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
-                )
+        if time.monotonic() > until_s:
+            raise RunError(
+                f"Ray did not start on this machine within {_STARTING_S:.0f} s",
+                hint="let Ray's processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
+            )
 
 
 def _how_to_start() -> str:

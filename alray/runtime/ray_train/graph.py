@@ -17,7 +17,7 @@ from alray.runtime.cluster.nodes import Bundle, reason_of
 from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.graph.graph import Graph
 from alray.runtime.graph.processes import end_processes, environment_of
-from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.local_ray.head import is_lost, require_not_lost
 from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
@@ -148,7 +148,7 @@ class TrainGraph(Graph):
         """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._trainer is None:
             return
-        if end_if_silent():
+        if is_lost():
             self._forget()
             return
         if self._latest.locations:

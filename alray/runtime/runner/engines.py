@@ -28,10 +28,10 @@ from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.cluster.connect import address_to_attach_to, connect, require_reachable
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
+from alray.runtime.local_ray.head import end_leading_processes, is_lost
 from alray.runtime.local_ray.ray_init import import_ray
 from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
-from alray.runtime.local_ray.watch import is_lost
 from alray.runtime.options import Options, require_launched_once
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, rounded_speeds
 
@@ -225,9 +225,10 @@ class ClusterEngine(Engine):
         self._connected.result()
 
     def _connect_again(self) -> None:
-        """Start another Ray in place of one that is lost. Nothing is done while it is not."""
-        if not is_lost():
+        """Start another Ray in place of one that is lost, or has missed this machine. Else nothing is done."""
+        if not is_lost() and (self.attaches or living_nodes()):
             return
+        end_leading_processes()
         self._note("starting Ray again")
         self._forget_cluster()
         self._cluster.close()

@@ -61,5 +61,6 @@ def test_a_run_goes_on_with_the_first_layout_that_has_room(
     load_small: Any, monkeypatch: pytest.MonkeyPatch, resources: str, left: int, room: tuple[int, int] | None
 ) -> None:
     monkeypatch.setattr(engines, "has_room", lambda bundles, labels: len(bundles) <= left)
+    monkeypatch.setattr(engines, "living_nodes", lambda: [SimpleNamespace(id="here")])
     engine = RayEngine(load_small("pipeline.stages=2", f"resources.per_stage={resources}").spec, print)
     assert engine.room([(2, 3), (2, 1), (1, 1)]) == room
