@@ -245,10 +245,9 @@ def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
 
 
 def sessions_measure_times(study: Study) -> Iterator[Finding]:
-    """Another session repeats what a machine does, not what chance or a search does."""
-    if study.sessions > 1 and (study.search is not None or study.target is not None):
-        wanted = "search" if study.search is not None else "target"
-        yield ("sessions",), f"sessions measure times again, and this study has a `{wanted}`", "remove one of the two"
+    """Another session repeats what a machine does, not what a search does."""
+    if study.sessions > 1 and study.search is not None:
+        yield ("sessions",), "sessions measure times again, and this study has a `search`", "remove one of the two"
 
 
 def halving_needs_a_search(study: Study) -> Iterator[Finding]:
