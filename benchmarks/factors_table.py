@@ -20,19 +20,20 @@ from benchmarks.runs import RESULTS
 
 OVER_FAMILIES = ("crossover_factors", "crossover_factors_gpt")
 NETWORKS = {
-    "mlp": "MLP-6: 6 layers of 128; digits, error 0.10",
-    "vgg": "VGG: 4 components; digits, error 0.10",
-    "resnet": "ResNet-4: 4 components; digits, error 0.10",
-    "lstm": "LSTM: 2 layers of 32; docstrings, error 0.25",
-    "transformer": "Transformer: 2 layers of 32; docstrings, error 0.25",
-    "gpt": "GPT-4: 4 layers of 48; bytes of docstrings, 3.0 nats",
+    "mlp": "MLP-6",
+    "vgg": "VGG",
+    "resnet": "ResNet-4",
+    "lstm": "LSTM",
+    "transformer": "Transformer",
+    "gpt": "GPT-4",
 }
 COMPONENTS = {"mlp": 6, "vgg": 4, "resnet": 4, "lstm": 3, "transformer": 3, "gpt": 4}
-SHORT = {"decoupled_greedy": "DGL", "associated_learning": "AL"}
+_DGL, _AL = "decoupled_greedy", "associated_learning"
+SHORT = {_DGL: "DGL", _AL: "AL"}
 BASELINE = "backpropagation"
 LIMITS = {"BP on one device": 2.0, "1F1B, M = 2": 1.5, "1F1B, M = 4": 1.25, "replicas, 2BW": 1.0}
 """The limits of alpha x rho on two stages, by the rule of docs/crossover.md."""
-_BUBBLES = ((2, (2, 4, 16)), (4, (4, 8, 16)))
+_BUBBLES = ((2, (2, 4, 16)), (4, (4, 16)))
 """Stages, and micro-batches, for which a table says what follows against 1F1B."""
 _RIVALS = (
     *(
@@ -47,7 +48,7 @@ _RIVALS = (
 MOVED = (0.86, 1.27)
 """The least and the most of alpha on another day over alpha of the table."""
 _WINS, _LOSES = "**wins**", "**loses**"
-_RATE, _STEPS = "optimizer.lr", "steps_to_target"
+_STEPS = "steps_to_target"
 _ENDS = ("product", "low", "high")
 Ends = Sequence[float]
 """A middle, and the two ends around it."""
@@ -59,9 +60,6 @@ class Factors(NamedTuple):
     network: str
     components: int
     kind: str
-    results: Results
-    row: PointRow
-    best: PointRow
     rho: Ends | None
     alpha: Ends | None
 
@@ -73,36 +71,55 @@ class Factors(NamedTuple):
 
 def over_families(reports: Path = REPORTS) -> str:
     """rho and alpha of each family and method, and their product. A family without a report has no row."""
-    lines = [
-        "| network, data, target | method | its rate, BP's | mini-batches, BP's | rho | alpha | alpha x rho |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += map(_line, _of_families(reports))
-    return "\n".join(lines) if len(lines) > 2 else "These two studies have not run yet: their factors are not known."
+    heads = ["network", *(f"{method}: {factor}" for method in SHORT.values() for factor in ("rho", "alpha", "product"))]
+    rows: dict[str, list[str]] = {}
+    for each in _of_families(reports):
+        alpha = "not measured" if each.alpha is None else f"{each.alpha[0]:.2f}"
+        rows.setdefault(each.network, []).extend((_with_ends(each.rho), alpha, _with_ends(each.product)))
+    if not rows:
+        return "These two studies have not run yet: their factors are not known."
+    lines = [f"| {' | '.join((network, *cells))} |" for network, cells in rows.items()]
+    return "\n".join([f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}", *lines])
 
 
 def by_the_rule() -> str:
-    """What the rule of docs/crossover.md says of each family and method against each rival."""
-    heads = ["network", "method", *(f"{rival}: {limit:.4g}" for rival, _, limit in _RIVALS)]
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    for each in _of_families(REPORTS):
+    """What the rule of docs/crossover.md says of DGL with each family against each rival."""
+    heads = ["network", *(f"{rival}: {limit:.4g}" for rival, _, limit in _RIVALS)]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for each in _by(_DGL):
         said = [_beside(each, limit) if stages <= each.components else "-" for _, stages, limit in _RIVALS]
-        lines.append(f"| {each.network.partition(':')[0]} | {SHORT[each.kind]} | {' | '.join(said)} |")
+        lines.append(f"| {each.network} | {' | '.join(said)} |")
     return "\n".join(lines)
 
 
+def of_al() -> str:
+    """What the rule says of AL, in words."""
+    wins: dict[str, list[str]] = {}
+    said = []
+    for each in _by(_AL):
+        for rival, stages, limit in _RIVALS:
+            if each.product is not None and stages <= each.components:
+                said.append(_beside(each, limit))
+                if said[-1] == _WINS:
+                    wins.setdefault(each.network, []).append(rival)
+    told = "; ".join(f"{network} over {', '.join(rivals)}" for network, rivals in wins.items())
+    return f"AL wins in {said.count(_WINS)} of {len(said)} such places ({told}) and loses in {said.count(_LOSES)}."
+
+
 def another_day() -> str:
-    """How many wins and losses of the table an alpha of another day would leave open, in words."""
+    """How many wins and losses of DGL an alpha of another day would leave open, in words."""
     least, most = MOVED
-    places = [
-        (each, limit) for each in _of_families(REPORTS) for _, stages, limit in _RIVALS if stages <= each.components
-    ]
+    places = [(each, limit) for each in _by(_DGL) for _, stages, limit in _RIVALS if stages <= each.components]
     wins = [_beside(each, limit / most) for each, limit in places if _beside(each, limit) == _WINS]
     losses = [_beside(each, limit / least) for each, limit in places if _beside(each, limit) == _LOSES]
     return (
         f"If alpha were {most} times as large, {len(wins) - wins.count(_WINS)} of the {len(wins)} wins would be open. "
         f"If it were {least} times as large, {len(losses) - losses.count(_LOSES)} of the {len(losses)} losses would be."
     )
+
+
+def _by(kind: str) -> list[Factors]:
+    return [each for each in _of_families(REPORTS) if each.kind == kind]
 
 
 def _beside(found: Factors, limit: float) -> str:
@@ -122,7 +139,7 @@ def picture() -> Figure:
     """alpha x rho of each family, and the limits below which local losses win by the rule."""
     rows = [
         {
-            "network": each.network.partition(":")[0],
+            "network": each.network,
             "series": SHORT[each.kind],
             **dict(zip(_ENDS, each.product, strict=True)),
         }
@@ -177,20 +194,7 @@ def _of_report(results: Results) -> Iterator[Factors]:
             row = rows.get((family, kind))
             if row is not None:  # the study was not stopped before
                 rho, step = _rho(results, row, best), alpha.get(family, {}).get(kind)
-                yield Factors(NETWORKS[family], COMPONENTS[family], kind, results, row, best, rho, step)
-
-
-def _line(found: Factors) -> str:
-    cells = (
-        found.network,
-        SHORT[found.kind],
-        f"{_rate(found.results, found.row)}, {_rate(found.results, found.best)}",
-        f"{_steps(found.row)}, {_steps(found.best)}",
-        _with_ends(found.rho),
-        _with_ends(found.alpha, "not measured"),
-        _with_ends(found.product),
-    )
-    return f"| {' | '.join(cells)} |"
+                yield Factors(NETWORKS[family], COMPONENTS[family], kind, rho, step)
 
 
 def _family(row: PointRow) -> str:
@@ -202,20 +206,6 @@ def _method(row: PointRow) -> str:
     return str(method["kind"] if isinstance(method, dict) else method)
 
 
-def _rate(results: Results, row: PointRow) -> str:
-    """The best rate of a point; with a star where it is the smallest or the largest that was tried."""
-    tried = {record.values[_RATE] for record in results.records if record.point == row.point}
-    (rate,) = {record.values[_RATE] for record in row.best}
-    return f"{rate:.2g}{'' if min(tried) < rate < max(tried) else '*'}"
-
-
-def _steps(row: PointRow) -> str:
-    """Mini-batches to the target, and how many seeds reached it, unless all did."""
-    steps = row.figures[_STEPS]
-    reached = f"{steps.mean:.0f}" if steps is not None else "not reached"
-    return reached if row.reached == row.tried else f"{reached} ({row.reached} of {row.tried})"
-
-
 def _rho(results: Results, row: PointRow, best: PointRow) -> Ends | None:
     """With its 90 % interval, as a verdict has it; None where the target was not reached."""
     found = of_two(results, _STEPS, row, best, "ratio")
@@ -224,8 +214,8 @@ def _rho(results: Results, row: PointRow, best: PointRow) -> Ends | None:
     return found.shown(found.confidence.middle), *found.interval
 
 
-def _with_ends(found: Ends | None, unknown: str = "-") -> str:
+def _with_ends(found: Ends | None) -> str:
     if found is None:
-        return unknown
+        return "-"
     middle, low, high = found
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -89,8 +90,8 @@ def last_micro_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     right = BackpropagationWork._gradients
 
     def wrong(self: Any, graph: Any, batch: Any) -> Any:
-        if batch.own == 0 and batch.number == 3:
-            self.zero_gradients(0)
+        if batch.number == 3:
+            self.zero_gradients(batch.own)
         return right(self, graph, batch)
 
     monkeypatch.setattr(BackpropagationWork, "_gradients", wrong)
@@ -102,9 +103,55 @@ def norm_of_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def norm_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of four micro-batches are clipped before they are divided by four."""
+    right = backpropagation.clip
+    monkeypatch.setattr(
+        backpropagation, "clip", lambda parameters, largest, norms: right(parameters, largest / 4, norms)
+    )
+
+
+def norm_over_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch normalisation sees quarters of a mini-batch that a schedule does not cut."""
+    right = backpropagation.through
+
+    def wrong(chain: Any, incoming: Any, *others: Any, **more: Any) -> Any:
+        names = list(incoming)
+        cut = zip(*(incoming[name].chunk(4) for name in names), strict=True)
+        outgoing, scores = zip(
+            *(right(chain, dict(zip(names, part, strict=True)), *others, **more) for part in cut), strict=True
+        )
+        return tuple({name: torch.cat([each[name] for each in of]) for name in of[0]} for of in (outgoing, scores))
+
+    monkeypatch.setattr(backpropagation, "through", wrong)
+
+
 def old_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the mini-batch before are added."""
     monkeypatch.setattr(BackpropagationWork, "zero_gradients", lambda self, own=0: None)
+
+
+def stale_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upper stage computes with those from before its last update."""
+    update = BackpropagationWork.update
+
+    def wrong_update(self: Any, lr: float, own: int = 0, *, step: int) -> None:
+        if self.chains[own][0].index:
+            self.old = [each.detach().clone() for each in self._trainable[own]]
+        update(self, lr, own, step=step)
+
+    @contextmanager
+    def wrong(self: Any, batch: Any, *, kept: bool = False) -> Iterator[None]:
+        changed = list(zip(self._trainable[batch.own], getattr(self, "old", ()), strict=False))
+        newest = [each.data for each, _ in changed]
+        for each, old in changed:
+            each.data = old
+        yield
+        for (each, _), new in zip(changed, newest, strict=True):
+            each.data = new
+
+    monkeypatch.setattr(BackpropagationWork, "update", wrong_update)
+    monkeypatch.setattr(BackpropagationWork, "_weights", wrong)
 
 
 def lost_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,25 +167,69 @@ def lost_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "_go_on", wrong)
 
 
+def unknown_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update at another rate."""
+    right = BackpropagationWork.update
+    monkeypatch.setattr(
+        BackpropagationWork, "update", lambda self, lr, own=0, *, step: right(self, lr / 3, own, step=step)
+    )
+
+
 @pytest.mark.few
 @pytest.mark.parametrize(
-    ("plant", "name", "first", "why"),
+    ("plant", "schedule", "name", "first", "why"),
     [
-        (last_micro_batch_alone, "2 stages, 1f1b", "after mini-batch 1", "another gradient"),
-        (norm_of_each_stage, "2 stages, 1f1b", "after mini-batch 1", "another gradient"),
-        (old_gradients, "2 stages, 1f1b", "after mini-batch 2", "of an earlier one"),
-        (lost_buffers, "2 stages, resumed on 1", "running_", "running statistics"),
+        (last_micro_batch_alone, "1f1b", "2 stages, 1f1b", "mini-batch 1", "the last micro-batch alone has a gradient"),
+        (norm_of_each_stage, "1f1b", "2 stages, 1f1b", "mini-batch 1", "each stage clips by a norm of its own"),
+        (norm_of_the_sum, "1f1b", "2 stages, 1f1b", "mini-batch 1", "the sum of the micro-batches is clipped"),
+        (norm_over_micro_batches, "naive", "2 stages, naive", "mini-batch 1", "norms are over 4 micro-batches"),
+        (old_gradients, "1f1b", "2 stages, 1f1b", "mini-batch 2", "gradients of the mini-batch before are added"),
+        (stale_weights, "1f1b", "2 stages, 1f1b", "mini-batch 2", "stage 1 computes with its weights from before the"),
+        (lost_buffers, "1f1b", "2 stages, resumed on 1", "running_", "buffers became what they were at first"),
+        (unknown_fault, "1f1b", "2 stages, 1f1b", "mini-batch 1", "another gradient, from other samples"),
     ],
 )
 def test_a_planted_fault_is_found_and_named(
-    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], name: str, first: str, why: str
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    schedule: str,
+    name: str,
+    first: str,
+    why: str,
 ) -> None:
     plant(monkeypatch)
-    found = alray.prove(CLIPPED, mini_batches=3, stages=2, progress=False)
+    found = alray.prove(CLIPPED, overrides={"pipeline.schedule": schedule}, mini_batches=3, stages=2, progress=False)
     wrong = next(way for way in found.ways if way.verdict == "differs")
     assert wrong.name == name
     assert not found.same
     assert first in str(wrong.first) and why in str(wrong.why)
+
+
+class Counting(nn.Module):
+    """Counts its mini-batches in a buffer that no checkpoint has."""
+
+    seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        self.seen = self.seen + 1
+        scores: torch.Tensor = self.last(torch.relu(self.second(x)) * (1 + 0.1 * self.seen))
+        return scores
+
+
+@pytest.mark.few
+def test_a_buffer_that_no_checkpoint_has_is_named() -> None:
+    data = torch.randn(48, 4, generator=torch.Generator().manual_seed(0)), torch.arange(48) % 3
+    keys = {"data.batch_size": 12, "pipeline.schedule": "naive"}
+    found = alray.prove(Counting(), data, keys, mini_batches=2, stages=2, progress=False)
+    (resumed,) = (way for way in found.ways if way.verdict == "differs")
+    assert resumed.name == "2 stages, resumed on 1"
+    assert "buffers became what they were at first" in str(resumed.why)
 
 
 @pytest.mark.few
