@@ -32,30 +32,32 @@ INTRODUCTION = """\
 # Predictions
 
 `alray plan SPEC` says without a run how long a mini-batch takes, how much memory each stage needs, and how the network
-is cut; every run says it before it trains. This page has how to plan for [machines that you do not
-have](#machines-that-you-do-not-have), and how right such plans are.
+is cut. It counts the operations of each component; with `--probe` it measures the components, as every run does before
+it trains. This page has how right the measured ones are, and how to plan for [machines that you do not
+have](#machines-that-you-do-not-have).
 
 ## How right they are
 
 Predicted over measured step time of the trials of the [studies](studies.md) that had the machine to themselves, on two
-processor cores; below 1 the step took longer than predicted. A setting is a row of a report. Of memory the prediction
-is within a tenth ([speed](benchmarks.md#memory)), and on a GPU [there are figures too](gpu_measured.md)."""
+processor cores; below 1 the step took longer than predicted. The step time is [the median from one mini-batch to the
+next](runs.md#results-in-files). A setting is a row of a report. Of memory the prediction
+is within a tenth ([speed](benchmarks.md#memory))."""
 
 MACHINES = """\
 Some kinds are predicted badly: two replicas of a small network, and pipelines of backpropagation of small parts, take
-up to 1.5 times as long as predicted, because other things than computing take their time.
+up to 1.6 times as long as predicted, because other things than computing take their time.
 
 ## Machines that you do not have
 
-    alray plan specs/language/gpt_340m.yaml --on 8xA100 --link 25GB/s
+    alray plan specs/language/gpt_340m.yaml --on 8xA100
     alray plan specs/language/gpt_340m.yaml --on 2x4xA100 --link '100Mbit/s, 20ms' --compare
     alray plan specs/language/gpt_two_offices.yaml
 
 `--on 2x4xA100` are two nodes of four devices; `8xA100,4xV100` is a node of each. Each stage of each replica has a
-device of its own, in this order. `--link` is the network card of a node, which its devices share; with one node it is
-what connects the devices. `--within` is what connects those of a node, where the published link is not meant.
+device of its own, in this order. `--link` is the network card of a node, which its devices share; `--within` is what
+connects those of a node, where the published link is not meant. With one node `--link` is the same as `--within`.
 `--compare` searches schedules, stages, cuts and micro-batches within the memory of the devices, and `--map` replicas
-and [methods too](crossover.md#for-your-network). In Python: `alray.plan(spec, on="8xA100", link="25GB/s")`.
+and [methods too](crossover.md#for-your-network). In Python: `alray.plan(spec, on="2x4xA100", link="25GB/s")`.
 
 A spec can hold the same:
 
@@ -76,7 +78,7 @@ Every plan says where its times come from and how sure they are:
 | times | from | how sure |
 |---|---|---|
 | counted | the operations of each component, and the peaks and bandwidth of the device | 45 to 85 % of the peak, 50 to 90 % of the bandwidth, 5 to 50 us an operation; `predicted_step_range_s` has the ends |
-| measured | `alray probe SPEC --output costs.json` on one such device, then `--costs costs.json` | nine times in ten {low:.2f} to {high:.2f} of the measured step |
+| measured | `alray probe SPEC --output costs.json` on one such device, then `--costs costs.json` | nine times in ten {low:.2f} to {high:.2f} of the measured step, on processors |
 | published | `--costs chain.yaml`: components that others profiled, as in [published_runs/chains](published_runs/chains) | nine in ten rows of published pipelines are predicted within {published:.1%} |
 | given | `pipeline.costs` in the spec | as sure as you are |
 
@@ -90,7 +92,7 @@ network is refused, and what else differs is told. A processor (`--on 2xcpu`) al
 ### Devices
 
 Peaks in 10^12 operations a second without sparsity, as published; links to another device of the node in one
-direction. They were compared with copies of the datasheets. `V100` has one link of NVLink here; behind a switch write
+direction. `V100` has one link of NVLink here; behind a switch write
 `--within 150GB/s`. `machines.devices` describes others, and `4x24GB` is a device of which the memory alone is known.
 
 | device | memory, GB | its speed, GB/s | float32 | tf32 | bf16 | float64 | to another, GB/s | source |
@@ -152,7 +154,8 @@ def page(found: list[Setting], elsewhere: str) -> str:
     names = sorted({each.study for each in found})
     over_all = (
         f"Over all {len(ratios)} settings of {len(names)} studies the median is **{median(ratios):.2f}**. Nine "
-        f"in ten lie between **{least:.2f}** and **{most:.2f}**; {100 * near:.0f} % are within 10 % of 1."
+        f"in ten lie between **{least:.2f}** and **{most:.2f}**; {100 * near:.0f} % are within 10 % of 1. Of 19 runs "
+        "on [a GPU](gpu_measured.md) 16 lie there too."
     )
     lines = ["| study | settings | median | lowest | highest |", "| --- | ---: | ---: | --- | --- |"]
     for name in names:

@@ -559,7 +559,7 @@ simulation was made with these tables in sight, so tables that nobody has seen w
 _STILL_WRONG = """\
 What is still wrong: Megatron-LM on eight V100, whose deeper networks are predicted too slow by up to 46 %; eight stages
 over links of 1 to 5 Gbit/s, which take up to 1.5 s longer for each pass than predicted; and GPT of 39 billion
-parameters with two or four GPUs a layer, by 20 to 35 %. No cause was found."""
+parameters with two or four GPUs a layer, by up to 24 %. No cause was found."""
 
 
 def main() -> None:

@@ -32,17 +32,16 @@ def schedules(result: dict[str, Any]) -> list[str]:
         "## Schedules",
         "",
         f"Eight Transformer components that cost the same (`benchmarks/{result['spec']}`) on two stages of one thread "
-        "each; the first four train by AL, the others by backpropagation (`make schedules`).",
+        "each; the first four train by AL, the others by backpropagation (`make schedules`; [predicted "
+        "times and bubbles](pipelines.md#measured)).",
         "",
-        "| schedule | step, ms | over that of 1f1b | predicted, ms |",
-        "|---|---:|---:|---:|",
+        "| schedule | step, ms | over that of 1f1b |",
+        "|---|---:|---:|",
     ]
     for name, entries in runs.items():
-        step, predicted = (
-            1e3 * median(entry[key] for entry in entries) for key in ("step_time_s", "predicted_step_time_s")
-        )
+        step = 1e3 * median(entry["step_time_s"] for entry in entries)
         over = median(ratios(entries, runs["1f1b"]))
-        lines.append(f"| `{name}` | {step:.1f} | {over:.2f} | {predicted:.1f} |")
+        lines.append(f"| `{name}` | {step:.1f} | {over:.2f} |")
     return [*lines, ""]
 
 
@@ -259,8 +258,9 @@ INTRODUCTION = """\
 # Speed
 
 How fast alray is beside other programs, what its parts cost, and how much memory they need: on two processor cores,
-with small networks, medians of several repeats. Times of a machine drift, so compare the ratios. Which *method* is
-faster is [another question](crossover.md); how right the plan is, [another one](predictions.md).
+with small networks, medians of several repeats. Times of a machine drift, so compare the ratios: each is a median of
+ratios within a repeat, and not that of the two medians beside it. Which *method* is faster is [another
+question](crossover.md); how right the plan is, [another one](predictions.md).
 
 Written by `make publish` from `benchmarks/results/*.json`.
 """

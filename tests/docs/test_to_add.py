@@ -52,7 +52,7 @@ CHANGE = re.compile(
 
 def examples() -> dict[str, str]:
     """The sections of the page, by what is added."""
-    sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
+    sections = PAGE.read_text(encoding="utf-8").split("\n### ")[1:]
     titles = {text: re.match(r"An? (.*)\n", text) for text in sections}
     return {title[1]: text for text, title in titles.items() if title is not None}
 
