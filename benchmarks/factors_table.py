@@ -173,7 +173,7 @@ def picture() -> Figure:
     )
 
 
-def _alphas() -> dict[str, dict[str, Ends]]:
+def alphas() -> dict[str, dict[str, Ends]]:
     """alpha by family and method."""
     measured = json.loads((RESULTS / "alpha.json").read_text(encoding="utf-8"))["families"]
     return {family: found["alpha"] for family, found in measured.items()}
@@ -186,7 +186,7 @@ def _of_families(reports: Path) -> Iterator[Factors]:
 
 
 def _of_report(results: Results) -> Iterator[Factors]:
-    alpha = _alphas()
+    alpha = alphas()
     rows = {(_family(row), _method(row)): row for row in results.rows}
     for family in dict.fromkeys(family for family, _ in rows):
         best = rows[family, BASELINE]

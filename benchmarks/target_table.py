@@ -51,8 +51,8 @@ def _cell(results: Results, rows: dict[str, PointRow], network: str, way: str) -
     if measured.confidence is None or measured.interval is None or samples.confidence is None:
         return "-"
     low, high = measured.interval
-    rule = _bubble(network, way) * samples.confidence.middle / 2
-    return f"{measured.confidence.middle:.2f} ({low:.2f} to {high:.2f}) [{rule:.2f}]"
+    rule = _bubble(network, way) * samples.shown(samples.confidence.middle) / 2
+    return f"{measured.shown(measured.confidence.middle):.2f} ({low:.2f} to {high:.2f}) [{rule:.2f}]"
 
 
 def _bubble(network: str, way: str) -> float:
