@@ -294,7 +294,7 @@ over five seeds; in square brackets what the rule says, with the mini-batches th
 - A target is one point of accuracy below where backpropagation on one device ends: errors of 0.033 (MLP-6), 0.016 (VGG)
   and 0.019 (ResNet-4) on digits. Rate and size of mini-batch are those that took each way the least time of 16 tried.
   128 samples, the most that were tried, are the choice for all ways of MLP-6.
-- A dash: some seed did not reach the target within 51,200 samples. All others did within 10 to 800 mini-batches, sooner
+- A dash: some seed did not reach the target within 51,200 samples. All others did within 20 to 800 mini-batches, sooner
   or later by luck, so the intervals are wide.
 - Pipelines of the VGG and the ResNet see one micro-batch in batch normalisation, so they train other weights.
 - The rule leaves out what small mini-batches cost: pipelines and replicas of such small networks take 1.5 to 8 times
