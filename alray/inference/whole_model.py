@@ -116,12 +116,14 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
     if not found.alone:
         last = _module(found.untrained[-1]) if found.untrained else None
         method = network.workload.spec.method.kind
+        why = f"`{method}` has trained readouts of its own, and not the model's `{last}`"
+        if last is None:
+            why = "no two of its predictions are equal, as where `forward` draws random numbers in evaluation"
         raise RequestError(
             f"`{network.workload.spec.model.source}` with the trained weights does not predict what the network "
-            f"predicts: `{method}` has trained readouts of its own"
-            + (f", and not the model's `{last}`" if last else ""),
+            f"predicts: {why}",
             key="model",
-            hint=f"take network({wanted}), which has these readouts; export('state_dict') writes the weights of both",
+            hint=f"take network({wanted}); export('state_dict') writes the weights of both",
         )
     vars(found.model).pop(OF_MODEL, None)
     return found.model
