@@ -271,9 +271,9 @@ def _pair_in(entry: Any) -> Any:
             inputs = {key: value for key, value in entry.items() if key != labels[0]}
             return next(iter(inputs.values())) if len(inputs) == 1 else inputs, entry[labels[0]]
     elif isinstance(entry, tuple | list) and len(entry) > 2:
-        inputs = [torch.as_tensor(each) if isinstance(each, int | float) else each for each in entry[:-1]]
-        if all(map(_is_input, inputs)):
-            return tuple(inputs), entry[-1]
+        several = [torch.as_tensor(each) if isinstance(each, int | float) else each for each in entry[:-1]]
+        if all(map(_is_input, several)):
+            return tuple(several), entry[-1]
     return entry
 
 
