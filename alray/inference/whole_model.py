@@ -116,14 +116,12 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
     if not found.alone:
         last = _module(found.untrained[-1]) if found.untrained else None
         method = network.workload.spec.method.kind
-        why = f"`{method}` has trained readouts of its own, and not the model's `{last}`"
-        if last is None:
-            why = "no two of its predictions are equal, as where `forward` draws random numbers in evaluation"
         raise RequestError(
             f"`{network.workload.spec.model.source}` with the trained weights does not predict what the network "
-            f"predicts: {why}",
+            f"predicts: `{method}` has trained readouts of its own"
+            + (f", and not the model's `{last}`" if last else ""),
             key="model",
-            hint=f"take network({wanted}); export('state_dict') writes the weights of both",
+            hint=f"take network({wanted}), which has these readouts; export('state_dict') writes the weights of both",
         )
     vars(found.model).pop(OF_MODEL, None)
     return found.model
@@ -146,6 +144,8 @@ def _of_class(network: TrainedNetwork, route: Route, depth: int) -> _OfClass | N
     # It is the first time that the model's forward pass is run, and not what was traced of it.
     with _of_user(network):
         alone = not len(route.boundaries) and _gives_scores_of(route, model, given)
+        if not untrained and not len(route.boundaries):  # it may draw in evaluation, as a VAE
+            alone = alone or not _equal(_called(model, given), _called(model, given))
         taken = None if alone or len(route.boundaries) else _take_readout(model, untrained, route, given)
     if taken is not None:
         untrained = [name for name in untrained if _module(name) != taken]

@@ -641,6 +641,26 @@ def test_an_error_of_a_model_that_is_one_component_names_it() -> None:
         train(Few(), (X, Y), pipeline={})
 
 
+class Noisy(nn.Module):
+    """Draws in evaluation too, as a VAE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.net(x)
+        return scores + 0.1 * torch.randn_like(scores)
+
+
+def test_a_model_that_draws_in_evaluation_is_given_with_its_trained_weights() -> None:
+    run = train(Noisy(), (X, Y))
+    found = run.model().state_dict()
+    exported = torch.load(run.export("state_dict").file)
+    assert found.keys() == exported.keys() and all(torch.equal(found[name], exported[name]) for name in found)
+    assert not torch.equal(found["net.0.weight"], Noisy().state_dict()["net.0.weight"])
+
+
 def test_a_copy_of_a_classifier_that_draws_trains_to_the_same_bits() -> None:
     """Whatever the other components of its stage have drawn before."""
     keys = {**TINY, "pipeline": {"costs": [COST] * 3}, "method": {"kind": "decoupled_greedy", "head": "model"}}
