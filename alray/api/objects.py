@@ -459,6 +459,7 @@ def _module(value: Any, name: str) -> Any:
         return value
     import torch
     from torch import nn
+    from torch.nn.utils.parametrize import is_parametrized
 
     from alray.models.imported.given import require_no_hooks
 
@@ -472,6 +473,14 @@ def _module(value: Any, name: str) -> Any:
             hint="give the module of which torch.jit made it",
         )
     require_no_hooks(value, name)
+    path = next((path for path, each in value.named_modules() if is_parametrized(each)), None)
+    if path is not None:
+        raise RequestError(
+            f"`{path}` of this module has a parametrization, as of weight_norm or spectral_norm, which torch cannot "
+            "pickle",
+            key=name,
+            hint="give the class of the module, or a function that makes it, in place of the object",
+        )
     tensors = [*value.parameters(), *value.buffers()]
     if any(map(nn.parameter.is_lazy, tensors)):
         raise RequestError(

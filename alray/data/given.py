@@ -270,8 +270,10 @@ def _pair_in(entry: Any) -> Any:
         if len(labels) == 1 and len(entry) > 1:
             inputs = {key: value for key, value in entry.items() if key != labels[0]}
             return next(iter(inputs.values())) if len(inputs) == 1 else inputs, entry[labels[0]]
-    elif isinstance(entry, tuple | list) and len(entry) > 2 and all(map(_is_input, entry[:-1])):
-        return tuple(entry[:-1]), entry[-1]
+    elif isinstance(entry, tuple | list) and len(entry) > 2:
+        several = [torch.as_tensor(each) if isinstance(each, int | float) else each for each in entry[:-1]]
+        if all(map(_is_input, several)):
+            return tuple(several), entry[-1]
     return entry
 
 
@@ -599,7 +601,7 @@ def _require_set(given: Any, name: SplitName) -> None:
             f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed "
             "and of its number",
             key="data",
-            hint=_PAIR,
+            hint=f"give list(it), if that fits into memory; else {_PAIR}",
         )
 
 

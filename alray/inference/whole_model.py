@@ -144,6 +144,8 @@ def _of_class(network: TrainedNetwork, route: Route, depth: int) -> _OfClass | N
     # It is the first time that the model's forward pass is run, and not what was traced of it.
     with _of_user(network):
         alone = not len(route.boundaries) and _gives_scores_of(route, model, given)
+        if not untrained and not len(route.boundaries):  # it may draw in evaluation, as a VAE
+            alone = alone or not _equal(_called(model, given), _called(model, given))
         taken = None if alone or len(route.boundaries) else _take_readout(model, untrained, route, given)
     if taken is not None:
         untrained = [name for name in untrained if _module(name) != taken]

@@ -35,6 +35,7 @@ from alray.models.encoder import (
     run_block,
     stopped,
 )
+from alray.models.imported.absent import counting
 from alray.models.method import Method, NetworkFacts, make_method
 from alray.models.optimizers import recipe
 from alray.models.own_state import Owners, require_tensors, require_untouched_buffers
@@ -322,7 +323,7 @@ class Network:
 
     def _trains_on_one_sample(self, index: int) -> bool:
         facts = self.blocks[index]
-        with put_back(), torch.device("meta"):
+        with put_back(), counting():
             block = self._seeded(index, "f", lambda: self._build_block(index, facts.input)).to(dtype=self.dtype)
             try:
                 run_block(block.train(), _incoming(facts.input, facts.takes_along, 1, "meta"))

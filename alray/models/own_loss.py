@@ -17,6 +17,8 @@ from alray.config.user_code import named
 from alray.core.errors import RequestError, SpecError, UserCodeError
 from alray.models.task import Label, LearningTask, Tally, ValuesPrediction
 
+_OF_SCORES = {nn.BCELoss: "BCEWithLogitsLoss", nn.NLLLoss: "CrossEntropyLoss"}
+"""Losses of torch that take probabilities or their logarithms, and those that take scores."""
 OfOutputs = Callable[[Tensor, Tensor], Any]
 """Takes outputs [N, ...] and labels [N, ...]."""
 
@@ -46,10 +48,19 @@ class LossTask(LearningTask):
 
     def of_outputs(self, outputs: tuple[int, ...], *, by_model: bool) -> None:
         super().of_outputs(outputs, by_model=by_model)
-        self.width = outputs[-1]
+        self.width = outputs[-1] if outputs else 1
         self.by_position = not self.label_dtype.is_floating_point and self.label_shape == outputs[:-1] != ()
         self.ignores = self.by_position
-        if not by_model and len(outputs) > 1 and not self.by_position:
+        (loss,) = self.loss_of
+        of_scores = next((name for kind, name in _OF_SCORES.items() if isinstance(loss, kind)), None)
+        if not by_model and of_scores is not None:
+            raise SpecError(
+                f"{type(loss).__name__} takes what the model makes of its scores, and a readout of local losses gives "
+                "scores",
+                key="loss",
+                hint=f"give torch.nn.{of_scores}(), and let the model return scores; or method=backpropagation",
+            )
+        if not by_model and len(outputs) != 1 and not self.by_position:
             raise SpecError(
                 f"the model gives {outputs} for a sample, and a readout of local losses gives one vector, or one for "
                 "each position that has a whole number as its label",
@@ -70,12 +81,12 @@ class LossTask(LearningTask):
         return (*self.label_shape, self.width) if self.by_position else (self.width,)
 
     def suits(self, outputs: tuple[int, ...]) -> bool:
-        return len(outputs) > 0
+        return True  # whatever the loss takes
 
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         assert label_smoothing == 0.0, "refused for this task"
         (loss,) = self.loss_of
-        if isinstance(loss, nn.Module):
+        if isinstance(loss, nn.Module) and type(scores) is Tensor and not scores.is_meta:  # else it lost its values
             loss.to(scores.device, torch.promote_types(scores.dtype, torch.float32))
         found = loss(scores, target)
         if isinstance(found, Tensor) and found.ndim == 0:

@@ -100,6 +100,7 @@ def _noise(shape: Shape, count: int, drawn: torch.Generator) -> Tensor:
     if shape.dtype.is_floating_point:
         return torch.randn(size, generator=drawn)
     if len(shape) != 1 or (shape.numbers or 2) > 2:
-        return torch.randint(shape.numbers or 2, size, generator=drawn)
+        least = int(not shape)  # a number of its own may be a length
+        return torch.randint(least, max(shape.numbers or 2, least + 1), size, generator=drawn)
     lengths = torch.tensor([max(shape[0] - number * shape[0] // count, 1) for number in range(count)])
     return (torch.arange(shape[0]) < lengths.unsqueeze(1)).long()

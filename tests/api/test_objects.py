@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 from scipy import sparse
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -462,7 +463,7 @@ def hooked() -> nn.Module:
         (lambda: train(net(), (X, ("cat", "dog") * 30), validation=(X, Y)), "data", "labels are a tuple of `str`"),
         (lambda: train(net(), (["cat", "dog"] * 30, Y), validation=(X, Y)), "data", "samples are a list of `str`"),
         (lambda: train(with_outputs(2), (X, Y)), "model.with", r"gives \(2,\) .* 3 classes"),
-        (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
+        (lambda: train(net(), Endless()), "data", r"an IterableDataset, which has no length.*list\(it\)"),
         (lambda: train(net(), None), "data", "no training set"),
         (lambda: train(net(), DataLoader(Points(), collate_fn=padded)), "data", "it mixes or draws them"),
         (lambda: train(net(), drawn(sampler=WeightedRandomSampler([1.0] * 60, 60))), "data", "a sampler of its own"),
@@ -486,6 +487,11 @@ def hooked() -> nn.Module:
             "has batch normalisation",
         ),
         (lambda: train(ending_in(Centred()), (X, Y), **PIPED), "model.from", "from the others of its mini-batch"),
+        (
+            lambda: train(nn.Sequential(weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3)), (X, Y)),
+            "model",
+            "`0` of this module has a parametrization, .*give the class",
+        ),
         (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.bath_size", "did you mean `batch_size`"),
         (lambda: train(net(), (X, Y), data=(X, Y)), "data", "this is a list; give further keys"),
         (lambda: train(net(), (X, Y), data={"source": "digits"}), "data.source", "given already"),
@@ -590,6 +596,69 @@ def test_features_under_no_grad_train_as_in_a_loop_of_torch(stages: int) -> None
     for name, value in run.model().state_dict().items():
         torch.testing.assert_close(value, expected.state_dict()[name])
         assert torch.equal(value, Transfer().state_dict()[name]) == name.startswith("backbone")
+
+
+OFFSET = torch.linspace(-1.0, 1.0, 8)
+"""A constant outside of any model."""
+
+
+class Guarded(nn.Module):
+    """Looks at its activations, and adds constants, in a layer and outside of it."""
+
+    def __init__(self, depth: int = 1) -> None:
+        super().__init__()
+        self.first = Guarded(0) if depth else nn.Linear(6, 8)
+        self.second, self.last = nn.Linear(8, 8), nn.Linear(8, 3 if depth else 8)
+        self.scales = [torch.rand(8), torch.rand(8)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x) * self.scales[0] + OFFSET
+        if torch.isnan(h).any() or (h.abs() > 1e6).any():
+            raise ValueError("diverged")
+        scores: torch.Tensor = self.last(self.second(h).relu() * self.scales[1])
+        return scores
+
+
+def test_what_looks_at_values_is_counted_and_trains_as_a_loop_of_torch() -> None:
+    proof = alray.prove(Guarded(), (X, Y), ["data.batch_size=12"], mini_batches=2, stages=2, progress=False)
+    assert proof.same and sum(way.verdict == "equal" for way in proof.ways) > 4
+
+
+class Few(nn.Linear):
+    """Takes few samples."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > 3:
+            raise ValueError("too many")
+        return super().forward(x)
+
+
+def test_an_error_of_a_model_that_is_one_component_names_it() -> None:
+    with pytest.raises(alray.AlrayError, match="`object:model` raised ValueError in its `forward`: too many"):
+        train(Few(), (X, Y), pipeline={})
+
+
+class Noisy(nn.Module):
+    """Draws in evaluation too, as a VAE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.net(x)
+        return scores + 0.1 * torch.randn_like(scores)
+
+
+def test_a_model_that_draws_in_evaluation_is_given_with_its_trained_weights() -> None:
+    run = train(Noisy(), (X, Y))
+    found = run.model().state_dict()
+    exported = torch.load(run.export("state_dict").file)
+    assert found.keys() == exported.keys() and all(torch.equal(found[name], exported[name]) for name in found)
+    assert not torch.equal(found["net.0.weight"], Noisy().state_dict()["net.0.weight"])
 
 
 def test_a_copy_of_a_classifier_that_draws_trains_to_the_same_bits() -> None:

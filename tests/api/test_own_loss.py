@@ -90,6 +90,23 @@ def test_a_loss_trains_and_metrics_measure_as_those_of_a_task(method: str) -> No
     assert lowest.summary.best.validation == lowest.records("evaluation")["validation"].min()
 
 
+def test_a_loss_with_weights_is_a_loop_of_torch() -> None:
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    keys = {**TINY, "data": {"batch_size": 60, "validation_fraction": 0.0}, "run": {"steps": 2}, "pipeline": {}}
+    optimizer = {"kind": "sgd", "lr": 0.5}
+    run = alray.train(
+        net(), (X, Y), loss=weighted, method="backpropagation", stages=1, optimizer=optimizer, inline=True, **keys
+    )
+    plain = net()
+    sgd = torch.optim.SGD(plain.parameters(), lr=0.5)
+    for _ in range(2):
+        sgd.zero_grad()
+        weighted(plain(X), Y).backward()
+        sgd.step()
+    for name, value in run.model().state_dict().items():
+        torch.testing.assert_close(value, plain.state_dict()[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
 def test_without_metrics_the_loss_of_the_whole_set_is_measured() -> None:
     run = alray.train(net(), (X, Y), (X, Y), loss=loss, method="backpropagation", inline=True, **TINY)
     with torch.no_grad():
@@ -139,6 +156,7 @@ def weighted() -> nn.Module:
         ({"loss": nn.CrossEntropyLoss}, "loss", r"the class CrossEntropyLoss; .*CrossEntropyLoss\(\)"),
         ({"loss": weighted()}, "loss", "parameters, which no optimizer"),
         ({"loss": 3}, "loss", "function of"),
+        ({"loss": nn.NLLLoss(), "method": "decoupled_greedy"}, "loss", "gives scores; give torch.nn.CrossEntropyLoss"),
         ({"metrics": [right]}, "metrics", "go with its loss; .*loss=torch"),
         ({"loss": loss, "metrics": right}, "metrics", "give a list"),
         ({"loss": loss, "task": "regression"}, "task", "a task by itself"),
@@ -147,8 +165,9 @@ def weighted() -> nn.Module:
     ],
 )
 def test_what_is_no_loss_is_told(keys: dict[str, Any], key: str, said: str) -> None:
+    keys = {"method": "backpropagation", **keys}
     with pytest.raises(alray.AlrayError, match=said) as caught:
-        alray.train(net(), (X, Y), (X, Y), stages=1, method="backpropagation", inline=True, **keys, **TINY)
+        alray.train(net(), (X, Y), (X, Y), stages=1, inline=True, **keys, **TINY)
     assert [each.key for each in caught.value.problems] == [key]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import alray
@@ -177,6 +177,65 @@ def test_what_a_loader_pads_to_the_longest_sample_is_a_loop_of_torch_that_pads_e
         optimizer.step()
     for name, value in run.model().state_dict().items():
         torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-3, atol=1e-5, msg=name)
+
+
+class Packed(nn.Module):
+    """Tokens and their number, which is read on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.lstm = nn.Embedding(30, 8), nn.LSTM(8, 8, batch_first=True)
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(self.table(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        h, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=tokens.shape[1])
+        return self.last(h)
+
+
+def test_packed_sequences_are_a_loop_of_torch() -> None:
+    lengths = torch.arange(60) % 20 + 1
+    tokens = torch.randint(1, 30, (60, 20), generator=DRAWN) * (torch.arange(20) < lengths[:, None])
+    labels = (tokens % 4).masked_fill(tokens == 0, -100)
+    keys = {**TINY, "data": {"batch_size": 60, "validation_fraction": 0.0}, "run": {"steps": 2}}
+    data = ((tokens, lengths), labels)
+    run = alray.train(Packed(), data, method="backpropagation", stages=1, task="dense_classification", **keys)
+    net = Packed()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    for _ in range(2):
+        optimizer.zero_grad()
+        cross_entropy(net(tokens, lengths).movedim(-1, 1), labels).backward()
+        optimizer.step()
+    for name, value in run.model().state_dict().items():
+        torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+class TwoTowers(nn.Module):
+    """Gives one number for a sample, without a dimension for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.users, self.items = (nn.Sequential(nn.Embedding(5, 8), nn.Linear(8, 4)) for _ in range(2))
+
+    def forward(self, user: torch.Tensor, item: torch.Tensor) -> torch.Tensor:
+        return (self.users(user) * self.items(item)).sum(-1)
+
+
+def test_plain_numbers_are_inputs_and_a_loss_takes_one_number_of_each_sample() -> None:
+    rows = [(int(place), number % 5, float(number % 2)) for number, place in enumerate(PLACES)]
+    keys = {**TINY, "data": {"batch_size": 60, "validation_fraction": 0.0}, "run": {"steps": 2}}
+    loss = nn.BCEWithLogitsLoss()
+    run = alray.train(TwoTowers(), rows, test=rows, loss=loss, method="backpropagation", stages=1, **keys)
+    net, (users, items, labels) = TwoTowers(), map(torch.tensor, zip(*rows, strict=True))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(net(users, items), labels).backward()
+        optimizer.step()
+    for name, value in run.model().state_dict().items():
+        torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize(

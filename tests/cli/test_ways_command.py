@@ -362,7 +362,7 @@ def test_a_block_that_does_not_take_so_few_samples_runs_in_other_layouts(alray: 
     assert ("gpipe", 2) in ways and ("gpipe", 4) not in ways
     assert alray("plan", spec, "--compare", *machines).code == 0
     planned = alray("plan", spec, *machines, "pipeline={stages: 2, micro_batches: 4, micro_batch_norm: accept}")
-    assert "too few" in planned.errors and "it was tried with 1 sample on torch's meta device" in planned.errors
+    assert "too few" in planned.errors and "it was tried with 1 sample without values" in planned.errors
     measured = alray("plan", spec, "--devices", "2x1GB", "--probe")
     assert "it was tried on a micro-batch of 1 sample; correct its code" in measured.errors
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.models.imported.absent import Form, LostError, Unused, origins_of
+from alray.models.imported.absent import Form, LostError, Unused, counting, origins_of
 
 Compute = Callable[[Unused, Unused, torch.Tensor], object]
 _CPU = torch.device("cpu")
@@ -94,3 +94,29 @@ def test_a_copy_is_one_too(again: Callable[[Unused], Unused]) -> None:
     assert found.origins == a.origins
     moved = found.to("meta", torch.float64)
     assert isinstance(moved, Unused) and moved.device.type == "meta" and moved.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("compute", "shape"),
+    [
+        (lambda a, real: a * real, (4, 6)),
+        (lambda a, real: a + 1 if bool((a > 0).all()) else a[0], (4, 6)),
+        (lambda a, real: a[a[:, 0] > 0], (4, 6)),
+        (lambda a, real: a.index_add(0, torch.where(a[:, 0] > 0)[0], a), (4, 6)),
+        (lambda a, real: a.cumsum(0).add_(real), (4, 6)),
+        (lambda a, real: a * float(a.detach().cpu().numpy().mean()), (4, 6)),
+        (lambda a, real: a[: len(a.sum(1).tolist())], (4, 6)),
+        (lambda a, real: torch.from_numpy(real.numpy()) @ a.T, (4, 4)),
+    ],
+)
+def test_where_operations_are_counted_values_are_ones(
+    compute: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], shape: tuple[int, ...]
+) -> None:
+    real = torch.ones(4, 6)
+    with counting():
+        a = torch.zeros(4, 6, requires_grad=True)
+        found = compute(a, real)
+        found.sum().backward()
+    assert found.is_meta and tuple(found.shape) == shape and a.grad is not None and a.grad.is_meta
+    with counting(), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        torch.zeros(4, 6) @ torch.zeros(4, 6)

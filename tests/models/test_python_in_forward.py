@@ -321,7 +321,19 @@ class HookThatKeeps(Own):
 
     def extra(self, x: torch.Tensor) -> torch.Tensor:
         self.layer(x)
-        return torch.tanh(self.kept.pop())  # lost
+        return torch.tanh(self.kept.pop())
+
+
+class FunctionOfItsLayers(Own):
+    """Has a function with a variable, as minGPT's block."""
+
+    def make(self) -> None:
+        layer = self.layer = nn.Linear(WIDTH, WIDTH)
+        self.compute = lambda x: torch.tanh(layer(x))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.compute(x)
+        return result
 
 
 class WeightNorm(Own):
@@ -475,6 +487,8 @@ CASES = (
     SharesAParameter,
     ReadsAllParameters,
     Hooks,
+    HookThatKeeps,
+    FunctionOfItsLayers,
     WeightNorm,
     SpectralNorm,
     OldSpectralNorm,
@@ -491,7 +505,6 @@ REFUSED: dict[type[Own], str | None] = {
     Counter: "# lost",
     History: "# lost",
     KeepsFeatures: "# lost",
-    HookThatKeeps: "# lost",
     OldWeightNorm: None,
 }
 """The others, with what is in the line that the error names."""

@@ -7,12 +7,13 @@ mini-batch, where a zero would be silently wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 
-from alray.core.compat import no_torch_function, tree_leaves, tree_map
+from alray.core.compat import TorchDispatchMode, no_torch_function, tree_leaves, tree_map
 
 Origin = tuple[Any, int | None]
 """The key of the step that gave a tensor, and the number of the tensor among what it gave. None: nothing that a message
@@ -128,7 +129,7 @@ class Unused(torch.Tensor):
         kwargs = kwargs or {}
         unused = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Unused)]
         origins = frozenset[Origin]().union(*(each.origins for each in unused))
-        name = func._schema.name.removeprefix("aten::")
+        name = func._schema.name.removeprefix("aten::").replace("_local_scalar_dense", "item")
         if func in _BY_SHAPE:
             like = args[0]
             real = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
@@ -192,3 +193,39 @@ def _writes_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, lo
             if any(map(is_real, tree_leaves(given))):
                 return True
     return False
+
+
+@contextmanager
+def counting() -> Iterator[None]:
+    """Within it tensors are made on the meta device, where operations are counted and sizes found. An operation that
+    needs values, as one that reads a number, chooses rows or goes to the CPU, gets ones."""
+    with torch.device("meta"), _OfOnes():
+        yield
+
+
+class _OfOnes(TorchDispatchMode):
+    def __torch_dispatch__(
+        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        empty = [each for each in tensors if each.is_meta]
+        packs = func is _aten._pack_padded_sequence.default  # of lengths on the CPU, others there
+        if not empty or packs or any(isinstance(each, Unused) for each in tensors):
+            return func(*args, **kwargs)
+
+        def of(given: dict[int, torch.Tensor]) -> Any:
+            there = tree_map(lambda value: given.get(id(value), value), (args, kwargs))
+            return func(*there[0], **there[1])
+
+        try:  # constants have values, and are without them beside others
+            return of({id(each): each.to("meta") for each in tensors if not each.is_meta})
+        except (NotImplementedError, RuntimeError):
+            ones = {id(each): torch.ones(each.shape, dtype=each.dtype, device="cpu") for each in empty}
+        gave = of(ones)
+        if str(kwargs.get("device")) == "cpu":
+            return gave
+        written = {id(ones[id(each)]): each for each in empty}
+        return tree_map(
+            lambda value: written.get(id(value), value.to("meta")) if isinstance(value, torch.Tensor) else value, gave
+        )

@@ -342,7 +342,9 @@ class Cutter:
         made = skeleton(model, own, self.changing, kept)
         paths = [path for path, _ in model.named_modules() if path]
         hidden = [path for path in paths if _lie_in(path, every) and not _lie_in(path, own)]
-        return Part(made, after, until, title=title, longest=self._sample[0], hidden=hidden, frozen=self._frozen)
+        reads = {training: recordings[0].reads for training, recordings in self.recordings.items()}
+        longest = self._sample[0]
+        return Part(made, after, until, title=title, longest=longest, reads=reads, hidden=hidden, frozen=self._frozen)
 
     @staticmethod
     def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut | None) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -102,6 +103,7 @@ class GivenModel:
         """See `Network.model_sha256`."""
         self.architecture_sha256 = module_sha256(whole, values=False) if source.startswith(OBJECT) else None
         """See `Network.architecture_sha256`."""
+        _keep_closures(whole)
         if sample.several is not None:
             setattr(whole, OF_MODEL, sample.several)
         self.notes: list[str] = []
@@ -441,6 +443,36 @@ class GivenModel:
                     hint=f"give a state dict of the same model, made with the arguments in `with`{has}",
                 )
         self.whole.load_state_dict(given, strict=False)
+
+
+class _Closure:
+    """A function in an attribute of a module, whose variables are the modules of a copy in a copy of that module."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self._function = function
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self._function(*given, **named)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Closure:
+        of = self._function
+        cells = tuple(CellType() for _ in of.__closure__ or ())
+        copied = FunctionType(of.__code__, of.__globals__, of.__name__, of.__defaults__, cells)
+        copied.__kwdefaults__ = of.__kwdefaults__
+        found = memo[id(self)] = _Closure(copied)
+        for cell, original in zip(cells, of.__closure__ or (), strict=True):
+            cell.cell_contents = copy.deepcopy(original.cell_contents, memo)
+        return found
+
+
+def _keep_closures(model: nn.Module) -> None:
+    """Put a `_Closure` in place of each function with variables in the attributes of modules, their hooks too: a copy
+    of it would compute with the weights of the original."""
+    for module in model.modules():
+        for holder in (vars(module), *(each for each in vars(module).values() if isinstance(each, dict))):
+            for name, value in list(holder.items()):
+                if isinstance(value, FunctionType) and value.__closure__:
+                    holder[name] = _Closure(value)
 
 
 def _require_inputs(model: nn.Module, title: str, several: Several | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from alray.config.user_code import own_problem
-from alray.core.compat import BatchNorm, TorchDispatchMode, pop_mode, tree_leaves, tree_unflatten
+from alray.core.compat import BatchNorm, pop_mode, tree_leaves, tree_unflatten
 from alray.core.errors import Problem, StageError
 from alray.models.imported.absent import Form, LostError, Unused, origins_of
 from alray.models.imported.calls import call, scores_of
@@ -135,6 +135,7 @@ class PartRun(Walk):
         self._ends = [end for end in (None if after is None else after.key, until) if end is not None]
         self._sizes, self._like = sizes, like
         self._read = read or {}
+        self._knows_reads = like is not None and like.is_meta
         self._keeps = keeps
         self._expects = expects
         self._kept_of = (
@@ -169,7 +170,7 @@ class PartRun(Walk):
         return result
 
     def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
-        if is_open(key, self._ends):
+        if is_open(key, self._ends) or (self.own and self._knows_reads):
             with self.inside(key):
                 value = compute()
             if self.own:
@@ -193,7 +194,7 @@ class PartRun(Walk):
             return self._given(key)
 
     def function(self, key: Key, name: str, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
-        if name in READS and self._has_no_value(given):
+        if name in READS and self._is_known(key, given):
             return self._number(key, name)
         if self.own:
             value = compute()
@@ -216,9 +217,11 @@ class PartRun(Walk):
             raise LostError((), f"calls `{name}` before the cut, as it never did when it was cut")
         return value
 
-    @staticmethod
-    def _has_no_value(given: tuple[Any, ...]) -> bool:
-        """Whether it is a tensor that came without values, as in a trial of a cut."""
+    def _is_known(self, key: Key, given: tuple[Any, ...]) -> bool:
+        """Whether a step gives the number that it read when the model was recorded: of a tensor that came without
+        values, as in a trial of a cut, or where operations are counted."""
+        if self._knows_reads and key in self._read:
+            return True
         return any(isinstance(each, Unused) and not each.origins for each in tree_leaves(given))
 
     def _number(self, key: Key, name: str) -> Any:
@@ -282,7 +285,7 @@ def asked_by(error: LostError) -> str:
     """What asks for values, and what did not come."""
     steps = [name_of(key) for key, _ in error.origins if isinstance(key, tuple)]
     names = sorted(steps or [str(key) for key, _ in error.origins])
-    return str(error) + (f": `{names[0]}`" if names else "")
+    return str(error) + (f": `{names[0]}`" if any(names) else ": its samples" if names else "")
 
 
 _TYPES: dict[str, type] = {"__bool__": bool, "__float__": float, "__index__": int, "__int__": int}
@@ -310,6 +313,7 @@ class Part(nn.Module):
         *,
         title: str,
         longest: int,
+        reads: Mapping[bool, Mapping[Key, float]],
         hidden: Collection[str] = (),
         frozen: Collection[str] = (),
     ) -> None:
@@ -319,12 +323,13 @@ class Part(nn.Module):
             after: None for the input, and `until`: None for the result.
             title: of the model, in errors.
             longest: positions of a sample.
+            reads: the numbers that the whole model read when it was recorded, by whether it trained.
             hidden: paths of modules that other parts compute.
             frozen: paths of modules that compute as in evaluation.
         """
         super().__init__()
         self._alray_after, self._alray_until = after, until
-        self._alray_title, self._alray_longest = title, longest
+        self._alray_title, self._alray_longest, self._alray_reads = title, longest, reads
         self._alray_frozen = tuple(f"{path}." for path in frozen)
         if until is not None:
             self.alray_pooling = until.pooling
@@ -387,13 +392,13 @@ class Part(nn.Module):
                 for leaf, name in after.names.items()
                 if leaf in after.seen[self.training].travels
             }
-            if after.reads and s.device.type == "meta":  # where shapes alone are wanted
-                read = dict(after.reads)
-            elif after.reads:
+            if after.reads and not s.is_meta:
                 numbers = zip(after.reads, incoming[_READ][0].view(torch.float64).tolist(), strict=True)
                 read = {key: number for key, number in numbers if not math.isnan(number)}
         else:
             came[INPUT, 0] = s
+        if s.is_meta:  # where operations are counted
+            read = {**self._alray_reads[self.training], **(after.reads if after is not None else {})}
         if mask is not None:
             came[INPUT, 1] = mask
         positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
@@ -412,11 +417,7 @@ class Part(nn.Module):
         if after is not None:
             for number, sizes_of in enumerate(after.seen[self.training].gives[INPUT].leaves):
                 given[number] = run.leaf((INPUT, number), sizes_of)
-        with ExitStack() as around:
-            if s.device.type == "meta":
-                around.enter_context(_AnswersWithoutValues())
-            if torch.compiler.is_exporting():
-                around.enter_context(_left_calls_forgotten())
+        with _left_calls_forgotten() if torch.compiler.is_exporting() else nullcontext():
             result = run.of(model, lambda: scores_of(call(model, *given)))
         if until is None:
             return {"s": result}
@@ -450,19 +451,6 @@ class Part(nn.Module):
         return self._alray_longest
 
 
-class _AnswersWithoutValues(TorchDispatchMode):
-    """On the meta device, `forward` gets 1 or True where it asks for a value, such as whether a mask is of ones. No
-    tensor has one there, and whoever computes there wants to know shapes alone."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        of_meta = func is torch.ops.aten._local_scalar_dense.default and type(args[0]) is torch.Tensor
-        if of_meta and args[0].device.type == "meta":
-            return torch.ones((), dtype=args[0].dtype).item()
-        return func(*args, **(kwargs or {}))
-
-
 @contextmanager
 def _left_calls_forgotten() -> Iterator[None]:
     """Has torch.export forget the calls of modules that `_Ended` leaves, as it forgets those that return."""
@@ -492,7 +480,13 @@ def joined(parts: Sequence[Part]) -> Part:
                     there.register_buffer(name, buffer)
     hidden = [path for path in first._alray_hidden if all(path in part._alray_hidden for part in others)]
     whole = Part(
-        model, None, parts[-1]._alray_until, title=first._alray_title, longest=first._alray_longest, hidden=hidden
+        model,
+        None,
+        parts[-1]._alray_until,
+        title=first._alray_title,
+        longest=first._alray_longest,
+        reads=first._alray_reads,
+        hidden=hidden,
     )
     return whole.train(first.training)
 

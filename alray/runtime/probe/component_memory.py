@@ -26,6 +26,7 @@ from alray.core.accelerator import available, is_accelerator
 from alray.core.compat import VF, TorchDispatchMode, disable_current_modes, fake_tensor, tree_iter
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.models.component import Component, Exercise
+from alray.models.imported.absent import counting
 from alray.models.imported.part import plain_tensors
 from alray.models.network import Network
 from alray.models.optimizers import ComponentOptimizer
@@ -120,7 +121,8 @@ def _count(network: Network, index: int, samples: int, device: torch.device, tar
     component = network.component(index, "meta")
     encoder = network.encoders[index]
     recurrent = any(isinstance(module, nn.RNNBase) for module in component.modules())
-    by_positions = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
+    is_sequence = encoder.input.several is None
+    by_positions = recurrent and is_sequence and ("mask" in encoder.takes_along or device.type == "meta")
     positions = encoder.input[0]
     if not by_positions or positions <= _LENGTHS[1]:
         return _count_at(network, index, samples, device, target, None)
@@ -211,7 +213,7 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
     Parameters are swapped, not replaced, because the component's optimizers hold them too.
     """
     if device.type == "meta":
-        with torch.device(device):
+        with counting():
             yield
         return
     mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)

@@ -16,6 +16,7 @@ from alray.core.counting import counted
 from alray.core.errors import PlanError, UserCodeError
 from alray.core.randomness.generators import put_back
 from alray.models.component import Component, Exercise, trainable
+from alray.models.imported.absent import counting
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
@@ -192,8 +193,8 @@ def _of_kinds(
                     found[network.alike(index)] = count(index)
                 except UserCodeError as error:
                     hint = (
-                        f"it was tried with {counted(samples, 'sample')} on torch's meta device, where sizes are "
-                        "counted; all passes must also run there"
+                        f"it was tried with {counted(samples, 'sample')} without values, where operations are counted; "
+                        "code that reads values gets ones"
                     )
                     raise error.with_hint(hint) from error
     return found
@@ -210,7 +211,7 @@ def _exercise(network: Network, component: Component, samples: int) -> Exercise:
 
 def _operations(parts: Mapping[str, Callable[[], None]]) -> dict[str, list[Operation]]:
     found = {}
-    with torch.device("meta"):
+    with counting():
         for name, part in parts.items():
             with OperationCounter() as counter:
                 part()
