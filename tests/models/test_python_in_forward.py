@@ -448,6 +448,14 @@ class SharesABuffer(Own):
         return torch.tanh(self.layer(x * k)) * k
 
 
+class ViewOfAWeight(Own):
+    def make(self) -> None:
+        self.token, self.layer = nn.Parameter(torch.ones(1, WIDTH)), nn.Linear(WIDTH, WIDTH)
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tanh(self.layer(self.token.expand(len(x), -1)))
+
+
 class CumulativeNorm(Own):
     def make(self) -> None:
         self.norm = nn.BatchNorm1d(WIDTH, momentum=None)
@@ -492,6 +500,7 @@ CASES = (
     WeightNorm,
     SpectralNorm,
     OldSpectralNorm,
+    ViewOfAWeight,
     CumulativeNorm,
     WritesAnAlias,
     AsksForItsClass,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,13 @@ class Step:
     alive: int = 0
 
 
+class _NoModules(nullcontext[None]):
+    """In place of torch's tracker of modules: it watches the gradients of their inputs, and fails at a view of a weight
+    where none are computed."""
+
+    parents = ("Global",)
+
+
 class Recording(Walk):
     """All steps of one run, inside modules too."""
 
@@ -54,6 +62,7 @@ class Recording(Walk):
 
         super().__init__()
         self._counter = FlopCounterMode(display=False)
+        self._counter.mod_tracker = _NoModules()  # type: ignore[assignment]
         self.steps: list[Step] = []
         self.result: Any = None
         self.writes_input = False
