@@ -319,8 +319,9 @@ class _Prover:
         loaded = load_with_inputs(
             self._source, overrides, allow_elsewhere=self._options.allow_code, objects=self._options.objects
         )
-        with loaded.locations.locating():
-            return open_planner(loaded, self._options, self._observer, most_stages=_PARTS).workload
+        self._observer.doing("opening the data and the model")
+        with loaded.locations.locating():  # notes on a run, such as classes without a sample, change no proof
+            return open_planner(loaded, self._options, _UNSEEN, most_stages=_PARTS).workload
 
     def ways(self, most_stages: int | None) -> Iterator[Way]:
         """Every way. The first one of those that train the same weights is the reference of the others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -57,7 +58,15 @@ def test_the_notebook(beside_the_specs: Path, capsys: pytest.CaptureFixture[str]
     learned(list(scope.values()))
     assert sum("<iframe srcdoc" in text for text in shown) == 2
     assert "optimizer.learning_rate: unknown key" in capsys.readouterr().out
-    assert all(cell["outputs"] == [] for cell in notebook["cells"] if cell["cell_type"] == "code")
+
+
+def test_the_notebook_has_its_outputs() -> None:
+    """`python -m benchmarks.notebook` makes them."""
+    text = (EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8")
+    assert len(text) < 100_000 and not re.search(r"/(tmp|home|root)/|Warning", text)
+    first, *cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+    assert first["outputs"] == [] and all(cell["outputs"] for cell in cells)
+    assert [cell["execution_count"] for cell in (first, *cells)] == list(range(1, len(cells) + 2))
 
 
 def learned(values: list[Any]) -> None:

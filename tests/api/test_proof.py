@@ -232,6 +232,14 @@ def test_a_buffer_that_no_checkpoint_has_is_named() -> None:
     assert "buffers became what they were at first" in str(resumed.why)
 
 
+def test_notes_on_the_data_of_a_proof_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """Classes without a sample: noise for a model of 1,000 classes has some."""
+    spec = CLIPPED | {"data": {**CLIPPED["data"], "classes": 40}, "method": "decoupled_greedy", "pipeline": {}}
+    assert alray.prove(spec, mini_batches=2, stages=1).same
+    told = capsys.readouterr().err
+    assert "opening the data and the model" in told and "no sample" not in told
+
+
 @pytest.mark.few
 def test_a_spec_that_does_not_fit_on_one_stage_proves_nothing() -> None:
     samples, _ = noise()
