@@ -200,7 +200,7 @@ on several GPUs or hosts.
 ## For your network
 
     alray plan SPEC --map --probe
-    alray plan SPEC --map --on 8xA100 --link 25GB/s
+    alray plan SPEC --map --on 2x8xA100 --link 25GB/s
 
 The first measures the components on this machine, the second is for [machines that you do not
 have](predictions.md#machines-that-you-do-not-have). Neither trains. `crossover.html` shows the fastest way for each number
@@ -252,7 +252,7 @@ name is that of components; the LSTM and the Transformer have three.
 
 The targets are early ones. After all epochs AL is 1.40 points below backpropagation to 0.47 above, and DGL within one
 ([accuracy](accuracy.md)). With a cut after each of eight layers DGL makes
-[1.9 points](studies/methods_over_cuts/README.md) more errors.
+[1.9 points](studies/methods_over_cuts/README.md) more errors than backpropagation.
 
 ## What follows by the rule
 
@@ -310,6 +310,8 @@ limit. A mini-batch of [twelve layers](studies/slow_links/README.md) on two stag
 | 10 Gbit/s | 21.5 | 48.8 | 47.2 |
 | 200 Mbit/s | 22.4 | 47.7 | 65.6 |
 | 100 Mbit/s | 42.2 | 62.9 | 94.5 |
+
+Replicas that [average seldom](replicas.md#averaging-weights-and-diloco) send little too, if the network fits on each.
 
 Two keys send less. They are other mathematics, by which every partition trains the same bits:
 [`pipeline.messages`](pipelines.md#slow-links) compresses what passes between components, and
