@@ -161,10 +161,10 @@ def _count_at(
                 if device.type == "meta":
                     raise
                 raise _ValuesNeededError from error
-            try:
-                update = _update_peak(exercise.update, meter)
-            except FAULTS_OF_USER_CODE:
-                update = None
+            update = None if device.type == "meta" else _peak_without_memory(exercise, meter)
+    if device.type == "meta":  # an optimizer that reads a value must not get the ones that stand for values above
+        with torch.device(device), MemoryMeter(outside) as meter:
+            update = _peak_without_memory(exercise, meter)
     if update is None:
         update = max(_peak_with_memory(optimizer, target) for optimizer in component.optimizers().values())
     return _CountedBytes(retained, forward, backward, adding, update)
@@ -177,6 +177,14 @@ def _update_peak(update: Callable[[], object], meter: MemoryMeter) -> int:
         update()
         peak = meter.peak_bytes - before
     return peak
+
+
+def _peak_without_memory(exercise: Exercise, meter: MemoryMeter) -> int | None:
+    """The bytes of an update by optimizers that read no values; None if one does."""
+    try:
+        return _update_peak(exercise.update, meter)
+    except FAULTS_OF_USER_CODE:
+        return None
 
 
 def _peak_with_memory(optimizer: ComponentOptimizer, target: torch.device) -> int:
