@@ -613,7 +613,7 @@ def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:
     """A readout of f's output: `readout(s, mask)`, with the mask None where there is none; or the classifier of an
     imported model, which needs all that comes."""
     if getattr(readout, "alray_takes_message", False):
-        with named(str(readout._alray_title), "its `forward`", key="model.from"):
+        with named(str(readout.alray_title), "its `forward`", key="model.from"):
             scores: torch.Tensor = readout(encoded)["s"]
         return scores
     result: torch.Tensor = readout(encoded["s"], encoded.get("mask"))

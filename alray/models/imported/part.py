@@ -329,7 +329,7 @@ class Part(nn.Module):
         """
         super().__init__()
         self._alray_after, self._alray_until = after, until
-        self._alray_title, self._alray_longest, self._alray_reads = title, longest, reads
+        self.alray_title, self._alray_longest, self._alray_reads = title, longest, reads
         self._alray_frozen = tuple(f"{path}." for path in frozen)
         if until is not None:
             self.alray_pooling = until.pooling
@@ -377,7 +377,7 @@ class Part(nn.Module):
         try:
             return self._passed(incoming)
         except LostError as error:
-            message = f"`forward` of {self._alray_title} {asked_by(error)}"
+            message = f"`forward` of {self.alray_title} {asked_by(error)}"
             hint = "take fewer stages, or cut the model elsewhere: model.cut"
             raise StageError.of((own_problem(error, message, hint=hint) or Problem(message, hint),)) from error
 
@@ -483,7 +483,7 @@ def joined(parts: Sequence[Part]) -> Part:
         model,
         None,
         parts[-1]._alray_until,
-        title=first._alray_title,
+        title=first.alray_title,
         longest=first._alray_longest,
         reads=first._alray_reads,
         hidden=hidden,
