@@ -135,19 +135,15 @@ def measure_contention(work: Callable[[], list[ComputationTimes]], others: Compa
         work: does some work a few times and returns the times of each. It runs alone and next to the others in
             alternation, so that a machine that changes its speed affects both.
     """
-    alone: list[ComputationTimes] = []
-    together: list[ComputationTimes] = []
-    variances, means = [], []
+    ratios, variances, means = [], [], []
     for _ in range(_PAIRS):
-        alone += work()
+        alone_s = mean(each.processor_s for each in work())
         with others.working():
             time.sleep(_STARTING_S)
             beside = work()
-        together += beside
+        ratios.append(mean(each.processor_s for each in beside) / alone_s)
         if len(beside) > 1:
             variances.append(variance(each.wall_s for each in beside))
             means.append(mean(each.wall_s for each in beside))
-    # The fastest of each: a machine that is slow for a moment is so in one of them.
-    slower = min(each.processor_s for each in together) / min(each.processor_s for each in alone)
     jitter_s = sum(variances) / sum(means) if means else 0.0
-    return Contention(max(1.0, slower), jitter_s)
+    return Contention(max(1.0, median(ratios)), jitter_s)
