@@ -229,7 +229,7 @@ class Planner:
         ):
             costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
             if surroundings.pipeline:
-                costs = replace(costs, action_overhead_s=costs.action_overhead_s + time_action_overhead())
+                costs = replace(costs, action_overhead_s=time_action_overhead())
             return replace(costs, data_s=self._data_s(batches))
 
     def plan(

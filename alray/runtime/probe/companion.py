@@ -3,8 +3,8 @@
     python -P alray/runtime/probe/companion.py
 
 It prints `ready` when it can start, and reads commands from its input: `size BYTES` says how much memory it works on,
-`work` starts, `rest` pauses, `ping` is answered by a line, end of input ends the process. It computes with NumPy,
-because to import torch takes seconds of a processor.
+`work` starts, `rest` pauses, end of input ends the process. It computes with NumPy, because to import torch takes
+seconds of a processor.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ def main() -> None:
                 rows = max(_ROWS_AT_ONCE, int(values[0]) // (2 * _WIDTH * _FLOAT_BYTES))
                 s, out = (np.ones((rows, _WIDTH), dtype=np.float32) for _ in range(2))  # memory that is really there
                 first = 0
-            if command == "ping":
-                print("here", flush=True)  # noqa: T201
             works = command == "work"
             continue
         own = slice(first, first + _ROWS_AT_ONCE)

@@ -16,13 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, variance
 
-from alray.runtime.channel.host_pipe import write_and_yield
-
 MOST_COMPANIONS = 7
 MOST_BYTES = 64 << 20  # more than the caches hold
 _PAIRS = 5
-_PINGS = 15
-_ASLEEP_S = 0.002  # a stage of a pipeline waits for some milliseconds, in which its processor goes to sleep
 _STARTING_S = 0.01  # until all companions compute: a process that is woken starts when its waker sleeps
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # which of them NumPy's matrix products read
 
@@ -33,16 +29,6 @@ class ComputationTimes:
 
     wall_s: float
     processor_s: float
-
-
-@dataclass(frozen=True)
-class Waking:
-    """Seconds that a message takes because its receiver sleeps until it comes."""
-
-    sender_s: float = 0.0
-    """The sender is busy so long with waking it."""
-    receiver_s: float = 0.0
-    """It goes on so long after the message was sent."""
 
 
 class Companions:
@@ -68,21 +54,6 @@ class Companions:
             yield
         finally:
             self._tell("rest")
-
-    def time_waking(self) -> Waking:
-        """What it costs to wake one of them, which sleeps as a stage does that waits for a message."""
-        process = self._processes[0]
-        assert process.stdin is not None and process.stdout is not None
-        tells, answers = [], []
-        for _ in range(_PINGS):
-            time.sleep(_ASLEEP_S)
-            began = time.perf_counter()
-            write_and_yield(process.stdin.fileno(), b"ping\n")
-            told = time.perf_counter()
-            process.stdout.readline()
-            tells.append(told - began)
-            answers.append(time.perf_counter() - began)
-        return Waking(median(tells), median(answers) / 2)
 
     def _tell(self, command: str) -> None:
         for process in self._processes:

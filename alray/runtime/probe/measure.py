@@ -38,7 +38,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
 from alray.runtime.device.out_of_memory import is_out_of_memory, problem_of, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
-from alray.runtime.probe.contention import ComputationTimes, Contention, Waking, companions, measure_contention
+from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.other_programs import Machine, taken
 from alray.runtime.probe.timing import ComponentTimings, ProbedAction, Timing, time_actions
@@ -49,7 +49,6 @@ _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 _TOLERANCE = 1e-3  # of the largest output; far above what the order of sums changes, and far below any influence
 _TOGETHER_BYTES = 64 << 20  # that neighbours work on which are measured together: a few times a processor's caches
-_LONGEST_WAIT_S = 0.01  # longer ones would make a processor no colder
 _PASS_ON = ("forward_s", "label_s")
 
 
@@ -122,8 +121,9 @@ def probe_costs(
             other_processors = machine.other_processors()
             assert work is not None, "a network has a component"
             contention = measure_contention(partial(_times_of, work), others) if surroundings.others else Contention()
-            waking = others.time_waking() if surroundings.others else Waking()
-            edge_s_per_byte = _time_packing(max(component.output_bytes for component in counted.components))
+            edge_latency_s, edge_s_per_byte = _time_packing(
+                max(component.output_bytes for component in counted.components)
+            )
     components = [kinds[name] for name in names]
     costs = replace(
         counted,
@@ -137,14 +137,14 @@ def probe_costs(
             for component, name in zip(counted.components, names, strict=True)
         ),
         processor_share=_processor_share(components, threads),
-        edge_latency_s=waking.receiver_s,
+        edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
         contention=contention.contention,
         beside=len(others),
         jitter_s=contention.jitter_s,
         taken_processors=taken(other_processors, threads * (1 + surroundings.others)) if device.type == "cpu" else 0.0,
     )
-    return _with_pipeline(costs, components, waking, surroundings.others + 1) if surroundings.pipeline else costs
+    return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
 
 
 def _stage_bytes(costs: Costs, stages: int) -> int:
@@ -248,8 +248,7 @@ def _measured(
         splits = not network.spec.run.compile
         samples = min(len(each.incoming["s"]) for each in parts.values())
         of_parts = partial(_faults_of, network, tried_on=f"a micro-batch of {counted(samples, 'sample')}")
-        run = max(1, len(network) // (surroundings.others + 1)) if surroundings.others else None
-        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, run=run, blaming=of_parts)
+        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=of_parts)
     return {index: _Measured(timed[index], micro_batches.get(index)) for index in exercises}
 
 
@@ -315,22 +314,8 @@ def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surrou
     )
 
 
-def _with_pipeline(costs: Costs, measured: list[_Measured], waking: Waking, stages: int) -> Costs:
-    """The costs, with the times of messages and, if micro-batches were measured, the ratios of a split backward pass.
-
-    A stage that has waited for a message is slower at first. Its computation then ends as much later as if the message
-    had come later.
-
-    Args:
-        stages: on this machine. All computations but those of the last one forwards and of the first one backwards end
-            with a message.
-    """
-    cold_s = sum(kind.micro_batch.cold_s for kind in measured if kind.micro_batch is not None) / stages
-    costs = replace(
-        costs,
-        edge_latency_s=costs.edge_latency_s + max(0.0, cold_s),
-        action_overhead_s=waking.sender_s * (stages - 1) / stages,
-    )
+def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surroundings) -> Costs:
+    """The costs, with the ratios of a split backward pass if micro-batches were measured."""
     split = [kind.micro_batch for kind in measured if kind.micro_batch and kind.micro_batch.input_gradient_s > 0]
     if not split:
         return costs
@@ -349,8 +334,8 @@ def _processor_share(measured: list[_Measured], threads: int) -> float:
     return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
 
 
-def _time_packing(nbytes: int) -> float:
-    """Seconds for each byte of a message: it is packed once and copied to the receiver once."""
+def _time_packing(nbytes: int) -> tuple[float, float]:
+    """Seconds of latency of a message, and seconds per byte: each is packed once and copied to the receiver once."""
     size = max(nbytes, 8 << 20)  # larger than the caches
     source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
     times = []
@@ -358,7 +343,7 @@ def _time_packing(nbytes: int) -> float:
         started = time.perf_counter()
         target.copy_(source)
         times.append(time.perf_counter() - started)
-    return 2.0 * median(times) / size
+    return 2.0e-4, 2.0 * median(times) / size
 
 
 def time_gathering(component: Component, timing: Timing) -> float:
@@ -421,7 +406,6 @@ class MicroBatchTimes:
     backward_s: float
     input_gradient_s: float  # of the split backward pass; 0 without one, and where the input needs no gradient
     weight_gradients_s: float
-    cold_s: float  # by which one computation takes longer after its stage has waited
 
     @classmethod
     def mean_of(cls, alike: Sequence[MicroBatchTimes]) -> MicroBatchTimes:
@@ -434,7 +418,6 @@ def time_micro_batches(
     timing: Timing,
     *,
     splits: bool,
-    run: int | None = None,
     blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
 ) -> dict[int, MicroBatchTimes]:
     """The times of components that compute a micro-batch as a stage does: first up, then down.
@@ -443,16 +426,13 @@ def time_micro_batches(
         neighbours: components that do not have local losses, on one micro-batch.
         splits: whether a backward pass can be split. That of a compiled component cannot: it goes through its graph
             once.
-        run: components of a stage, which waits for others; None: it waits for none.
         blaming: see `time_actions`.
     """
     exercises = neighbours.exercises
     backward = [
         ProbedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()
     ]
-    computed = [*neighbours.up("forward_s"), *backward[::-1]]
-    whole = time_actions(computed, timing, blaming)
-    cold = whole if run is None else time_actions(_after_waits(computed, whole, run), timing, blaming)
+    whole = time_actions([*neighbours.up("forward_s"), *backward[::-1]], timing, blaming)
     halves: dict[int, ComponentTimings] = {}
     # The first component of the network has no gradient for its input.
     above = Neighbours({index: each for index, each in exercises.items() if index > 0})
@@ -470,23 +450,9 @@ def time_micro_batches(
             backward_s=whole[index].seconds["backward_s"],
             input_gradient_s=halves[index].seconds["input_gradient_s"] if index in halves else 0.0,
             weight_gradients_s=halves[index].seconds["weight_gradients_s"] if index in halves else 0.0,
-            cold_s=mean(cold[index].seconds[name] - whole[index].seconds[name] for name in ("forward_s", "backward_s")),
         )
         for index in exercises
     }
-
-
-def _after_waits(actions: list[ProbedAction], times: dict[int, ComponentTimings], run: int) -> list[ProbedAction]:
-    """The actions, in which a stage waits for each micro-batch as long as it computes one.
-
-    Args:
-        times: of the actions.
-        run: components of a stage.
-    """
-    waits_s = min(_LONGEST_WAIT_S, run * mean(times[each.index].seconds[each.name] for each in actions))
-    wait = ProbedAction(actions[0].index, "wait_s", partial(time.sleep, waits_s))
-    runs = [actions[first : first + run] for first in range(0, len(actions), run)]
-    return [action for run_of in runs for action in (wait, *run_of)]
 
 
 class HalvedBackward:

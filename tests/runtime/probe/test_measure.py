@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.seconds import RunSeconds
 from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
-from alray.runtime.probe import estimate, measure
+from alray.runtime.probe import estimate
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import Companions, ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
@@ -136,7 +135,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     from alray.runtime.probe.measure import MicroBatchTimes
 
     whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
-    part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75, cold_s=0.1)
+    part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
     monkeypatch.setattr(
         "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), ComponentTimings(whole, 1.0, 1.0))
     )
@@ -146,7 +145,6 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
     durations = RunSeconds(setting).of_cuts([1, 1])
-    assert costs.edge_latency_s == pytest.approx(0.2)  # after a wait: both components on one stage
     overhead = costs.action_overhead_s
     assert durations.forward_s == pytest.approx([0.5 + overhead] * 2)
     assert durations.backward_s == pytest.approx([0.75 + overhead] * 2)
@@ -210,23 +208,6 @@ def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
         # The first component's input needs no gradient: there are no two parts.
         assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (component.index > 0)
         assert all(parameter.grad is None for parameter in component.parameters())
-
-
-def test_the_computations_of_a_stage_follow_a_wait():
-    actions = [ProbedAction(index, "forward_s", lambda: None) for index in range(3)]
-    times = dict.fromkeys(range(3), ComponentTimings({"forward_s": 0.001}))
-    waited = measure._after_waits(actions, times, run=2)
-    assert [(each.index, each.name) for each in waited] == [
-        *((0, "wait_s"), (0, "forward_s"), (1, "forward_s")),
-        *((0, "wait_s"), (2, "forward_s")),
-    ]
-    assert isinstance(waited[0].run, partial) and waited[0].run.args == pytest.approx((0.002,))
-
-
-def test_a_message_costs_a_pipeline_what_it_takes_to_wake_another_process(make_workload):
-    costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4, others=1)
-    assert 0 < costs.action_overhead_s < 0.1  # half of the computations on two stages end with a message
-    assert 0 < costs.edge_latency_s < 0.1
 
 
 def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
