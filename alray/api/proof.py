@@ -93,7 +93,7 @@ Verdict = Literal["equal", "differs", "does not fit"]
 _LOOP = "plain loop"
 """So begin the names of plain loops."""
 _NEAR = 0.01
-"""A loop that does one thing wrong has the weights of a way if this much of the way's difference is left."""
+"""A faulty loop explains a way if it is this near to it: as a share of how far the way is from the right loop."""
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,8 @@ def counting() -> Iterator[None]:
 
 
 class _OfOnes(TorchDispatchMode):
+    """Runs an operation without values, or with ones on the CPU if it needs values."""
+
     def __torch_dispatch__(
         self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

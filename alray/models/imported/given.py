@@ -446,7 +446,7 @@ class GivenModel:
 
 
 class _Closure:
-    """A function in an attribute of a module, whose variables are the modules of a copy in a copy of that module."""
+    """A function in an attribute of a module. In a copy of the module it uses the layers of the copy."""
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function

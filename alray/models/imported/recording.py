@@ -48,8 +48,8 @@ class Step:
 
 
 class _NoModules(nullcontext[None]):
-    """In place of torch's tracker of modules: it watches the gradients of their inputs, and fails at a view of a weight
-    where none are computed."""
+    """Takes the place of torch's tracker of modules. That one watches the gradients of what modules are given, and fails
+    where none are computed and a module is given a view of a weight."""
 
     parents = ("Global",)
 
