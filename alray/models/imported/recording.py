@@ -48,8 +48,8 @@ class Step:
 
 
 class _NoModules(nullcontext[None]):
-    """Takes the place of torch's tracker of modules. That one watches the gradients of what modules are given, and fails
-    where none are computed and a module is given a view of a weight."""
+    """Takes the place of torch's tracker of modules. That one watches the gradients of what modules are given, and
+    fails where none are computed and a module is given a view of a weight."""
 
     parents = ("Global",)
 
