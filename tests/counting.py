@@ -35,11 +35,11 @@ def counting_once(*, rough: bool = True) -> Iterator[None]:
         rough: where times are given, no work is counted, and memory is a rough guess unless it is known already:
             nothing but a limit of memory depends on them.
     """
-    from alray.models.component import Exercise
     from alray.models.network import Network
     from alray.planning.schedules.table import SCHEDULES
     from alray.runtime.probe import estimate as counting
     from alray.runtime.probe.component_memory import ComponentMemory
+    from alray.runtime.probe.component_work import ComponentWork
 
     inspect_all = Network._inspect_all
 
@@ -62,12 +62,12 @@ def counting_once(*, rough: bool = True) -> Iterator[None]:
         if key not in _counted:
             with pytest.MonkeyPatch.context() as patch:
                 if guessed:
-                    patch.setattr(Exercise, "parts", property(no_work))
+                    patch.setattr(ComponentWork, "actions", no_work)
                     patch.setattr(counting, "component_memory", guess)
                 _counted[key] = counting.estimate_costs(network, **keys)
         return _counted[key]
 
-    def no_work(exercise: Exercise) -> dict[str, Callable[[], None]]:
+    def no_work(work: ComponentWork) -> dict[str, Callable[[], None]]:
         return dict.fromkeys(("forward_s", "label_s", "backward_s", "infer_s", "route_s"), lambda: None)
 
     def guess(network: Network, index: int, batch_size: int, device: Any) -> ComponentMemory:

@@ -27,7 +27,6 @@ __all__ = [
     "Component",
     "CopyingComponent",
     "Encoder",
-    "Exercise",
     "LocalComponent",
     "Passage",
     "ProfiledPart",
@@ -197,16 +196,6 @@ class Component(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
-        """The component's actions, to be timed or counted one by one.
-
-        Args:
-            incoming: a mini-batch as the component gets it in training.
-            route: what a route brings down to it.
-            inference: a mini-batch as it gets it in inference; None where that is the same.
-        """
-
-    @abstractmethod
     def profiled_parts(self) -> Iterable[ProfiledPart]:
         """The calls of a mini-batch that a profiler gives names."""
 
@@ -276,71 +265,6 @@ class ProfiledPart:
     output: Callable[[Any], torch.Tensor] | None = None
     """Takes the result of a forward call to the tensor whose gradient begins the range `backward of`. None where
     backward is a separate call."""
-
-
-class Exercise(ABC):
-    """A component's actions on one mini-batch, called in the order F, L, B, U, E, D; repeating them changes no weight.
-
-    After F and L, `passed_on` holds what the next component gets.
-    """
-
-    output: torch.Tensor | None = None
-    """The end of the graph that F leaves; None where no gradients travel between components."""
-
-    around_forward: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Makes what F runs within, where gradients travel between components."""
-
-    def __init__(self, component: Component, incoming: Tensors) -> None:
-        self.component = component
-        self.incoming = incoming
-        self.passed_on: Tensors = {}
-
-    @property
-    def parts(self) -> dict[str, Callable[[], None]]:
-        """All actions in order, by the names of their times in `ComponentCosts`."""
-        return {
-            "forward_s": self.forward,
-            "label_s": self.label,
-            "backward_s": self.backward,
-            "update_s": self.update,
-            "infer_s": self.infer,
-            "route_s": self.route,
-        }
-
-    @abstractmethod
-    def forward(self) -> None:
-        """F: the encoder in training."""
-
-    @abstractmethod
-    def label(self) -> None:
-        """L: the label chain and the local losses, where the method has them."""
-
-    @abstractmethod
-    def backward(self, *, add: bool = False) -> None:
-        """B.
-
-        Args:
-            add: to the gradients of earlier micro-batches, where a mini-batch may be cut into these.
-        """
-
-    def update(self) -> None:
-        """U, at rate 0."""
-        self.component.step_optimizers(0.0)
-
-    @torch.no_grad()
-    def infer(self) -> None:
-        """E, with the turn of the route if one ends here."""
-        self.component.eval()
-        self._infer()
-        self.component.train()
-
-    @abstractmethod
-    def _infer(self) -> None:
-        """E, without gradients and in evaluation mode."""
-
-    @abstractmethod
-    def route(self) -> None:
-        """D: one step of a route down."""
 
 
 class LocalComponent(Component):
@@ -509,9 +433,6 @@ class LocalComponent(Component):
         result: torch.Tensor = self.decoder(t)
         return result
 
-    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
-        return _LocalExercise(self, incoming, route, incoming if inference is None else inference)
-
     def profiled_parts(self) -> Iterable[ProfiledPart]:
         of = f"component {self.index}"
         yield ProfiledPart("forward", of, self, "encoder_step")
@@ -618,30 +539,3 @@ def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:
         return scores
     result: torch.Tensor = readout(encoded["s"], encoded.get("mask"))
     return result
-
-
-class _LocalExercise(Exercise):
-    def __init__(self, component: LocalComponent, incoming: Tensors, route: torch.Tensor, inference: Tensors) -> None:
-        super().__init__(component, incoming)
-        self._local = component
-        self._route = route
-        self._inference = inference
-
-    def forward(self) -> None:
-        self.passed_on = self._local.encoder_step(self.incoming, 0)
-
-    def label(self) -> None:
-        self.passed_on |= self._local.label_step(self.incoming)
-
-    def backward(self, *, add: bool = False) -> None:
-        self._local.backward_step()
-
-    def _infer(self) -> None:
-        outgoing = self._local.infer(self._inference, 0)
-        if self._local.ends_route:
-            self._local.code(outgoing)
-        self._local.sent(outgoing)
-
-    @torch.no_grad()
-    def route(self) -> None:
-        self._local.decode(self._route)

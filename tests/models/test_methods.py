@@ -60,7 +60,7 @@ def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
     )
     assert al.edge(0) == {"s": maps, "t": code} and al.labels(0) == LABELS and al.labels(2) == {"t": code}
     assert scpl.edge(0) == {"s": maps} | LABELS and scpl.labels(2) == LABELS
-    assert bp.edge(0) == {"s": maps} | LABELS and bp.labels(0) == {} and bp.labels(2) == LABELS
+    assert bp.edge(0) == {"s": maps} | LABELS and bp.labels(0) == bp.labels(2) == LABELS
     assert [al.route_shape(above) for above in range(3)] == [(4,), (5,), (5,)]
     assert [bp.route_shape(above) for above in range(3)] == [(4,)] * 3
 

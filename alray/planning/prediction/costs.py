@@ -21,8 +21,8 @@ class ComponentCosts:
     forward_s: float  # F: what is passed on
     backward_s: float  # L and B together: label chain, local losses and their gradients
     update_s: float  # U: optimizer steps
-    infer_s: float  # E: the encoder in evaluation mode, with the turn of the route that ends here
-    route_s: float  # D: this component's decoder, for one route
+    infer_s: float  # E: the encoder in evaluation mode, with the turn of the route that ends here and its first D
+    route_s: float  # D: this component's decoder, for one route from above
     parameters: int
     parameter_bytes: int  # weights and buffers
     gradient_bytes: int

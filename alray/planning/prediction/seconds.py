@@ -180,7 +180,8 @@ class RunSeconds:
         """[components + 1]: the seconds of all components before each one."""
         components, costs = self.setting.costs.components, self.setting.costs
         every = {name: [getattr(each, name) for each in components] for name in _ADDED}
-        every["routes_s"] = [each.route_s * above for each, above in zip(components, costs.routes_above, strict=True)]
+        from_above = [*costs.routes_above[1:], 0]
+        every["routes_s"] = [each.route_s * routes for each, routes in zip(components, from_above, strict=True)]
         return {name: np.concatenate([[0.0], np.cumsum(seconds)]) for name, seconds in every.items()}
 
     def _bytes(self, name: str) -> Floats:

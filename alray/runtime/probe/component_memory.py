@@ -25,11 +25,13 @@ from torch.overrides import TorchFunctionMode
 from alray.core.accelerator import available, is_accelerator
 from alray.core.compat import VF, TorchDispatchMode, disable_current_modes, fake_tensor, tree_iter
 from alray.core.errors import FAULTS_OF_USER_CODE
-from alray.models.component import Component, Exercise
+from alray.models.component import Component
 from alray.models.imported.absent import counting
 from alray.models.imported.part import plain_tensors
 from alray.models.network import Network
 from alray.models.optimizers import ComponentOptimizer
+from alray.runtime.probe.component_work import ComponentWork
+from alray.runtime.stage.work.backpropagation import MicroBatching
 
 _LENGTHS = (8, 16)  # of the sequences at which recurrent layers are counted
 _FEW_SAMPLES = 2  # batch normalisation refuses a single sample
@@ -138,7 +140,7 @@ def _count_at(
 ) -> _CountedBytes:
     """The bytes for sequences of this many positions; None: of full length.
 
-    Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
+    Where a mini-batch may be cut, it has two micro-batches: the second one adds to the gradients of the first.
     """
     component = network.component(index, "meta")
     network.disown(component)
@@ -147,42 +149,45 @@ def _count_at(
         optimizer.update_at_every_step()
     with _without_memory(component, device):
         incoming = network.training_input(index, samples, device, positions)
-        route = network.route_shape(index + 1).empty(samples, device)
         plain = [tensor for _, _, tensor in plain_tensors(component)]
-        outside = [*component.parameters(), *component.buffers(), *plain, *incoming.values(), route]
-        exercise = component.exercise(incoming, route)
+        outside = [*component.parameters(), *component.buffers(), *plain, *incoming.values()]
+        work = ComponentWork(network, component, incoming, MicroBatching(2))
         with MemoryMeter(outside) as meter:
             adding = 0
             try:
-                retained, forward, backward = _run(exercise, meter)
+                retained, forward, backward = _run(work, meter)
                 if not network.method.local_losses:
-                    adding = _run(exercise, meter, add=True)[2]
+                    adding = _run(work, meter)[2]
             except FAULTS_OF_USER_CODE as error:
                 if device.type == "meta":
                     raise
                 raise _ValuesNeededError from error
-            update = None if device.type == "meta" else _peak_without_memory(exercise, meter)
+            update = None if device.type == "meta" else _peak_without_memory(work, meter)
     if device.type == "meta":  # an optimizer that reads a value must not get the ones that stand for values above
         with torch.device(device), MemoryMeter(outside) as meter:
-            update = _peak_without_memory(exercise, meter)
+            update = _peak_without_memory(work, meter)
     if update is None:
         update = max(_peak_with_memory(optimizer, target) for optimizer in component.optimizers().values())
     return _CountedBytes(retained, forward, backward, adding, update)
 
 
-def _update_peak(update: Callable[[], object], meter: MemoryMeter) -> int:
-    """The bytes of an update. The first one creates the optimizer's state; the second is like all later ones."""
+def _update_peak(update: Callable[[], object], parameters: Iterable[nn.Parameter], meter: MemoryMeter) -> int:
+    """The bytes of an update of parameters with gradients. The first one creates the optimizer's state; the second is
+    like all later ones."""
+    gradients = [(parameter, parameter.grad) for parameter in parameters]
     for _ in range(2):
+        for parameter, gradient in gradients:  # an update leaves none
+            parameter.grad = gradient
         before = meter.mark()
         update()
         peak = meter.peak_bytes - before
     return peak
 
 
-def _peak_without_memory(exercise: Exercise, meter: MemoryMeter) -> int | None:
+def _peak_without_memory(work: ComponentWork, meter: MemoryMeter) -> int | None:
     """The bytes of an update by optimizers that read no values; None if one does."""
     try:
-        return _update_peak(exercise.update, meter)
+        return _update_peak(work.update, work.component.parameters(), meter)
     except FAULTS_OF_USER_CODE:
         return None
 
@@ -192,25 +197,22 @@ def _peak_with_memory(optimizer: ComponentOptimizer, target: torch.device) -> in
     same = optimizer.on_zeros()
     same.update_as_on(target)
     with same.updating(), MemoryMeter() as meter:
-        return _update_peak(partial(same.step, 0.0), meter)
+        return _update_peak(partial(same.step, 0.0), same.parameters, meter)
 
 
-def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:
-    """F, L and B of a mini-batch: what F and L leave, the peak of both, and the peak of B, in bytes.
+def _run(work: ComponentWork, meter: MemoryMeter) -> tuple[int, int, int]:
+    """F, L and B of a micro-batch: what F and L leave, the peak of both, and the peak of B, in bytes.
 
     The peak of B includes the gradient that comes in and the one that goes out.
-
-    Args:
-        add: see `Exercise.backward`.
     """
     before = meter.mark()
-    exercise.forward()
-    exercise.label()
+    work.forward()
+    work.label()
     retained, forward = meter.held_bytes - before, meter.peak_bytes - before
     meter.mark()
-    exercise.backward(add=add)
+    work.backward()
     backward = meter.peak_bytes - before
-    exercise.passed_on = {}
+    work.forget()
     return retained, forward, backward
 
 

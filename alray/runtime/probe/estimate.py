@@ -15,7 +15,7 @@ from alray.core.compat import TorchDispatchMode, tree_iter
 from alray.core.counting import counted
 from alray.core.errors import PlanError, UserCodeError
 from alray.core.randomness.generators import put_back
-from alray.models.component import Component, Exercise, trainable
+from alray.models.component import Component, trainable
 from alray.models.imported.absent import counting
 from alray.models.network import Network
 from alray.models.shape import Shape
@@ -24,6 +24,7 @@ from alray.planning.prediction.machines import BEST, USUAL, WORST, Device, Reach
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
 from alray.runtime.probe.component_memory import component_memory
+from alray.runtime.probe.component_work import ComponentWork
 
 ASSUMED_FLOPS_PER_S = 4.0e10
 """The speed of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
@@ -174,8 +175,7 @@ def _training_operations(network: Network, samples: int, device: torch.device) -
     """What F, L and B of each kind of component do with so many samples."""
 
     def count(index: int) -> dict[str, list[Operation]]:
-        parts = _exercise(network, network.component(index, "meta"), samples).parts
-        return _operations({name: parts[name] for name in ("forward_s", "label_s", "backward_s")})
+        return _operations(network, network.component(index, "meta"), samples, ("forward_s", "label_s", "backward_s"))
 
     return _of_kinds(network, samples, device, count)
 
@@ -200,21 +200,18 @@ def _of_kinds(
     return found
 
 
-def _exercise(network: Network, component: Component, samples: int) -> Exercise:
-    index = component.index
-    return component.exercise(
-        network.training_input(index, samples, "meta"),
-        network.route_shape(index + 1).empty(samples, "meta"),
-        network.other_in_inference(index, samples, "meta"),
-    )
-
-
-def _operations(parts: Mapping[str, Callable[[], None]]) -> dict[str, list[Operation]]:
+def _operations(
+    network: Network, component: Component, samples: int, names: Sequence[str]
+) -> dict[str, list[Operation]]:
+    """What these actions of a component on the meta device do with so many samples, by their names in
+    `ComponentCosts`."""
+    incoming = network.training_input(component.index, samples, "meta")
+    actions = ComponentWork(network, component, incoming).actions()
     found = {}
     with counting():
-        for name, part in parts.items():
+        for name in names:
             with OperationCounter() as counter:
-                part()
+                actions[name]()
             found[name] = counter.operations
     return found
 
@@ -323,9 +320,9 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     """Sizes of one component, and its operations."""
     component = network.component(index, "meta")
     facts = network.encoders[index]
-    parts = _exercise(network, component, batch_size).parts
     # The time of an update follows from bytes; optimizers that read a number of theirs cannot run here.
-    operations = _operations({name: part for name, part in parts.items() if name != "update_s"})
+    names = ("forward_s", "label_s", "backward_s", "infer_s", "route_s")
+    operations = _operations(network, component, batch_size, names)
     weights = component.weights()
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())

@@ -7,7 +7,7 @@ each action is timed.
 
 A micro-batch does not take its share of the time of a mini-batch: each operation has an overhead, and smaller tensors
 stay in the processor's caches. A split backward pass (`alray.models.split_backward`) has its own overhead. So both are
-measured, at the size of the spec's micro-batches.
+measured, at the size of the spec's micro-batches. What is timed is the `Work` that trains.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from statistics import mean, median
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, RunError, UserCodeError
 from alray.data.batches import Batch
-from alray.models.component import Component, Exercise
+from alray.models.component import Component
 from alray.models.encoder import EncoderFacts, Tensors
 from alray.models.network import Network
 from alray.models.optimizers import Accumulation
 from alray.models.own_state import require_same_buffers, unsaved_buffers
 from alray.models.precision import require_precision
-from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
 from alray.runtime.device.out_of_memory import is_out_of_memory, problem_of, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
+from alray.runtime.probe.component_work import ComponentWork
 from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.other_programs import Machine, taken
 from alray.runtime.probe.timing import ComponentTimings, ProbedAction, Timing, time_actions
+from alray.runtime.stage.work.backpropagation import MicroBatching
 
 _FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
@@ -49,7 +49,7 @@ _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 _TOLERANCE = 1e-3  # of the largest output; far above what the order of sums changes, and far below any influence
 _TOGETHER_BYTES = 64 << 20  # that neighbours work on which are measured together: a few times a processor's caches
-_PASS_ON = ("forward_s", "label_s")
+_ENDLESS = sys.maxsize  # micro-batches or mini-batches that add up to an update, of which none is the last one
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def probe_costs(
     gatherings: dict[str, float] = {}
     reductions: dict[str, float] = {}
     passed_on: dict[str, Tensors] = {}
-    work: Exercise | None = None
+    largest: ComponentWork | None = None
     with companions(surroundings.others, threads=threads) as others:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         others.wait_until_ready()
@@ -97,30 +97,32 @@ def probe_costs(
             require_precision(spec.run.precision, device)
             for indices in divide(names, counted):
                 new = {names[index] for index in indices} - set(kinds)
-                exercises = _begun(network, names, indices, incoming, passed_on)
+                works = _begun(network, names, indices, incoming, passed_on)
                 timing = Timing(share=len(new) / len(set(names)), device=device)
-                measured = _measured(network, exercises, surroundings, timing)
+                measured = _measured(network, works, surroundings, timing)
                 for name in new:
-                    alike = [index for index in exercises if names[index] == name]
+                    alike = [index for index in works if names[index] == name]
                     kinds[name] = _mean_of([measured[index] for index in alike])
-                    exercise = exercises[alike[0]]
+                    work = works[alike[0]]
                     with _faults_of(network, alike[0]):
                         if spec.optimizer.accumulate > 1:
-                            gatherings[name] = time_gathering(exercise.component, timing)
+                            gatherings[name] = time_gathering(work.component, timing)
                         reductions[name] = time_reduction(
-                            exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
+                            work.component, spec.replicas, spec.optimizer.accumulate, network.load
                         )
                     if network.tokens is not None:
                         require_no_later_position(
-                            exercise.component, network.encoders[alike[0]], exercise.incoming, network.tokens
+                            work.component, network.encoders[alike[0]], work.incoming, network.tokens
                         )
                     if kinds[name].train_s == max(kind.train_s for kind in kinds.values()):
-                        work = exercise
+                        largest = work
                 # What no component above still needs takes no memory of the device.
                 passed_on = {name: passed_on[name] for name in passed_on.keys() & set(names[indices.stop - 1 :])}
             other_processors = machine.other_processors()
-            assert work is not None, "a network has a component"
-            contention = measure_contention(partial(_times_of, work), others) if surroundings.others else Contention()
+            assert largest is not None, "a network has a component"
+            contention = (
+                measure_contention(partial(_times_of, largest), others) if surroundings.others else Contention()
+            )
             edge_latency_s, edge_s_per_byte = _time_packing(
                 max(component.output_bytes for component in counted.components)
             )
@@ -165,8 +167,8 @@ def _begun(
     indices: range,
     incoming: Tensors,
     passed_on: dict[str, Tensors],
-) -> dict[int, Exercise]:
-    """Exercises of neighbours, by their index, each after one mini-batch.
+) -> dict[int, ComponentWork]:
+    """Neighbours, by their index, each after one mini-batch.
 
     Components of known kinds are left out where each one would be compiled, and where a mini-batch takes long: then
     caches matter little.
@@ -175,36 +177,34 @@ def _begun(
         incoming: what the first component of the network gets.
         passed_on: what each kind of component passes on. This adds the new kinds.
     """
-    # A component with local losses gets what the one below sends: another tensor may be named `labels`, or none.
-    labels = {} if network.method.local_losses else {"labels": incoming["labels"]}
-    exercises: dict[int, Exercise] = {}
+    works: dict[int, ComponentWork] = {}
     took_s = 0.0
     for index in indices:
         name = names[index]
         if name in passed_on and (network.spec.run.compile or took_s > _TOGETHER_S):
             continue
-        given = labels | passed_on[names[index - 1]] if index > 0 else incoming
+        given = passed_on[names[index - 1]] if index > 0 else incoming
         with _faults_of(network, index):
             component = network.component(index, incoming["s"].device)
             for optimizer in component.optimizers().values():
                 optimizer.update_at_every_step()
-            exercise = _exercise(network, component, given, len(given["s"]))
-            passed, seconds = _one_mini_batch(exercise)
+            work = ComponentWork(network, component, given)
+            passed, seconds = _one_mini_batch(work)
             if seconds > _TOGETHER_S:  # the first time, libraries also prepare themselves
-                _, seconds = _one_mini_batch(exercise)
-        exercises[index] = exercise
+                _, seconds = _one_mini_batch(work)
+        works[index] = work
         passed_on.setdefault(name, passed)
         took_s += seconds
-    return exercises
+    return works
 
 
-def _one_mini_batch(exercise: Exercise) -> tuple[Tensors, float]:
+def _one_mini_batch(work: ComponentWork) -> tuple[Tensors, float]:
     """What a component passes on, and the seconds of F, L and B."""
     began = time.perf_counter()
-    exercise.forward()
-    exercise.label()
-    passed_on = exercise.passed_on
-    exercise.backward()
+    work.forward()
+    work.label()
+    passed_on = work.passed_up
+    work.backward()
     return passed_on, time.perf_counter() - began
 
 
@@ -230,33 +230,24 @@ def _mean_of(alike: Sequence[_Measured]) -> _Measured:
 
 
 def _measured(
-    network: Network, exercises: Mapping[int, Exercise], surroundings: Surroundings, timing: Timing
+    network: Network, works: Mapping[int, ComponentWork], surroundings: Surroundings, timing: Timing
 ) -> dict[int, _Measured]:
     """The measurements of neighbours, by their index."""
     blaming = partial(_faults_of, network)
     buffers = {
         index: {name: buffer.clone() for name, buffer in unsaved_buffers(each.component).items()}
-        for index, each in exercises.items()
+        for index, each in works.items()
     }
     local_losses = network.method.local_losses
-    timed = time_actions(Neighbours(exercises).mini_batch(local_losses=local_losses), timing, blaming)
-    for index, each in exercises.items():
+    timed = time_actions(mini_batch_of(works, local_losses=local_losses), timing, blaming)
+    for index, each in works.items():
         require_same_buffers(buffers[index], unsaved_buffers(each.component), index)
     micro_batches: dict[int, MicroBatchTimes] = {}
     if surroundings.micro_batches > 1 and not local_losses:
-        parts = {index: _of_micro_batch(network, each, surroundings.micro_batches) for index, each in exercises.items()}
-        splits = not network.spec.run.compile
-        samples = min(len(each.incoming["s"]) for each in parts.values())
+        samples = len(next(iter(works.values())).incoming["s"]) // surroundings.micro_batches
         of_parts = partial(_faults_of, network, tried_on=f"a micro-batch of {counted(samples, 'sample')}")
-        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=of_parts)
-    return {index: _Measured(timed[index], micro_batches.get(index)) for index in exercises}
-
-
-def _of_micro_batch(network: Network, exercise: Exercise, micro_batches: int) -> Exercise:
-    """An exercise of the same component on the first of equal parts of its mini-batch."""
-    samples = len(exercise.incoming["s"]) // micro_batches
-    part = {name: tensor[:samples] for name, tensor in exercise.incoming.items()}
-    return _exercise(network, exercise.component, part, samples)
+        micro_batches = time_micro_batches(network, works, samples, timing, blaming=of_parts)
+    return {index: _Measured(timed[index], micro_batches.get(index)) for index in works}
 
 
 @contextmanager
@@ -282,20 +273,15 @@ def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator
         ) from error
 
 
-def _exercise(network: Network, component: Component, incoming: Tensors, samples: int) -> Exercise:
-    shape, device = network.route_shape(component.index + 1), incoming["s"].device
-    route = torch.zeros(samples, *shape, dtype=shape.dtype, device=device)
-    return component.exercise(incoming, route, network.other_in_inference(component.index, samples, device))
-
-
-def _times_of(exercise: Exercise) -> list[ComputationTimes]:
+def _times_of(work: ComponentWork) -> list[ComputationTimes]:
     """Of some repeats of F, B and U. How much slower they are beside others, processor seconds tell: wall time would
     also count the time that other processes run."""
     began, found = time.perf_counter(), list[ComputationTimes]()
+    actions = work.actions()
     while not found or time.perf_counter() - began < _WORK_S:
         started, busy = time.perf_counter(), time.process_time()
         for name in _TRAINING:
-            exercise.parts[name]()
+            actions[name]()
         found.append(ComputationTimes(time.perf_counter() - started, time.process_time() - busy))
     return found
 
@@ -354,7 +340,7 @@ def time_gathering(component: Component, timing: Timing) -> float:
     """
     optimizers = component.optimizers().values()
     gathering = [
-        (Accumulation(each.parameters, sys.maxsize), [(own, torch.zeros_like(own)) for own in each.parameters])
+        (Accumulation(each.parameters, _ENDLESS), [(own, torch.zeros_like(own)) for own in each.parameters])
         for each in optimizers
     ]
 
@@ -414,34 +400,42 @@ class MicroBatchTimes:
 
 
 def time_micro_batches(
-    neighbours: Neighbours,
+    network: Network,
+    works: Mapping[int, ComponentWork],
+    samples: int,
     timing: Timing,
-    *,
-    splits: bool,
     blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
 ) -> dict[int, MicroBatchTimes]:
-    """The times of components that compute a micro-batch as a stage does: first up, then down.
+    """The times of neighbours that compute a micro-batch as a stage does: first up, then down.
+
+    The backward pass of a compiled component is not split: it goes through its graph once.
 
     Args:
-        neighbours: components that do not have local losses, on one micro-batch.
-        splits: whether a backward pass can be split. That of a compiled component cannot: it goes through its graph
-            once.
+        works: of components that do not have local losses, on a mini-batch.
+        samples: of a micro-batch.
         blaming: see `time_actions`.
     """
-    exercises = neighbours.exercises
-    backward = [
-        ProbedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()
-    ]
-    whole = time_actions([*neighbours.up("forward_s"), *backward[::-1]], timing, blaming)
+
+    def cut(cut: MicroBatching) -> dict[int, ComponentWork]:
+        parts = {}
+        for index, each in works.items():
+            with blaming(index):
+                part = {name: tensor[:samples] for name, tensor in each.incoming.items()}
+                parts[index] = ComponentWork(network, each.component, part, cut)
+        return parts
+
+    parts = cut(MicroBatching(_ENDLESS))
+    backward = actions_of(parts, "backward_s")[::-1]
+    whole = time_actions([*actions_of(parts, "forward_s"), *backward], timing, blaming)
     halves: dict[int, ComponentTimings] = {}
     # The first component of the network has no gradient for its input.
-    above = Neighbours({index: each for index, each in exercises.items() if index > 0})
-    if splits and above.exercises:
-        split = {index: HalvedBackward(each) for index, each in above.exercises.items()}
-        inputs = [ProbedAction(index, "input_gradient_s", each.input_gradient) for index, each in split.items()]
-        weights = [ProbedAction(index, "weight_gradients_s", each.weight_gradients) for index, each in split.items()]
-        halves = time_actions([*above.up("forward_s"), *inputs[::-1], *weights[::-1]], timing, blaming)
-    for each in exercises.values():
+    if not network.spec.run.compile and any(index > 0 for index in works):
+        parts = cut(MicroBatching(_ENDLESS, {(0, 0)}))
+        parts.pop(0, None)
+        names = ("forward_s", "input_gradient_s", "weight_gradients_s")
+        forward, inputs, weights = (actions_of(parts, name) for name in names)
+        halves = time_actions([*forward, *inputs[::-1], *weights[::-1]], timing, blaming)
+    for each in works.values():
         for optimizer in each.component.optimizers().values():
             optimizer.zero_grad()
     return {
@@ -451,35 +445,8 @@ def time_micro_batches(
             input_gradient_s=halves[index].seconds["input_gradient_s"] if index in halves else 0.0,
             weight_gradients_s=halves[index].seconds["weight_gradients_s"] if index in halves else 0.0,
         )
-        for index in exercises
+        for index in works
     }
-
-
-class HalvedBackward:
-    """B of a micro-batch in two parts, in place of `Exercise.backward`."""
-
-    def __init__(self, exercise: Exercise) -> None:
-        self._exercise = exercise
-        self._split = SplitBackward([exercise.component])
-        self._later = LaterWeights()
-        exercise.around_forward = self._noting
-
-    def _noting(self) -> AbstractContextManager[Any]:
-        self._later = LaterWeights()
-        return self._split.noting(self._later)
-
-    def input_gradient(self) -> None:
-        """The gradient for the component below, and those of small weights."""
-        output = self._exercise.output
-        assert output is not None, "B before F"
-        roots = [get_gradient_edge(output)] if output.requires_grad else []
-        del output  # B frees it
-        with self._split.deferring(self._later, roots):
-            self._exercise.backward(add=True)
-
-    def weight_gradients(self) -> None:
-        """The gradients of large weights."""
-        self._later.compute()
 
 
 def divide(kinds: Sequence[str], costs: Costs) -> list[range]:
@@ -508,47 +475,16 @@ def _bytes_of(component: ComponentCosts) -> int:
     return component.parameter_bytes + component.gradient_bytes + component.optimizer_bytes + component.activation_bytes
 
 
-@dataclass(frozen=True)
-class Neighbours:
-    """Exercises of the components that are measured together, by their index, in order."""
+def actions_of(works: Mapping[int, ComponentWork], name: str) -> list[ProbedAction]:
+    """An action of all neighbours, the first one first. Each computes with what its neighbours have just computed."""
+    return [
+        ProbedAction(index, name, each.actions(works.get(index - 1), works.get(index + 1))[name])
+        for index, each in works.items()
+    ]
 
-    exercises: Mapping[int, Exercise]
 
-    def mini_batch(self, *, local_losses: bool) -> list[ProbedAction]:
-        """All actions of a mini-batch, with its evaluation, in the order of a stage."""
-        backward = self.up("backward_s") if local_losses else self.down("backward_s")
-        return [
-            *self.up("forward_s"),
-            *self.up("label_s"),
-            *backward,
-            *self.up("update_s"),
-            *self.up("infer_s"),
-            *self.down("route_s"),
-        ]
-
-    def up(self, name: str) -> list[ProbedAction]:
-        """An action of all components, the first one first. After F and L the next component has what was passed on."""
-        return [
-            ProbedAction(index, name, self._passing_on(index, name) if name in _PASS_ON else each.parts[name])
-            for index, each in self.exercises.items()
-        ]
-
-    def down(self, name: str) -> list[ProbedAction]:
-        """An action of all components, the last one first."""
-        return self.up(name)[::-1]
-
-    def _passing_on(self, index: int, name: str) -> Callable[[], None]:
-        each, above = self.exercises[index], self.exercises.get(index + 1)
-        action = each.parts[name]
-        if above is None:
-            return action
-        labels = {name: above.incoming[name] for name in above.incoming if name == "labels"}
-
-        def run() -> None:
-            if name == "forward_s":  # as in a stage, nothing of the last mini-batch is left
-                each.passed_on = {}
-                above.incoming = labels
-            action()
-            above.incoming = labels | each.passed_on
-
-        return run
+def mini_batch_of(works: Mapping[int, ComponentWork], *, local_losses: bool) -> list[ProbedAction]:
+    """All actions of a mini-batch of neighbours, with its evaluation, in the order of a stage."""
+    names = ("forward_s", "label_s", "backward_s", "update_s", "infer_s", "route_s")
+    forward, label, backward, update, infer, route = (actions_of(works, name) for name in names)
+    return [*forward, *label, *(backward if local_losses else backward[::-1]), *update, *infer, *route[::-1]]

@@ -17,7 +17,7 @@ import torch
 
 from alray.core.errors import RunError, UserCodeError
 from alray.data.batches import TrainBatches
-from alray.models.component import Exercise, LocalComponent
+from alray.models.component import LocalComponent
 from alray.models.optimizers import ComponentOptimizer
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.seconds import RunSeconds
@@ -25,16 +25,10 @@ from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.probe import estimate
 from alray.runtime.probe.all_reduce import time_reduction
+from alray.runtime.probe.component_work import ComponentWork
 from alray.runtime.probe.contention import Companions, ComputationTimes, Contention, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
-from alray.runtime.probe.measure import (
-    HalvedBackward,
-    Neighbours,
-    Surroundings,
-    divide,
-    probe_costs,
-    time_micro_batches,
-)
+from alray.runtime.probe.measure import Surroundings, divide, probe_costs, time_micro_batches
 from alray.runtime.probe.other_programs import processor_seconds
 from alray.runtime.probe.timing import MOST_REPEATS, WARM_UPS, ComponentTimings, ProbedAction, Timing, time_actions
 
@@ -59,8 +53,8 @@ def incoming(workload, index: int, samples: int) -> dict[str, torch.Tensor]:
     return {"s": torch.randn(shape), "labels": torch.zeros(samples, dtype=torch.int64)}
 
 
-def exercise_of(component, batch: dict[str, torch.Tensor]) -> Exercise:
-    return component.exercise(batch, torch.zeros(len(batch["s"]), 4))
+def work_of(workload, index: int, samples: int) -> ComponentWork:
+    return ComponentWork(workload.network, workload.network.component(index, "cpu"), incoming(workload, index, samples))
 
 
 def rounds_of(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[float]) -> int:
@@ -160,7 +154,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
 def test_the_backward_pass_of_a_compiled_component_is_not_split(make_workload, monkeypatch):
     """What torch.compile makes of it goes through its graph once, and may overwrite what it has read."""
     monkeypatch.setattr("alray.models.network.compile_part", lambda part: None)
-    monkeypatch.setattr("alray.runtime.probe.measure.HalvedBackward", None)
+    monkeypatch.setattr(ComponentWork, "input_gradient", lambda *_: pytest.fail("split"))
     costs = probe(make_workload(*BACKPROPAGATION, "run.compile=true"), pipeline=True, micro_batches=4)
     assert (costs.split_backward, costs.input_gradient_share) == (1.0, 0.5)
 
@@ -192,41 +186,22 @@ class View(nn.Conv2d):
         return super().forward(s)[:]
 """
     workload = make_workload("method=backpropagation", text=text, code=code)
-    exercise = exercise_of(workload.network.component(1, "cpu"), incoming(workload, 1, samples=4))
-    exercise.forward()
-    assert exercise.output is not None and exercise.output._is_view()
-    assert time_micro_batches(Neighbours({1: exercise}), Timing(), splits=True)[1].weight_gradients_s > 0
+    work = work_of(workload, 1, samples=4)
+    assert time_micro_batches(workload.network, {1: work}, 4, Timing())[1].weight_gradients_s > 0
 
 
 def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
     workload = make_workload(*BACKPROPAGATION)
-    components = [workload.network.component(index, "cpu") for index in range(2)]
-    neighbours = Neighbours({each.index: exercise_of(each, incoming(workload, each.index, 2)) for each in components})
-    for index, times in time_micro_batches(neighbours, Timing(), splits=True).items():
-        component = components[index]
+    works = {index: work_of(workload, index, 4) for index in range(2)}
+    for index, times in time_micro_batches(workload.network, works, 2, Timing()).items():
+        component = works[index].component
         assert times.forward_s > 0 and times.backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
         assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (component.index > 0)
         assert all(parameter.grad is None for parameter in component.parameters())
 
 
-def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
-    workload = make_workload(*BACKPROPAGATION)
-    batch = incoming(workload, 1, 4)
-    whole, split = (workload.network.component(1, "cpu") for _ in range(2))
-    one, two = exercise_of(whole, batch), exercise_of(split, batch)
-    halves = HalvedBackward(two)
-    one.forward()
-    one.backward()
-    two.forward()
-    halves.input_gradient()
-    assert any(parameter.grad is None for parameter in split.parameters())
-    halves.weight_gradients()
-    for expected, found in zip(whole.parameters(), split.parameters(), strict=True):
-        assert torch.equal(found.grad, expected.grad)
-
-
-def recorded_exercises(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def recorded_actions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The actions of a probe, as they happen, each with the index of its component."""
     done: list[tuple[str, int]] = []
     for name in ("encoder_step", "label_step", "backward_step"):
@@ -245,7 +220,7 @@ FOUR = "model.components=[{block: vgg, channels: [2], repeat: 4}]"
 
 def test_neighbours_are_measured_in_the_order_of_a_stage(make_workload, monkeypatch):
     workload = make_workload(FOUR, "pipeline.stages=1")
-    done = recorded_exercises(monkeypatch)
+    done = recorded_actions(monkeypatch)
     costs = probe(workload)
     assert done[-12:] == [(name, n) for name in ("encoder_step", "label_step", "backward_step") for n in range(4)]
     assert costs.components[1] == costs.components[2]
@@ -327,7 +302,7 @@ def test_components_of_an_own_method_that_look_equal_are_of_one_kind(make_worklo
 def test_components_like_others_are_left_out_where_a_mini_batch_takes_long(make_workload, monkeypatch):
     workload = make_workload(FOUR, "pipeline.stages=1")
     monkeypatch.setattr("alray.runtime.probe.measure._TOGETHER_S", 0.0)
-    done = recorded_exercises(monkeypatch)
+    done = recorded_actions(monkeypatch)
     costs = probe(workload)
     assert {index for _, index in done} == {0, 1, 3}
     assert costs.components[1] == costs.components[2]
@@ -346,15 +321,15 @@ def test_an_error_while_neighbours_are_timed_names_the_component(make_workload, 
     workload = make_workload("pipeline.stages=1")
     counted = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
     monkeypatch.setattr("alray.runtime.probe.measure.estimate_costs", lambda *_, **__: counted)
-    update, calls = Exercise.update, list[int]()
+    update, calls = ComponentWork.update, list[int]()
 
-    def failing(exercise: Exercise) -> None:
-        calls.append(exercise.component.index)
+    def failing(work: ComponentWork) -> None:
+        calls.append(work.component.index)
         if calls.count(1) == 3:
             raise ValueError("no")
-        update(exercise)
+        update(work)
 
-    monkeypatch.setattr(Exercise, "update", failing)
+    monkeypatch.setattr(ComponentWork, "update", failing)
     with pytest.raises(RunError, match=r"component 1 .* raised ValueError: no") as raised:
         probe(workload)
     assert raised.value.problems[0].key == "model.components[1]"

@@ -56,10 +56,6 @@ class BackpropagationMethod(Method):
             label_smoothing=self.label_smoothing,
         )
 
-    def labels_in(self, index: int) -> dict[str, Shape]:
-        """The last component alone has a loss, and reads labels."""
-        return self.given_labels if self._is_last(index) else {}
-
     def labels_out(self, index: int) -> dict[str, Shape]:
         """The labels as they are, up to the last component, which has the loss."""
         return {} if self._is_last(index) else self.given_labels
