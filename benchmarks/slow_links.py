@@ -21,12 +21,12 @@ LATENCY = "1 ms"
 FAST_BITS_PER_S = 1e10
 LOST = 0.8
 PIPELINE = ("method={kind: backpropagation}", "pipeline.schedule=1f1b", "pipeline.micro_batches=4")
-INT3_5 = "pipeline.messages={compression: int3_5}"
+INT4 = "pipeline.messages={compression: int4}"
 WAYS: dict[str, tuple[str, ...]] = {
     "1F1B": PIPELINE,
-    "1F1B, int3_5": (*PIPELINE, INT3_5),
+    "1F1B, int4": (*PIPELINE, INT4),
     "streamed DGL": (),
-    "streamed DGL, int3_5": (INT3_5,),
+    "streamed DGL, int4": (INT4,),
 }
 _KEPT = ("step_time_s", "predicted_step_time_s", "bytes_sent", "uncompressed_bytes", "weights_sha256")
 _TRIES = 6

@@ -1,4 +1,4 @@
-"""Values as whole numbers of a few bits: levels between the least and the largest value of a group."""
+"""Values as whole numbers of four or eight bits: levels between the least and the largest value of a group."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ class LevelMessages(MessageCompression):
         step  = max(max(-x, 0) / zero, max(x, 0) / (levels - 1 - zero))
 
     A packed sample has the steps of its groups, in the type of the values, then their zero points, a byte each, then
-    the levels: in codes of a few bits, each of one level or of a pair, the first one times `levels` plus the second.
+    the levels, a byte each or, of 16 levels, two in a byte, the first one in the lower bits.
     """
 
-    levels: ClassVar[int]
-    in_pairs: ClassVar[bool] = False
+    levels: ClassVar[Literal[16, 256]]
 
     def __init__(self, *, scale: Scale = "tensor", rounding: Literal["nearest", "random"] = "nearest") -> None:
         """
@@ -47,23 +46,22 @@ class LevelMessages(MessageCompression):
         """
         self._scale: Scale = scale
         self._top = self.levels - 1
-        self._bits = (self.levels ** (2 if self.in_pairs else 1) - 1).bit_length()  # of a code
+        self._in_a_byte = 2 if self.levels == 16 else 1
         self.draws = rounding == "random"
         self.over_positions = scale != "token"
 
     def packed(self, shape: Shape) -> Shape:
         count = math.prod(shape)
         groups = count // self._group_size(shape)
-        levels = -(-self._codes(count) * self._bits // 8)
-        return Shape((groups * (shape.dtype.itemsize + 1) + levels,), torch.uint8)
+        return Shape((groups * (shape.dtype.itemsize + 1) + -(-count // self._in_a_byte),), torch.uint8)
 
     def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         levels, zero, step = self._levels(self._grouped(values), generator)
         codes = levels.to(torch.uint8).flatten(1)
-        if self.in_pairs:
+        if self._in_a_byte == 2:
             codes = torch.nn.functional.pad(codes, (0, codes.shape[1] % 2))
-            codes = codes[:, ::2] * self.levels + codes[:, 1::2]
-        return torch.cat([as_bytes(step), zero.to(torch.uint8), pack_codes(codes, self._bits)], 1)
+            codes = codes[:, ::2] + codes[:, 1::2] * self.levels
+        return torch.cat([as_bytes(step), zero.to(torch.uint8), codes], 1)
 
     def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:
         size = self._group_size(shape)
@@ -72,19 +70,15 @@ class LevelMessages(MessageCompression):
         step = from_bytes(packed[:, :of_steps], shape.dtype)
         zero = packed[:, of_steps : of_steps + groups].to(shape.dtype)
         count = groups * size
-        levels = unpack_codes(packed[:, of_steps + groups :], self._bits, self._codes(count))
-        if self.in_pairs:
-            first = levels // self.levels
-            levels = torch.stack([first, levels - first * self.levels], -1).flatten(1)[:, :count]
+        levels = packed[:, of_steps + groups :]
+        if self._in_a_byte == 2:
+            second = levels // self.levels
+            levels = torch.stack([levels - second * self.levels, second], -1).flatten(1)[:, :count]
         values = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
         return self._ungrouped(values, shape)
 
     def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         return self._ungrouped(_values(*self._levels(self._grouped(values), generator)), values.shape[1:])
-
-    def _codes(self, count: int) -> int:
-        """How many codes `count` levels take."""
-        return -(-count // 2) if self.in_pairs else count
 
     def _levels(
         self, groups: torch.Tensor, generator: torch.Generator | None
@@ -167,42 +161,3 @@ class LevelMessages(MessageCompression):
 def _values(levels: torch.Tensor, zero: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     """x' of levels, in their memory."""
     return levels.sub_(zero.unsqueeze(-1)).mul_(step.unsqueeze(-1))
-
-
-def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Pack whole numbers of a few bits into bytes, the first one in the lowest bits.
-
-    Eight numbers, a byte each, are one of 64 bits. Shifted by half, a pair of fields becomes one: first of bytes, then
-    of pairs, then of fours.
-
-    Args:
-        codes: `[N, n]` uint8, each below 2^bits; returns `[N, ceil(n * bits / 8)]`.
-        bits: 1 to 8.
-    """
-    if bits == 8:
-        return codes
-    count = codes.shape[1]
-    words = torch.nn.functional.pad(codes, (0, -count % 8)).contiguous().view(torch.int64)
-    for fields in (1, 2, 4):
-        first = words & _first(fields, bits)
-        words = (words ^ first).bitwise_right_shift_(fields * (8 - bits)).bitwise_or_(first)
-    packed: torch.Tensor = as_bytes(words).unflatten(1, (-1, 8))[..., :bits].flatten(1)
-    return packed[:, : -(-count * bits // 8)]
-
-
-def unpack_codes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
-    """The `[N, count]` numbers that `pack_codes` packed."""
-    if bits == 8:
-        return packed
-    packed = torch.nn.functional.pad(packed, (0, -packed.shape[1] % bits)).unflatten(1, (-1, bits))
-    words = torch.nn.functional.pad(packed, (0, 8 - bits)).flatten(1).view(torch.int64)
-    for fields in (4, 2, 1):
-        first = words & _first(fields, bits)
-        words = (words ^ first).bitwise_left_shift_(fields * (8 - bits)).bitwise_or_(first)
-    return as_bytes(words)[:, :count]
-
-
-def _first(fields: int, bits: int) -> int:
-    """A whole number of 64 bits: ones where the first `fields` of twice as many numbers of `bits` bits lie."""
-    ones = 2 ** (fields * bits) - 1
-    return sum(ones << place for place in range(0, 64, 16 * fields))

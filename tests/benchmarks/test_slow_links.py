@@ -32,8 +32,8 @@ def test_what_each_way_loses_where_1f1b_loses_most(capsys: pytest.CaptureFixture
     found = slow_links.measure(repeats=1, run=answered)
     ways = found["ways"]
     assert all(5 <= ratio <= 5.5 for ratio in ways["1F1B"]["over_fast"])
-    assert ways["streamed DGL, int3_5"]["over_fast"] == pytest.approx([1.0, 1.0])
-    assert ways["streamed DGL, int3_5"]["sent_share"] == pytest.approx(0.1)
+    assert ways["streamed DGL, int4"]["over_fast"] == pytest.approx([1.0, 1.0])
+    assert ways["streamed DGL, int4"]["sent_share"] == pytest.approx(0.1)
     assert all(way["same_bits"] for way in ways.values())
-    row = "| streamed DGL, int3_5 | 100.0 | 100.0 | 100.0 | 100.0 | 1.000 (1.000 to 1.000) |"
+    row = "| streamed DGL, int4 | 100.0 | 100.0 | 100.0 | 100.0 | 1.000 (1.000 to 1.000) |"
     assert row in slow_links.table(found)

@@ -299,7 +299,7 @@ def test_compressed_messages_over_a_far_link(workplace: Workplace) -> None:
     """100 Mbit/s and 20 ms. 1F1B loses 80 % of its throughput, and streamed local losses with messages of 3.5 bits a
     value none: their message of 0.4 MB takes less than half of the time that a stage sleeps."""
     f1b = ("method={kind: backpropagation}", "pipeline={partition: [2, 2], schedule: 1f1b, micro_batches: 4}")
-    packed = "pipeline.messages={compression: int3_5}"
+    packed = "pipeline.messages={compression: int4}"
     ways = {"dgl": (), "dgl_packed": (packed,), "1f1b": f1b, "1f1b_packed": (*f1b, packed)}
     near = {name: workplace.inline("far_link.yaml", *words) for name, words in ways.items()}
     with workplace.hosts.far(100, 20):

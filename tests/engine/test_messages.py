@@ -43,9 +43,7 @@ COMPRESSIONS = {
     "bf16": "{compression: bf16}",
     "int8": "{compression: {kind: int8, scale: channel}}",
     "int4": "{compression: {kind: int4, scale: token, rounding: random}}",
-    "int3": "{compression: int3}",
     "top_k": "{compression: {kind: top_k, fraction: 0.2}}",
-    "int3_5": "{compression: int3_5}",
 }
 GRAPHS: tuple[tuple[Format, str], ...] = (("safetensors", ".safetensors"), ("torch_export", ".pt2"), ("onnx", ".onnx"))
 COST = "{forward_s: %s, backward_s: 1e-3, update_s: 1e-3}"

@@ -17,7 +17,7 @@ from alray.models.network import Network
 from alray.models.shape import Shape
 
 LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "channel", "token")]
-INT = [("int4", {}), ("int4", {"scale": "channel"}), ("int3_5", {}), ("int3", {"scale": "token"})]
+INT = [("int4", {}), ("int4", {"scale": "channel"}), ("int4", {"scale": "token"})]
 ALL = [*LEVELS, *INT, ("bf16", {}), ("fp16", {}), ("top_k", {"fraction": 0.3}), ("none", {})]
 SHAPES = [(5,), (3, 5), (3, 5, 7)]
 
@@ -43,7 +43,7 @@ def test_a_sample_is_packed_by_itself(kind: str, keys: dict[str, object], shape:
     assert torch.equal(compression.unpack(compression.pack(values[1:2], None), of_one), unpacked[1:2])
 
 
-@pytest.mark.parametrize(("levels", "kind"), [(256, "int8"), (16, "int4"), (11, "int3_5"), (8, "int3")])
+@pytest.mark.parametrize(("levels", "kind"), [(256, "int8"), (16, "int4")])
 def test_levels_by_hand(levels: int, kind: str) -> None:
     """From -1 to 4: 0 is a level, and no value is further than half a step from its own."""
     values, step = torch.tensor([[-1.0, 0.0, 0.37, 2.4, 4.0]]), 5 / (levels - 1)
@@ -170,7 +170,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4", "int3_5", "int3"])
+@pytest.mark.parametrize("kind", ["int8", "int4"])
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rounding_at_random_loses_nothing_on_average(monkeypatch, kind: str, group: str, dtype: torch.dtype) -> None:
@@ -189,11 +189,3 @@ def test_rounding_at_random_loses_nothing_on_average(monkeypatch, kind: str, gro
     torch.testing.assert_close(every.mean(0), values.double(), rtol=1e-5, atol=1.01 * step / count + 1e-6 * length)
     assert ((every - values.double()).abs() <= step * (1 + 1e-5)).all()
     assert (every.amax(0) - every.amin(0) <= step * (1 + 1e-5)).all()
-
-
-@pytest.mark.parametrize(("kind", "holds"), [("int3_5", True), ("int4", False)])
-def test_an_eighth_of_the_bytes_has_room_for_a_scale_and_a_label(kind: str, holds: bool) -> None:
-    """From 192 values on; four bits a value are an eighth by themselves."""
-    for count in (192, 512, 100_000):
-        (packed,), label = made(kind).packed(Shape((count,), torch.float32)), 8
-        assert (packed + label <= (4 * count + label) / 8) == holds

@@ -67,7 +67,7 @@ class OwnCompression(OwnCode, CompressionSection, extra="allow"):
 
 
 class LevelsSection(CompressionSection):
-    """Values become whole numbers of a few bits."""
+    """Values become whole numbers of four or eight bits."""
 
     scale: Literal["tensor", "channel", "token"] = "tensor"
     """Which values of a sample share a scale, which travels with them. `tensor`: all. `channel`: those of a channel, of
@@ -90,7 +90,7 @@ class Messages(Section):
 
     compression: Compression
     """Compression of outputs: a section with `kind`, or the bare name of a kind. Of those that replicas have: none,
-    bf16, fp16 and top_k; besides int8, int4, int3_5 and int3."""
+    bf16, fp16 and top_k; besides int8 and int4."""
     gradients: Compression | None = None
     """Compression of the gradients that come down in backpropagation, as a section or a name. With local losses no
     gradient travels. null: as `compression`."""

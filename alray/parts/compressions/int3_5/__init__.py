@@ -1,1 +1,0 @@
-"""Values are rounded to 11 levels between the least and the largest one, 3.5 bits each."""
