@@ -93,7 +93,8 @@ def meant_kind(word: Any, here: Spot) -> str | None:
     if tag in here.members:
         return tag
     short = {member.abbreviation.lower(): kind for kind, member in here.members.items() if member.abbreviation}
-    return short.get(word.lower()) or nearest(word, here.known)
+    meant = nearest(word, [*here.known, *short])
+    return short.get(meant or "", meant)
 
 
 def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type[Section] = Spec) -> Words:
@@ -102,6 +103,9 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
     If only another section has it, the command line gets the whole override to write.
     """
     word, known = str(path[-1]), around.keys
+    joined = re.match(r"(\w+) ?([:{].*)", word)
+    if joined is not None and joined[1] in known:
+        return "unknown key", f"write a colon and a blank after `{joined[1]}`"
     meant = nearest(word, known)
     if meant is None:
         meant = key_elsewhere(word, root, path[:-1])
@@ -204,7 +208,8 @@ def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
         return here.path, (f"expected a section, got {describe(value)}", f"write a section with its `{key}`; {known}")
     path = (*here.path, key)
     if key not in value:
-        return path, ("this key is required", known)
+        misspelt = next((f"write `{key}` in place of `{each}`; " for each in value if nearest(str(each), [key])), "")
+        return path, ("this key is required", f"{misspelt}{known}")
     word = value[key]
     if not isinstance(word, str):
         return path, (f"expected the name of a {key}, got {describe(word)}", known)

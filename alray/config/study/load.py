@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -281,7 +282,8 @@ class _PointLoader:
         setting, at_key = None, fault.column == 1
         if fault.file == COMMAND_LINE:  # the same may be wrong with the values of several points
             setting = _nearest(fault, settings)
-            fault = replace(fault, text=None, column=None, end_column=None)
+            hint = fault.hint and re.sub("(?<=^did you mean `)([^=`]*)=.*`", r"\1`", fault.hint)  # its key alone
+            fault = replace(fault, hint=hint, text=None, column=None, end_column=None)
         found = self._found.setdefault((fault, setting and _group(setting)), _Found(fault, setting, at_key))
         if point not in found.points:
             found.points.append(point)
