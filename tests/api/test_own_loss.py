@@ -150,6 +150,10 @@ def weighted() -> nn.Module:
     return module
 
 
+def spread(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return ((outputs - labels) ** 2).mean()
+
+
 @pytest.mark.parametrize(
     ("keys", "key", "said"),
     [
@@ -162,12 +166,16 @@ def weighted() -> nn.Module:
         ({"loss": loss, "task": "regression"}, "task", "a task by itself"),
         ({"task": nn.CrossEntropyLoss()}, "task", "loss="),
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "loss", r"shape \[\d+\], not one number; .*'mean'"),
+        ({"loss": lambda outputs, labels: 1.0}, "loss", r"gave a float, not a tensor; .*\.item\(\)"),
+        ({"loss": nn.MSELoss()}, "loss", r"RuntimeError for outputs \[10, 3\] and labels \[10\] of torch.int64: "),
+        ({"loss": spread, "module": nn.Linear(6, 1)}, "loss", r"with the labels of all samples; .*unsqueeze\(1\)"),
     ],
 )
 def test_what_is_no_loss_is_told(keys: dict[str, Any], key: str, said: str) -> None:
     keys = {"method": "backpropagation", **keys}
+    module = keys.pop("module", net())
     with pytest.raises(alray.AlrayError, match=said) as caught:
-        alray.train(net(), (X, Y), (X, Y), stages=1, inline=True, **keys, **TINY)
+        alray.train(module, (X, Y), (X, Y), stages=1, inline=True, **keys, **TINY)
     assert [each.key for each in caught.value.problems] == [key]
 
 
