@@ -16,7 +16,7 @@ from alray.config.loading.yaml_text import read_yaml
 from alray.config.sections.grammar import Spot, key_types, sections_of, spot_of_error
 from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
-from alray.config.sections.section import ANCHORS, PLAIN, Section, describe, did_you_mean, listed, nearest
+from alray.config.sections.section import PLAIN, Section, describe, did_you_mean, listed, nearest
 from alray.config.sections.spec import Spec
 from alray.config.sections.usual_names import usual_name
 from alray.core.counting import counted
@@ -114,13 +114,7 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
             value, field = location.text.partition("=")[2], spot_of_error(tuple(meant.split(".")), root).field
             words = (get_args(field.annotation) or field.examples or ()) if field is not None else ()
             meant += f"={nearest(value, [word for word in words if isinstance(word, str)]) or value}"
-    otherwise = f"known: {', '.join(known)}" if known else "remove it"
-    if meant is None and (anchor := locations.anchor_below(path)):
-        otherwise = (
-            f"to hold an anchor alone, a key stands at the top and begins with `{ANCHORS}`, such as "
-            f"`{ANCHORS}{str(path[0]).lstrip('.')}`; or write `&{anchor}` before the value where it is used first"
-        )
-    return "unknown key", did_you_mean(meant, otherwise)
+    return "unknown key", did_you_mean(meant, f"known: {', '.join(known)}" if known else "remove it")
 
 
 def key_elsewhere(word: str, root: type[Section] = Spec, around: Path = ()) -> str | None:

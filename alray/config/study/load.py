@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from alray.config.loading.composition import Composed
 from alray.config.loading.load import (
@@ -30,7 +29,6 @@ from alray.config.sections.paths import Path, key_text
 from alray.config.sections.spec import Spec
 from alray.config.study.checks import (
     CHECKS,
-    MOST_VALUES,
     StudyCheck,
     base_is_a_file,
     claims_of_shares,
@@ -179,12 +177,8 @@ class _PointLoader:
 
     def load(self) -> None:
         """Load them."""
-        points = list(points_of(self._study))
-        if too_much := list(self._too_much(points)):
-            self.problems = too_much
-            return
         refused: set[int] = set()
-        for point in points:
+        for point in points_of(self._study):
             self.points.append(point)
             spec = self._spec(point, point.settings)
             if spec is None:
@@ -238,19 +232,6 @@ class _PointLoader:
             if point.number in reasons
         ]
         self.points = [point for point in self.points if point.number not in reasons]
-
-    def _too_much(self, points: Sequence[Point]) -> Iterable[Problem]:
-        """A problem where the specs are so large, and so many, that to check them would take minutes.
-
-        Every end of the search makes a further spec at each point.
-        """
-        search = self._study.search
-        ends = max((len(list(settings_at_the_ends(search, point))) for point in points), default=0) if search else 0
-        with suppress(SpecError):  # what is wrong with the base is told at each point
-            values = _values_in(self._base().value)
-            if (total := len(points) * (1 + ends) * values) > MOST_VALUES:
-                message = f"the specs of the points have {total:,} values together, more than {MOST_VALUES:,}"
-                yield problem(self._locations, ("axes",), message, "give fewer values, or a smaller base")
 
     def _base(self) -> Composed:
         """The base, which is read once. Raises SpecError if it cannot be read."""
@@ -322,13 +303,6 @@ class _PointLoader:
 def _values_of(point: Point) -> set[tuple[str, str]]:
     """The axes of a point with its values, as texts."""
     return {(axis, json.dumps(value, sort_keys=True)) for axis, value in point.values.items()}
-
-
-def _values_in(value: Any) -> int:
-    """The number of values in a spec, in all sections and lists."""
-    if isinstance(value, dict | list):
-        return sum(_values_in(each) for each in (value.values() if isinstance(value, dict) else value))
-    return 1
 
 
 def _group(setting: Setting) -> Path:
