@@ -358,9 +358,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, since: today, below: 1}]"),
          ["3 verdicts[0].since"]),
         (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, below: 1}]"), ["3 verdicts[0]"]),
-        (study(verdicts="[{claim: a, figure: test, quote: b}, "
-               "{claim: a, source: c, quote: b, paraphrase: d, figure: test}]"),
-         ["3 verdicts[0]", "3 verdicts[1]"]),
+        (study(verdicts="[{claim: a, figure: test, quote: b}]"), ["3 verdicts[0]"]),
         (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: test, of: {seed: 1}, than: {seed: 2}, above: 1}, "
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 1}], than: {seed: 3}, above: 1}]"),
          ["4 verdicts[0]"]),
@@ -400,9 +398,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
                verdicts="[{claim: a, figure: test, of: {}, minus: [{seed: 1}], than: {seed: 2}, above: 1}, "
                "{claim: b, figure: test, of: {seed: 1}, minus: [{}], than: {seed: 2}, above: 1}]"),
          ["4 verdicts[0]", "4 verdicts[1]"]),
-        (study(verdicts="[{claim: a, figure: test, published: 1}, "
-               "{claim: a, source: c, figure: test, published: 1, above: 1}]"),
-         ["3 verdicts[0]", "3 verdicts[1]"]),
+        (study(verdicts="[{claim: a, figure: test, published: 1}]"), ["3 verdicts[0]"]),
         (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
         (study(measures="times", verdicts="[{claim: a, figure: test, above: 1}]"), ["4 verdicts[0].figure"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])

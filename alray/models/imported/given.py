@@ -567,8 +567,12 @@ def _hint_of_shape(sample: Sequence[int]) -> str:
     """What to do where a module does not take samples of this shape."""
     if len(sample) == 3 and sample[-1] in (1, 3) and sample[0] not in (1, 3):
         return "give the channels first, as by samples.permute(0, 3, 1, 2)"
-    keys = "data.channels to 3 for grey pictures, or data.image_size" if len(sample) == 3 else "what the data are"
-    return f"set {keys}, or give constructor arguments by `with`, if it wants other samples"
+    if len(sample) != 3:
+        return "correct its layers, or their sizes by `with`, or give other samples"
+    return (
+        "set data.channels to 3 for grey pictures, or data.image_size, or give constructor arguments by `with`, if it "
+        "wants other samples"
+    )
 
 
 def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
