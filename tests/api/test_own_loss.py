@@ -127,6 +127,15 @@ def test_labels_come_as_the_data_have_them() -> None:
         assert 0.3 < run.summary.cost.validation < 1.5
 
 
+def test_a_label_may_be_a_number_in_floating_point() -> None:
+    def binary(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        assert labels.is_floating_point()
+        return nn.functional.binary_cross_entropy_with_logits(outputs.squeeze(1), labels)
+
+    one, labels = nn.Sequential(net(), nn.ReLU(), nn.Linear(3, 1)), (Y > 0).float()
+    assert alray.train(one, (X, labels), (X, labels), loss=binary, inline=True, **TINY).summary.cost.validation < 1.5
+
+
 def test_a_run_on_two_stages_of_ray_is_resumed_with_its_loss_and_metrics() -> None:
     data = ((X, Y), (X, Y), None)
     given = {"loss": loss, "metrics": [right, Errors()]}
