@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails
 
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocation, SourceLocations
 from alray.config.loading.yaml_text import read_yaml
-from alray.config.sections.grammar import Spot, key_types, sections_of, spot_of_error
+from alray.config.sections.choice import ByShape
+from alray.config.sections.grammar import Spot, choice_of, key_types, sections_of, spot_of_error
 from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import PLAIN, Section, describe, did_you_mean, listed, nearest
@@ -255,10 +256,12 @@ def _in_words(error: ErrorDetails, here: Spot) -> Words:
     expected, hint = _WORDS[error["type"]]
     if error["type"] == "literal_error":
         known = [word.strip("'") for word in told["expected"].replace(" or ", ", ").split(", ")]
-        told["known"] = listed(known)
+        choice = choice_of(here.key_type)
+        shape = f" or a {choice.tag}" if isinstance(choice, ByShape) else ""
+        told["known"] = f"{listed(known)}{shape}"
         if isinstance(value, str) and (meant := nearest(value, known)) is not None:
             return f"{expected.format(**told)}, got {got}", did_you_mean(meant, "")
-        if len(known) > 1:
+        if shape or len(known) > 1:
             hint = "write one of these"
     return f"{expected.format(**told)}, got {got}", f"{hint.format(**told)}{_or_leave_out(here)}"
 
