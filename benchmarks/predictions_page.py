@@ -57,7 +57,8 @@ up to 1.6 times as long as predicted, because other things than computing take t
 device of its own, in this order. `--link` is the network card of a node, which its devices share; `--within` is what
 connects those of a node, where the published link is not meant. With one node `--link` is the same as `--within`.
 `--compare` searches schedules, stages, cuts and micro-batches within the memory of the devices, and `--map` replicas
-and [methods too](crossover.md#for-your-network). In Python: `alray.plan(spec, on="2x4xA100", link="25GB/s")`.
+and [methods too](crossover.md#for-your-network). In Python: `alray.plan(spec, on="2x4xA100", link="25GB/s")`, for
+a module of yours [with `model=` and `data=`](python.md#your-own-objects).
 
 A spec can hold the same:
 

@@ -495,6 +495,12 @@ def _module(value: Any, name: str) -> Any:
             key=name,
             hint="give module.float(): `run.precision` says what the run computes in",
         )
+    if any(each.is_meta for each in tensors):
+        raise RequestError(
+            "this module is on the device `meta`, where weights have no values",
+            key=name,
+            hint="give its class, or a function that makes it, in place of the object",
+        )
     on_cpu = all(each.device.type == "cpu" for each in tensors)
     return value if on_cpu else copy.deepcopy(value).to(torch.device("cpu"))
 

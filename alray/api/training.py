@@ -61,7 +61,7 @@ def train(
     """
     known = (*Spec.model_fields, *sorted(_OPTIONS), "validation", "test", "stages", "epochs", "loss", "metrics")
     for key in keys.keys() - set(known):
-        meant = nearest(key, known) or key_elsewhere(key)
+        meant = f"run.{key}" if key in LENGTHS else nearest(key, known) or key_elsewhere(key)
         hint = did_you_mean(_as_argument(meant) if meant else None, f"known: {', '.join(known)}")
         raise RequestError("unknown argument", key=key, hint=hint)
     for section, key in _GIVEN.items():

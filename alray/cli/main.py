@@ -252,7 +252,7 @@ def _override_meant(error: typer.TyperException, arguments: Sequence[str]) -> st
     if context is None or not any("key=value" in str(each.metavar) for each in context.command.params):
         return None
     name = option.lstrip("-").replace("-", "_")
-    key = key_elsewhere(name, Study if context.info_name == "study" else Spec)
+    key = name if "." in name else key_elsewhere(name, Study if context.info_name == "study" else Spec)
     if key is None:
         return None
     for number, given in enumerate(arguments):

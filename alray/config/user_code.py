@@ -381,7 +381,8 @@ def named_error(fault: Exception, what: str, doing: str, *, key: str, hint: str 
 def own_problem(
     fault: BaseException, message: str, *, key: str | None = None, hint: str | None = None
 ) -> Problem | None:
-    """A problem at file and line where a user's code raised `fault`, with the traceback from where that code begins.
+    """A problem at file and line where a user's code raised `fault`, with the traceback from where that code begins to
+    where it ends.
 
     None where a user's code has no part in the traceback.
     """
@@ -390,7 +391,7 @@ def own_problem(
     if not own:
         return None
     last = report.stack[own[-1]]
-    report.stack = traceback.StackSummary.from_list(report.stack[own[0] :])
+    report.stack = traceback.StackSummary.from_list(report.stack[own[0] : own[-1] + 1])
     return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(report.format()))
 
 

@@ -68,7 +68,7 @@ def require_known(subfolder: Path, classes: tuple[str, ...], key: str) -> int:
 def require_files(found: list[Path], subfolder: Path, key: str, *, holding: str) -> list[Path]:
     """Return the files found in a subfolder, sorted. Raises DataError if there are none."""
     if not found:
-        others = sorted(path.name for path in subfolder.iterdir() if not is_hidden(path, subfolder))
+        others = sorted(path.name for path in subfolder.glob("*") if not is_hidden(path, subfolder))
         raise DataError(
             f"the class has no {holding}" + (f": `{printable(others[0])}` is none" if others else ""),
             file=str(subfolder),

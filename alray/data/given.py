@@ -595,6 +595,9 @@ def _require_set(given: Any, name: SplitName) -> None:
         raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
     if isinstance(given, Mapping):
         raise DataError(f"the {name} set is {_inputs(given)}", key="data", hint=_PAIR)
+    if isinstance(given, int | float):
+        hint = "a share of the training set for validation is data={'validation_fraction': 0.1}"
+        raise DataError(f"the {name} set is the number {given}", key="data", hint=hint)
     if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
         what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
         raise DataError(

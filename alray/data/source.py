@@ -69,7 +69,7 @@ class TensorSet:
 
     def __getitem__(self, index: int) -> tuple[Tensor, Label]:
         label = self.labels[index]
-        return self.samples[index], label if label.ndim else int(label)
+        return self.samples[index], label if label.ndim or label.is_floating_point() else int(label)
 
     def prepared(self, way: Hashable, prepare: Callable[[Tensor], Tensor]) -> Tensor:
         """All samples as `prepare` makes them, cached for all splits and runs that prepare them in the same way.

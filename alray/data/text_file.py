@@ -27,6 +27,7 @@ _NO_TEXT = {
     rb"\x93NUMPY": ("an array of NumPy", _AS_CSV),
     rb"SQLite format 3\x00": ("a database of SQLite", _AS_CSV),
     rb"%PDF-": ("a PDF file", "give its text"),
+    rb"\x89PNG|\xff\xd8\xff|GIF8": ("a picture", "pictures are read by the source image_folder, from a folder"),
     rb"\xff\xfe|\xfe\xff|.\x00": ("text in UTF-16 or UTF-32", _IN_UTF_8),
     rb"\x00": ("no text: it begins with a byte 0", _IN_UTF_8),
 }

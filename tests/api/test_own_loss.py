@@ -127,6 +127,15 @@ def test_labels_come_as_the_data_have_them() -> None:
         assert 0.3 < run.summary.cost.validation < 1.5
 
 
+def test_a_label_may_be_a_number_in_floating_point() -> None:
+    def binary(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        assert labels.is_floating_point()
+        return nn.functional.binary_cross_entropy_with_logits(outputs.squeeze(1), labels)
+
+    one, labels = nn.Sequential(net(), nn.ReLU(), nn.Linear(3, 1)), (Y > 0).float()
+    assert alray.train(one, (X, labels), (X, labels), loss=binary, inline=True, **TINY).summary.cost.validation < 1.5
+
+
 def test_a_run_on_two_stages_of_ray_is_resumed_with_its_loss_and_metrics() -> None:
     data = ((X, Y), (X, Y), None)
     given = {"loss": loss, "metrics": [right, Errors()]}
@@ -150,6 +159,10 @@ def weighted() -> nn.Module:
     return module
 
 
+def spread(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return ((outputs - labels) ** 2).mean()
+
+
 @pytest.mark.parametrize(
     ("keys", "key", "said"),
     [
@@ -162,12 +175,16 @@ def weighted() -> nn.Module:
         ({"loss": loss, "task": "regression"}, "task", "a task by itself"),
         ({"task": nn.CrossEntropyLoss()}, "task", "loss="),
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "loss", r"shape \[\d+\], not one number; .*'mean'"),
+        ({"loss": lambda outputs, labels: 1.0}, "loss", r"gave a float, not a tensor; .*\.item\(\)"),
+        ({"loss": nn.MSELoss()}, "loss", r"RuntimeError for outputs \[10, 3\] and labels \[10\] of torch.int64: "),
+        ({"loss": spread, "module": nn.Linear(6, 1)}, "loss", r"with the labels of all samples; .*unsqueeze\(1\)"),
     ],
 )
 def test_what_is_no_loss_is_told(keys: dict[str, Any], key: str, said: str) -> None:
     keys = {"method": "backpropagation", **keys}
+    module = keys.pop("module", net())
     with pytest.raises(alray.AlrayError, match=said) as caught:
-        alray.train(net(), (X, Y), (X, Y), stages=1, inline=True, **keys, **TINY)
+        alray.train(module, (X, Y), (X, Y), stages=1, inline=True, **keys, **TINY)
     assert [each.key for each in caught.value.problems] == [key]
 
 

@@ -91,6 +91,9 @@ def test_what_is_no_spec_is_refused_before_it_is_read(alray: Callable[..., Answe
         ("keys.yaml", "k0: unknown key; "),
         ("9" * 5_000, "cannot be read: File name too long; "),
         ("none.yaml", "none.yaml: the file does not exist; "),
+        ("lits.yaml", "lits.yaml: the file does not exist; did you mean `list.yaml`?"),
+        ("optimizer.lr:0.1", "the file does not exist; give the spec first"),
+        ("--optimizer.lr=0.1", "did you mean `optimizer.lr=0.1`?"),
         (".", ".: this is a folder; "),
     ):
         said = alray("validate", file)

@@ -541,4 +541,12 @@ BAD_SPECS = (
     bad("command line", overrides=("optimizer.lr", "=", "0.1")),
     bad("command line", overrides=("optimizer.lr=", "0.1")),
     bad("command line", "command line", overrides=("optimizer.lr", "=0.1", "seed=", "3")),
+    bad("6 model.components[1].block", second="{bloc: vgg, channels: [8]}"),
+    bad("8 optimizer.kind:adam", "8 optimizer.lr:0.1", optimizer="{kind:adam, lr:0.1}"),
+    bad("10 optimizer {kind", **{"optimizer": None, "optimizer {kind": "adam}"}),
+    bad("8 optimizer", "8 optimizer.lr", optimizer="{lr: 0,01}"),
+    bad("7 method.kind", method="dlg"),
+    bad("11 resources.per_stage", resources="{per_stage: {CPU: 1, gpu: 1}}"),
+    bad("11 resources.gpus", resources="{gpus: 1}"),
+    bad("command line run.evaluate_every", "command line", overrides=("run.evaluate_every=5", "epochs")),
 )

@@ -322,7 +322,6 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study("{variant: {streamed: {a..b: 3}}}"), ["3 axes.variant.streamed.a..b"]),
         (study(f"{{seed: {list(range(102))}, optimizer.lr: {list(range(1, 102))}}}"), ["3 axes.seed"]),
         (study("{optimizer.lr: [1]}", repeats="200000"), ["4 repeats"]),
-        (study(set=f"{{{', '.join(f'a{number}: 1' for number in range(201))}}}"), ["3 set"]),
         (STUDY + "follow: {model.components.1.repeat: stages, pipeline.stages: variant}\n",
          ["10 follow.model.components.1.repeat", "10 follow.pipeline.stages", "10 follow.pipeline.stages"]),
         (study("{seed: [1, 2]}", repeats="2"), ["3 axes.seed"]),
@@ -359,9 +358,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, since: today, below: 1}]"),
          ["3 verdicts[0].since"]),
         (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, below: 1}]"), ["3 verdicts[0]"]),
-        (study(verdicts="[{claim: a, figure: test, quote: b}, "
-               "{claim: a, source: c, quote: b, paraphrase: d, figure: test}]"),
-         ["3 verdicts[0]", "3 verdicts[1]"]),
+        (study(verdicts="[{claim: a, figure: test, quote: b}]"), ["3 verdicts[0]"]),
         (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: test, of: {seed: 1}, than: {seed: 2}, above: 1}, "
                "{claim: a, figure: test, of: {seed: 1}, minus: [{seed: 1}], than: {seed: 3}, above: 1}]"),
          ["4 verdicts[0]"]),
@@ -372,8 +369,8 @@ def search(space: str, rest: str = "trials: 2") -> str:
                verdicts="[{claim: a, figure: critical_batch_size, of: {data.batch_size: 8}}]"),
          ["5 verdicts[0].of.data.batch_size"]),
         (study("{seed: [1, 2]}", target="{metric: validation_error, below: 0.5}",
-               verdicts="[{claim: a, figure: critical_batch_size}, {claim: a, figure: exit_time}]"),
-         ["5 verdicts[0].figure", "5 verdicts[1].figure"]),
+               verdicts="[{claim: a, figure: critical_batch_size}]"),
+         ["5 verdicts[0].figure"]),
         (study("{data.batch_size: [8, 16], seed: [1, 2], run.epochs: [1, 2]}",
                target="{metric: validation_error, below: 0.5}",
                verdicts="[{claim: a, figure: critical_batch_size, of: {seed: 1, run.epochs: 1}, over: [{seed: 2}]}]"),
@@ -401,9 +398,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
                verdicts="[{claim: a, figure: test, of: {}, minus: [{seed: 1}], than: {seed: 2}, above: 1}, "
                "{claim: b, figure: test, of: {seed: 1}, minus: [{}], than: {seed: 2}, above: 1}]"),
          ["4 verdicts[0]", "4 verdicts[1]"]),
-        (study(verdicts="[{claim: a, figure: test, published: 1}, "
-               "{claim: a, source: c, figure: test, published: 1, above: 1}]"),
-         ["3 verdicts[0]", "3 verdicts[1]"]),
+        (study(verdicts="[{claim: a, figure: test, published: 1}]"), ["3 verdicts[0]"]),
         (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
         (study(measures="times", verdicts="[{claim: a, figure: test, above: 1}]"), ["4 verdicts[0].figure"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])
@@ -460,15 +455,9 @@ def test_halving_keeps_one_trial_in_four(load: Callable[..., Any]) -> None:
 
 
 @pytest.mark.full
-def test_thousands_of_points_are_loaded_unless_their_specs_are_too_large(
-    load: Callable[..., Any], told: Callable[..., list[str]]
-) -> None:
+def test_thousands_of_points_are_loaded(load: Callable[..., Any]) -> None:
     rates = [round(0.001 * (number + 1), 6) for number in range(1_500)]
-    text = f"study: many\nbase: base.yaml\naxes: {{optimizer.lr: {rates}}}\n"
-    assert len(load(text).trials) == 1_500
-    components = ", ".join(["{block: vgg, channels: [4]}"] * 900)
-    Path("big.yaml").write_text(f"name: big\nmodel: {{components: [{components}]}}\n", encoding="utf-8")
-    assert told(text.replace("base.yaml", "big.yaml")) == ["3 axes"]
+    assert len(load(f"study: many\nbase: base.yaml\naxes: {{optimizer.lr: {rates}}}\n").trials) == 1_500
 
 
 def test_a_spec_is_no_study(load: Callable[..., Any], write: Callable[[str], Path], small: str) -> None:

@@ -235,6 +235,7 @@ def test_the_line_ends_of_a_csv_file_are_those_of_any_system(tmp_path: Path, end
         ("zip archive.*xlsx", b"PK\x03\x04\x14\x00"),
         (".xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
         ("Parquet", b"PAR1\x15\x04"),
+        ("picture", b"\x89PNG\r\n\x1a\n"),
         ("UTF-16", "label,text\n0,a\n".encode("utf-16")),
         ("UTF-16", "label,text\n0,a\n".encode("utf-16-le")),
         ("byte 0", "label,text\n0,a\n".encode("utf-16-be")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from alray.config.loading.values import read_values
 from alray.config.loading.yaml_text import Parsed, parse_yaml, plain, write_yaml
 from alray.config.sections.checks import CHECKS, Check
 from alray.config.sections.replica_checks import REPLICA_CHECKS
-from alray.config.sections.section import ANCHORS, Section, describe
+from alray.config.sections.section import ANCHORS, Section, describe, did_you_mean, nearest
 from alray.config.sections.spec import Spec
 from alray.core.errors import SpecError
 from alray.core.storage.location import Location, location_of, names_a_scheme
@@ -26,6 +27,7 @@ SpecSource: TypeAlias = str | Location | Mapping[str, Any] | Section
 
 LARGEST_BYTES = 1_000_000
 """Size of the largest file that is read as a spec."""
+_EXAMPLE = "write an example spec with `alray init`"
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,14 @@ def _text(file: Location) -> str:
             raise SpecError("this is a folder", hint="give a spec file", file=str(file))
         content = _content(file)
     except FileNotFoundError as error:
-        message, hint = "the file does not exist", "write an example spec with `alray init`"
+        message, hint = "the file does not exist", _EXAMPLE
         if isinstance(file, Path) and names_a_scheme(str(file)):
             message, hint = "a spec is a file on a disk, not a URL", "copy it to this machine"
+        elif re.search("[=:]", str(file)):
+            hint = "give the spec first, and then its overrides, such as optimizer.lr=3e-4"
+        elif isinstance(file, Path):
+            meant = nearest(file.name, (each.name for each in file.parent.glob("*.y*ml")))
+            hint = did_you_mean(str(file.with_name(meant)) if meant else None, _EXAMPLE)
         raise SpecError(message, hint=hint, file=str(file)) from error
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", hint="give a readable file", file=str(file)) from error
@@ -164,13 +171,12 @@ def read_document(source: SpecSource) -> Parsed:
         return Parsed(_without_anchors(plain(source)), SourceLocations(None), {})
     parsed = parse_yaml(_text(location_of(source)), str(source))
     document, file = parsed.value, parsed.locations.file
-    hint = "write an example spec with `alray init`"
     if document is None:
-        raise SpecError("the file is empty", hint=hint, file=file)
+        raise SpecError("the file is empty", hint=_EXAMPLE, file=file)
     if not isinstance(document, dict):
         raise SpecError(
             f"expected keys such as `name:` and `data:`, got {describe(document)}",
-            hint=hint,
+            hint=_EXAMPLE,
             file=file,
             line=1,
         )

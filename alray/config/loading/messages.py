@@ -13,10 +13,11 @@ from pydantic_core import ErrorDetails
 
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocation, SourceLocations
 from alray.config.loading.yaml_text import read_yaml
-from alray.config.sections.grammar import Spot, key_types, sections_of, spot_of_error
+from alray.config.sections.choice import ByShape
+from alray.config.sections.grammar import Spot, choice_of, key_types, sections_of, spot_of_error
 from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
-from alray.config.sections.section import ANCHORS, PLAIN, Section, describe, did_you_mean, listed, nearest
+from alray.config.sections.section import PLAIN, Section, describe, did_you_mean, listed, nearest
 from alray.config.sections.spec import Spec
 from alray.config.sections.usual_names import usual_name
 from alray.core.counting import counted
@@ -93,7 +94,8 @@ def meant_kind(word: Any, here: Spot) -> str | None:
     if tag in here.members:
         return tag
     short = {member.abbreviation.lower(): kind for kind, member in here.members.items() if member.abbreviation}
-    return short.get(word.lower()) or nearest(word, here.known)
+    meant = nearest(word, [*here.known, *short])
+    return short.get(meant or "", meant)
 
 
 def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type[Section] = Spec) -> Words:
@@ -102,6 +104,9 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
     If only another section has it, the command line gets the whole override to write.
     """
     word, known = str(path[-1]), around.keys
+    joined = re.match(r"(\w+) ?([:{].*)", word)
+    if joined is not None and joined[1] in known:
+        return "unknown key", f"write a colon and a blank after `{joined[1]}`"
     meant = nearest(word, known)
     if meant is None:
         meant = key_elsewhere(word, root, path[:-1])
@@ -110,13 +115,7 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
             value, field = location.text.partition("=")[2], spot_of_error(tuple(meant.split(".")), root).field
             words = (get_args(field.annotation) or field.examples or ()) if field is not None else ()
             meant += f"={nearest(value, [word for word in words if isinstance(word, str)]) or value}"
-    otherwise = f"known: {', '.join(known)}" if known else "remove it"
-    if meant is None and (anchor := locations.anchor_below(path)):
-        otherwise = (
-            f"to hold an anchor alone, a key stands at the top and begins with `{ANCHORS}`, such as "
-            f"`{ANCHORS}{str(path[0]).lstrip('.')}`; or write `&{anchor}` before the value where it is used first"
-        )
-    return "unknown key", did_you_mean(meant, otherwise)
+    return "unknown key", did_you_mean(meant, f"known: {', '.join(known)}" if known else "remove it")
 
 
 def key_elsewhere(word: str, root: type[Section] = Spec, around: Path = ()) -> str | None:
@@ -204,7 +203,8 @@ def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
         return here.path, (f"expected a section, got {describe(value)}", f"write a section with its `{key}`; {known}")
     path = (*here.path, key)
     if key not in value:
-        return path, ("this key is required", known)
+        misspelt = next((f"write `{key}` in place of `{each}`; " for each in value if nearest(str(each), [key])), "")
+        return path, ("this key is required", f"{misspelt}{known}")
     word = value[key]
     if not isinstance(word, str):
         return path, (f"expected the name of a {key}, got {describe(word)}", known)
@@ -256,10 +256,12 @@ def _in_words(error: ErrorDetails, here: Spot) -> Words:
     expected, hint = _WORDS[error["type"]]
     if error["type"] == "literal_error":
         known = [word.strip("'") for word in told["expected"].replace(" or ", ", ").split(", ")]
-        told["known"] = listed(known)
+        choice = choice_of(here.key_type)
+        shape = f" or a {choice.tag}" if isinstance(choice, ByShape) else ""
+        told["known"] = f"{listed(known)}{shape}"
         if isinstance(value, str) and (meant := nearest(value, known)) is not None:
             return f"{expected.format(**told)}, got {got}", did_you_mean(meant, "")
-        if len(known) > 1:
+        if shape or len(known) > 1:
             hint = "write one of these"
     return f"{expected.format(**told)}, got {got}", f"{hint.format(**told)}{_or_leave_out(here)}"
 

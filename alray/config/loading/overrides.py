@@ -115,7 +115,8 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
     key, equals, written = text.partition("=")
     parts = re.sub(r"\[([0-9]+)\]", r".\1", key.strip()).split(".")
     if not equals or not all(parts):
-        applied.refuse(text, f"`{text}` does not have the form key=value", "write, for example, optimizer.lr=3e-4")
+        hint = "write, for example, optimizer.lr=3e-4; a value with blanks in quotes"
+        applied.refuse(text, f"`{text}` does not have the form key=value", hint)
         return None
     for section in flat:
         if tuple(parts[: len(section)]) == section and len(parts) > len(section):

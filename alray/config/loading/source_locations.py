@@ -107,12 +107,6 @@ class SourceLocations:
         """The location of the value at `path`; None if only a section around it has one."""
         return self._locations.get(path)
 
-    def anchor_below(self, path: Path) -> str | None:
-        """The name of a YAML anchor in a line of `path` or of a value below it."""
-        lines = (each.text for other, each in self._locations.items() if other[: len(path)] == path)
-        found = (re.search(r"(?:[:,\[-]|^)\s*&([\w-]+)", line) for line in lines if line is not None)
-        return next((match[1] for match in found if match is not None), None)
-
     @contextmanager
     def locating(self) -> Iterator[None]:
         """Inside, a problem that names a key of the spec, but no location, gets the one where the key was written."""

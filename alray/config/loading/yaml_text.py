@@ -71,7 +71,7 @@ _WRITTEN = {None: [*_RESOLVERS, *_QUOTED, (_TAG + "unseen", re.compile(f".*{_UNS
 _SYNTAX: tuple[tuple[str, str | None, str], ...] = (
     ("'\\t'", "a tab cannot begin a value or indent a line", "indent with spaces"),
     ("another document", "a second document starts here", "write each document to a separate file"),
-    ("mapping values", None, "put each `key: value` on a separate line, and a text with `: ` in quotes"),
+    ("mapping values", None, "indent the keys of a section alike, each on a line, and put a text with `: ` in quotes"),
     ("sequence entries", None, "put each `- entry` on a separate line, below its key"),
     ("could not find expected ':'", None, "write `key: value`, and close the brackets and quotes above"),
     ("expected ',' or", None, "separate entries by commas, and close the bracket"),
@@ -280,7 +280,7 @@ class _Builder:
             if key.tag == _MERGE:
                 continue
             line = key.start_mark.line + 1
-            fault = _key_fault(key)
+            fault = _key_fault(key, value)
             if fault is not None:
                 self._refuse(key, path, *fault, within=f"line {line}")
             elif key.value in own:
@@ -333,12 +333,13 @@ class _Builder:
         return SourceLocation(self.locations.file, line + 1, text, value=value)
 
 
-def _key_fault(key: Node) -> tuple[str, str] | None:
+def _key_fault(key: Node, value: Node) -> tuple[str, str] | None:
     """Message and hint for a key that is none."""
     if not isinstance(key, ScalarNode):
         return "a list or section is used as a key, but keys are text", "write the key in quotes"
     if key.tag != _TAG + "str":
-        return f"`{key.value}` is used as a key, but keys are text", "write the key in quotes"
+        hint = "write the key in quotes" if value.value else "write a number with a point: `0.01` for `0,01`"
+        return f"`{key.value}` is used as a key, but keys are text", hint
     if printable(key.value) != key.value:  # half a surrogate pair, which pydantic does not take
         return f"`{printable(key.value)}` is used as a key, but keys are text", "write another key"
     unseen = _UNSEEN.search(key.value) if key.style is None else None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
 from alray.config.sections.choice import ByShape
-from alray.config.sections.section import PositiveInt, Section, Width, describe, refusal
+from alray.config.sections.section import PositiveInt, Section, Width
 
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 
@@ -28,27 +27,9 @@ class Head(Section):
     Default: auto."""
 
 
-def _a_section_or(*names: str) -> Callable[[Any], Any]:
-    def head(value: Any) -> Any:
-        if isinstance(value, dict | Head) or value in names:
-            return value
-        raise refusal(
-            f"expected {', '.join(f'`{name}`' for name in names)} or a section, got {describe(value)}",
-            "a section is such as {pool: null, hidden: 2500}",
-        )
-
-    return head
-
-
 _BY_SHAPE = Discriminator(ByShape((dict, Head), "section", "name"))
 _Section = Annotated[Head, Tag("section")]
 
-HeadOrAuto = Annotated[
-    _Section | Annotated[Literal["auto"], Tag("name")], _BY_SHAPE, BeforeValidator(_a_section_or("auto"))
-]
-HeadOrModel = Annotated[
-    _Section | Annotated[Literal["auto", "model"], Tag("name")],
-    _BY_SHAPE,
-    BeforeValidator(_a_section_or("auto", "model")),
-]
+HeadOrAuto = Annotated[_Section | Annotated[Literal["auto"], Tag("name")], _BY_SHAPE]
+HeadOrModel = Annotated[_Section | Annotated[Literal["auto", "model"], Tag("name")], _BY_SHAPE]
 """`model`: the classifier of the model that `model.from` names."""

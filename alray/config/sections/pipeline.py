@@ -31,7 +31,6 @@ from alray.config.sections.section import (
     PositiveFloat,
     PositiveInt,
     Section,
-    describe,
     located,
     quantity_of,
     refusal,
@@ -168,21 +167,6 @@ class Cost(Section):
     """Seconds of the optimizers' steps."""
 
 
-def _partition(value: Any) -> Any:
-    if isinstance(value, list | tuple) or value in ("auto", "uniform", "parameters", "cyclic"):
-        return value
-    raise refusal(
-        f"expected `auto`, `uniform`, `parameters`, `cyclic` or a list, got {describe(value)}",
-        "a list holds the number of components of each stage, such as [2, 2]",
-    )
-
-
-def _micro_batches(value: Any) -> Any:
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise refusal(f"expected `auto` or a whole number, got {describe(value)}", "leave it out for 2 per stage")
-
-
 def _stages(given: dict[str, Any]) -> int:
     """Return the number of stages where it is left out.
 
@@ -214,7 +198,6 @@ class Pipeline(Section):
     partition: Annotated[
         Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters", "cyclic"], Tag("name")],
         Discriminator(ByShape((list, tuple), "list", "name")),
-        BeforeValidator(_partition),
     ] = "auto"
     """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of components.
     `parameters`: even numbers of parameters. `cyclic`: components lie on the stages round-robin, each of them a virtual
@@ -236,7 +219,6 @@ class Pipeline(Section):
         Annotated[
             Annotated[PositiveInt, Tag("number")] | Annotated[Literal["auto"], Tag("name")],
             Discriminator(ByShape(int, "number", "name")),
-            BeforeValidator(_micro_batches),
         ]
         | None
     ) = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from alray.config.sections.all_reduce import ALL_REDUCES, AllReduce
 from alray.config.sections.choice import ByShape, Choice
@@ -17,7 +17,6 @@ from alray.config.sections.section import (
     NonNegativeInt,
     PositiveInt,
     Section,
-    describe,
     refusal,
 )
 
@@ -143,15 +142,6 @@ class AverageEvery(Section):
         return int(self.average_every.count)
 
 
-def _synchronise(value: Any) -> Any:
-    if isinstance(value, dict | AverageEvery) or value == "every_step":
-        return value
-    raise refusal(
-        f"expected `every_step` or a section, got {describe(value)}",
-        "write a section as, for example, {average_every: 8 steps}",
-    )
-
-
 class Replicas(Section):
     """Data parallelism: every replica processes its share of each mini-batch."""
 
@@ -175,7 +165,6 @@ class Replicas(Section):
     synchronise: Annotated[
         Annotated[AverageEvery, Tag("section")] | Annotated[Literal["every_step"], Tag("name")],
         Discriminator(ByShape((dict, AverageEvery), "section", "name")),
-        BeforeValidator(_synchronise),
     ] = "every_step"
     """When replicas synchronise. `every_step`: they average the gradients in each update, so that n replicas train as
     one replica would. A section: they average the weights from time to time, which changes the mathematics.

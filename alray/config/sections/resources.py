@@ -6,16 +6,24 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from alray.config.sections.choice import ByShape
 from alray.config.sections.section import PositiveFloat, PositiveInt, Section, describe, refusal
 
-Bundle = Annotated[dict[str, PositiveFloat], Field(min_length=1)]
-"""The request of one stage, by Ray's names: CPU, GPU (also NPU and HPU), memory (in bytes) or a custom resource."""
-
 ACCELERATORS = ("GPU", "HPU", "NPU")
 """What Ray calls accelerators. Those of NVIDIA, AMD and Intel are its `GPU`."""
+
+
+def _in_capitals(bundle: dict[str, float]) -> dict[str, float]:
+    for name in bundle:
+        if name.upper() != name and name.upper() in ("CPU", *ACCELERATORS):
+            raise refusal(f"Ray knows no `{name}`", f"write {name.upper()} in its place")
+    return bundle
+
+
+Bundle = Annotated[dict[str, PositiveFloat], Field(min_length=1), AfterValidator(_in_capitals)]
+"""The request of one stage, by Ray's names: CPU, GPU (also NPU and HPU), memory (in bytes) or a custom resource."""
 
 
 def accelerator_of(bundle: Mapping[str, float]) -> str | None:

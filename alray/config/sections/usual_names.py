@@ -38,6 +38,8 @@ USUAL_NAMES = {
     "loss_fn": "task",
     "criterion": "task",
     "gpu": "cuda",
+    "gpus": "per_stage",
+    "num_gpus": "per_stage",
     "conv": "vgg",
     "conv2d": "vgg",
     "cnn": "vgg",

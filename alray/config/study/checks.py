@@ -18,10 +18,7 @@ StudyCheck = Callable[[Study], Iterator[Finding]]
 
 _RATE = "optimizer.lr"
 _MOST_POINTS = 10_000
-MOST_VALUES = 1_000_000
-"""Values of all specs that are checked before a study runs, of every point and every end of its search: a minute."""
 _MOST_TRIALS = 100_000
-_MOST_SETTINGS = 200
 
 
 def base_is_a_file(study: Study) -> Iterator[Finding]:
@@ -79,17 +76,6 @@ def it_has_an_end(study: Study) -> Iterator[Finding]:
     if points * prod(counts.values()) > _MOST_TRIALS:
         longest_key = max(counts, key=lambda key: counts[key])
         yield longest_key, f"the study would have more than {_MOST_TRIALS:,} trials", "give a smaller number"
-
-
-def a_point_is_a_few_keys(study: Study) -> Iterator[Finding]:
-    """Check that a point sets only a few keys. More keys than a spec has are a mistake, and take minutes to check."""
-    variants = study.axes.get(VARIANT)
-    groups: dict[Path, object] = {("set",): study.set, ("follow",): study.follow}
-    if isinstance(variants, dict):
-        groups |= {("axes", VARIANT, name): settings for name, settings in variants.items()}
-    for path, settings in groups.items():
-        if isinstance(settings, dict) and len(settings) > _MOST_SETTINGS:
-            yield path, f"{len(settings):,} keys are set, more than {_MOST_SETTINGS}", "set fewer keys of the base"
 
 
 def followed_axes_have_values(study: Study) -> Iterator[Finding]:
@@ -311,7 +297,6 @@ CHECKS: tuple[StudyCheck, ...] = (
     base_is_a_file,
     axes_are_lists,
     it_has_an_end,
-    a_point_is_a_few_keys,
     followed_axes_have_values,
     a_key_is_set_once,
     a_target_is_set_once,

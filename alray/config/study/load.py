@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from alray.config.loading.composition import Composed
 from alray.config.loading.load import (
@@ -29,7 +29,6 @@ from alray.config.sections.paths import Path, key_text
 from alray.config.sections.spec import Spec
 from alray.config.study.checks import (
     CHECKS,
-    MOST_VALUES,
     StudyCheck,
     base_is_a_file,
     claims_of_shares,
@@ -178,12 +177,8 @@ class _PointLoader:
 
     def load(self) -> None:
         """Load them."""
-        points = list(points_of(self._study))
-        if too_much := list(self._too_much(points)):
-            self.problems = too_much
-            return
         refused: set[int] = set()
-        for point in points:
+        for point in points_of(self._study):
             self.points.append(point)
             spec = self._spec(point, point.settings)
             if spec is None:
@@ -238,19 +233,6 @@ class _PointLoader:
         ]
         self.points = [point for point in self.points if point.number not in reasons]
 
-    def _too_much(self, points: Sequence[Point]) -> Iterable[Problem]:
-        """A problem where the specs are so large, and so many, that to check them would take minutes.
-
-        Every end of the search makes a further spec at each point.
-        """
-        search = self._study.search
-        ends = max((len(list(settings_at_the_ends(search, point))) for point in points), default=0) if search else 0
-        with suppress(SpecError):  # what is wrong with the base is told at each point
-            values = _values_in(self._base().value)
-            if (total := len(points) * (1 + ends) * values) > MOST_VALUES:
-                message = f"the specs of the points have {total:,} values together, more than {MOST_VALUES:,}"
-                yield problem(self._locations, ("axes",), message, "give fewer values, or a smaller base")
-
     def _base(self) -> Composed:
         """The base, which is read once. Raises SpecError if it cannot be read."""
         if self._read is None:
@@ -281,7 +263,8 @@ class _PointLoader:
         setting, at_key = None, fault.column == 1
         if fault.file == COMMAND_LINE:  # the same may be wrong with the values of several points
             setting = _nearest(fault, settings)
-            fault = replace(fault, text=None, column=None, end_column=None)
+            hint = fault.hint and re.sub("(?<=^did you mean `)([^=`]*)=.*`", r"\1`", fault.hint)  # its key alone
+            fault = replace(fault, hint=hint, text=None, column=None, end_column=None)
         found = self._found.setdefault((fault, setting and _group(setting)), _Found(fault, setting, at_key))
         if point not in found.points:
             found.points.append(point)
@@ -320,13 +303,6 @@ class _PointLoader:
 def _values_of(point: Point) -> set[tuple[str, str]]:
     """The axes of a point with its values, as texts."""
     return {(axis, json.dumps(value, sort_keys=True)) for axis, value in point.values.items()}
-
-
-def _values_in(value: Any) -> int:
-    """The number of values in a spec, in all sections and lists."""
-    if isinstance(value, dict | list):
-        return sum(_values_in(each) for each in (value.values() if isinstance(value, dict) else value))
-    return 1
 
 
 def _group(setting: Setting) -> Path:

@@ -247,12 +247,8 @@ class Verdict(Section):
             raise refusal(
                 f"`than` has {listed(left_open, 'and')}, which `of` or `minus` leaves open", "name its value in both"
             )
-        if self.quote is not None and self.paraphrase is not None:
-            raise refusal("a claim has `quote` or `paraphrase`, not both", "keep `quote`, the publication's own words")
         if self.source is None and any(each is not None for each in (self.quote, self.paraphrase, self.published)):
             raise refusal("a claim with what a publication says needs its name", "write `source`")
-        if self.published is not None and (self.above is not None or self.below is not None):
-            raise refusal("a claim has a bound or the published value, not both", "remove `published`, or the bound")
         if self.figure == "critical_batch_size" and (self.minus or len(self.over) > 1):
             raise refusal("critical batch sizes are compared by one ratio", "name one series, in `over`")
         if self.figure == "growth_of_best_rate" and (self.minus or self.over):

@@ -119,9 +119,7 @@ class GivenModel:
                 recordings = cutter.recordings
         except FAULTS_OF_USER_CODE as error:
             message = f"{self.title} does not take samples of {tuple(self._sample)}: {first_line(error)}"
-            hint = self._sample.hint_of_numbers or (
-                "set data.image_size or the like, or give constructor arguments by `with`, if it wants other samples"
-            )
+            hint = self._sample.hint_of_numbers or _hint_of_shape(self._sample)
             raise own_error(error, message, key="model.from", hint=hint) from error
         result = recordings[True][0].result
         if not isinstance(result, torch.Tensor):
@@ -565,6 +563,18 @@ def _is_state_dict(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(each, torch.Tensor) for each in value.values())
 
 
+def _hint_of_shape(sample: Sequence[int]) -> str:
+    """What to do where a module does not take samples of this shape."""
+    if len(sample) == 3 and sample[-1] in (1, 3) and sample[0] not in (1, 3):
+        return "give the channels first, as by samples.permute(0, 3, 1, 2)"
+    if len(sample) != 3:
+        return "correct its layers, or their sizes by `with`, or give other samples"
+    return (
+        "set data.channels to 3 for grey pictures, or data.image_size, or give constructor arguments by `with`, if it "
+        "wants other samples"
+    )
+
+
 def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
     """The tensors of a file by name, without what `alray export` added. Nothing in it is run. Of a file of a training,
     which holds more, those of its one entry that is a state dict, and the name of that entry."""
@@ -575,7 +585,7 @@ def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise SpecError(
-            f"`{file}` is not a file of weights: {first_line(error)}",
+            f"`{file}` is not a file of weights that torch or safetensors reads: {type(error).__name__}",
             key="model.weights",
             hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
         ) from error

@@ -53,7 +53,7 @@ def made(
         model = make(**arguments)
     except FAULTS_OF_USER_CODE as error:
         message = f"`{source}` cannot be made: {type(error).__name__}: {error}"
-        hint = "`with` has the arguments of its constructor"
+        hint = "`with` has the arguments of its constructor: model={'with': {...}} in Python"
         raise own_error(error, message, key="model.with", hint=hint) from error
     if not isinstance(model, nn.Module):
         raise SpecError(

@@ -452,7 +452,8 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location, *, again: bool
     Args:
         again: the run is to be done from its beginning, which never allows a change.
     """
-    changes = list(_changes_of_keys(before, after).values())
+    of_keys = _changes_of_keys(before, after)
+    changes = list(of_keys.values())
     keep = "leave them as they were"
     of_pipeline = _changes_of_pipeline(before, after)
     if of_pipeline:
@@ -462,6 +463,8 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location, *, again: bool
         hint = f"{keep}, or start a new run" if again else f"{keep}, start a new run, or pass --allow-change"
         if not again and _arguments(before) != _arguments(after):
             hint += ", which changes no weight where only the files of your class have moved"
+        elif not again and any(is_under(key, ("model", "method")) for key in of_keys):
+            hint += ", if no weight gets another shape"
         raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
 
 

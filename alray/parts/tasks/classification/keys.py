@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
 from alray.config.sections.choice import ByShape
-from alray.config.sections.section import PositiveFloat, describe, refusal
+from alray.config.sections.section import PositiveFloat
 from alray.config.sections.task import ClassWeights, TaskSection
 
-
-def _weights(value: Any) -> Any:
-    if value is None or value == "balanced" or isinstance(value, dict | list | tuple):
-        return value
-    raise refusal(
-        f"expected `balanced`, a list or a section, got {describe(value)}",
-        "write balanced, one weight for each class, or weights by the names of classes, such as {rare: 5}",
-    )
-
-
 Weights = Annotated[
-    Annotated[dict[str, PositiveFloat], Field(min_length=1), Tag("by name")]
+    Annotated[dict[str, PositiveFloat], Field(min_length=1), Tag("section")]
     | Annotated[
-        Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1), Tag("in order")]
+        Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1), Tag("list")]
         | Annotated[Literal["balanced"], Tag("word")],
-        Discriminator(ByShape((list, tuple), "in order", "word")),
-        Tag("not by name"),
+        Discriminator(ByShape((list, tuple), "list", "word")),
+        Tag("no section"),
     ],
-    Discriminator(ByShape(dict, "by name", "not by name")),
-    BeforeValidator(_weights),
+    Discriminator(ByShape(dict, "section", "no section")),
 ]
 
 
