@@ -258,7 +258,8 @@ def _in_words(error: ErrorDetails, here: Spot) -> Words:
         known = [word.strip("'") for word in told["expected"].replace(" or ", ", ").split(", ")]
         choice = choice_of(here.key_type)
         shape = f" or a {choice.tag}" if isinstance(choice, ByShape) else ""
-        told["known"] = f"{listed(known)}{shape}"
+        keys = ", ".join(key for each in sections_of(here.key_type) for key in each.model_fields)
+        told["known"] = f"{listed(known)}{shape}{f' with the keys {keys}' if keys else ''}"
         if isinstance(value, str) and (meant := nearest(value, known)) is not None:
             return f"{expected.format(**told)}, got {got}", did_you_mean(meant, "")
         if shape or len(known) > 1:
