@@ -127,13 +127,8 @@ class Proof:
         return {"same": self.same, **asdict(self)}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Each way with what came out, for a person. Those that do not fit for the same reason share a row."""
-        unfit: dict[str, list[str]] = {}
-        for way in self.ways:
-            if way.verdict == "does not fit":
-                unfit.setdefault(way.why or "", []).append(way.name)
-        trained = [(way.name, _told(way)) for way in self.ways if way.verdict != "does not fit"]
-        return [*trained, *(("does not fit", f"{'; '.join(names)}: {why}") for why, names in unfit.items())]
+        """Each way with what came out, for a person."""
+        return [(way.name, _told(way)) for way in self.ways]
 
     def __repr__(self) -> str:
         width = max(len(name) for name, _ in self.rows())
@@ -141,6 +136,8 @@ class Proof:
 
 
 def _told(way: Way) -> str:
+    if way.verdict == "does not fit":
+        return f"does not fit: {way.why}"
     if way.verdict == "differs":
         where = f", first at {way.first}" if way.first else ""
         size = "" if way.largest_difference is None else f" by up to {way.largest_difference:.3g}{where}"
