@@ -20,16 +20,12 @@ _CALLED = {of_module: name for name, of_module in re.findall(r"^(\w+) = (\w+)$",
 _PLACES = {_CALLED.get(name, name): (module, name) for name, module in _IMPORTED.items()}
 """Each name of the interface: the module that it comes from, and its name there."""
 
-_RENAMED = {"search_layouts": "ways", "crossover": "map_ways"}
-"""What names of version 0.4 are now."""
 
 __all__ = ["__version__", *_PLACES]
 
 
 def __getattr__(name: str) -> Any:
     """Load a name of the interface when it is first used."""
-    if name in _RENAMED:
-        raise AttributeError(f"alray.{name} is alray.{_RENAMED[name]} now")
     if name not in _PLACES:
         raise AttributeError(f"module 'alray' has no attribute '{name}'")
     module, of_module = _PLACES[name]

@@ -43,7 +43,7 @@ start() {
     local name=$1
     shift
     # With 0, the ports that are the same for every node are free ones: several nodes run on this machine.
-    # A script lets what it starts in the background ignore SIGINT. `trap -` undoes that: `alray jobs stop` sends it.
+    # A script lets what it starts in the background ignore SIGINT. `trap -` undoes that: `ray job stop` sends it.
     (
         trap - INT
         exec setsid ray start "$@" --num-cpus="$cpus" --dashboard-agent-listen-port=0 --min-worker-port=0 \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from alray.config.sections.section import did_you_mean, nearest
 from alray.config.user_code import named_error
 from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, UserCodeError
-from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, EventRecord, Record, StepRecord
+from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, Record, StepRecord
 from alray.core.storage.location import Location
 from alray.runtime.observer import Observer
 
@@ -74,9 +73,7 @@ class Called:
         for index, callback in enumerate(callbacks):
             if isinstance(callback, type) or not any(callable(getattr(callback, name, None)) for name in _METHODS):
                 raise RequestError(
-                    f"this is a class, `{callback.__name__}`"
-                    if isinstance(callback, type)
-                    else f"`{_name(callback)}` has none of {', '.join(_METHODS)}",
+                    f"`{_name(callback)}` has none of {', '.join(_METHODS)}",
                     key=f"callbacks[{index}]",
                     hint="give an object of a class that derives from alray.Callback",
                 )
@@ -152,8 +149,7 @@ class Calls(Called, Observer):
         self._graph: Graph | None = None  # the stages of the last attempt
         self._asked_first = False  # whether a callback asked to stop before the user did
         self._told_until = 0  # the mini-batch whose losses were told last
-        self._evaluations: Counter[int] = Counter()  # how many were told, by their step: the last has two
-        self._again: Counter[int] = Counter()  # those of them that are made again
+        self._evaluations: set[tuple[object, ...]] = set()  # those that were told
 
     @contextmanager
     def beside(self, watched: AbstractContextManager[tuple[Display, Interrupts]]) -> Iterator[tuple[Calls, Calls]]:
@@ -213,15 +209,13 @@ class Calls(Called, Observer):
         if isinstance(record, StepRecord) and record.step > self._told_until:
             self._told_until = record.step
             self._call("on_step", record)
-        elif isinstance(record, EvaluationRecord) and self._again[record.step]:
-            self._again[record.step] -= 1
         elif isinstance(record, EvaluationRecord):
-            self._evaluations[record.step] += 1
-            self._call("on_evaluation", record)
+            measured = (record.step, record.train, record.validation, record.test)  # the last mini-batch has two
+            if measured not in self._evaluations:
+                self._evaluations.add(measured)
+                self._call("on_evaluation", record)
         elif isinstance(record, CheckpointRecord):  # a failure goes back to the last one, so none is written again
             self._call("on_checkpoint", record)
-        elif isinstance(record, EventRecord) and record.event == "resumed":
-            self._again = Counter({step: told for step, told in self._evaluations.items() if step > record.step})
 
     def ended(self, run: Run) -> None:
         """Tell the callbacks that the run has ended, if they were told that it started."""

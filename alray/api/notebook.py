@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alray.api.console.display import Display, Pace, accuracies_text
+from alray.api.console.display import Display, Pace, accuracies_text, state_lines
 from alray.api.console.interrupts import Interrupts
 from alray.core.run_folder.records import EvaluationRecord, Record
-from alray.report.progress import Progress, computing_text, progress_text
+from alray.report.progress import Progress
 
 _EVERY_S = 0.5  # between two drawings
 _HEIGHT = 640  # pixels of a page in a cell
@@ -89,19 +89,7 @@ class NotebookDisplay(Display):
         if not (self._pace.take_turn() or now):
             return
         self._pace.shown()
-        lines = [*self._notes, *(_state(self._progress) if self._progress is not None else ())]
-        if self._what and (self._progress is None or not self._progress.step):
-            lines.append(self._what)
-        self._draw(preformatted(lines))
-
-
-def _state(progress: Progress) -> list[str]:
-    """Progress, the share of time in which each stage computes, and the last accuracies: a line for each."""
-    if not progress.step:
-        return []
-    lines = [progress_text(progress)]
-    if progress.computing:
-        lines.append(computing_text(progress))
-    if progress.evaluation is not None:
-        lines.append(accuracies_text(progress.evaluation))
-    return lines
+        lines = [] if self._progress is None else state_lines(self._progress)
+        if lines and self._progress is not None and self._progress.evaluation is not None:
+            lines.append(accuracies_text(self._progress.evaluation))
+        self._draw(preformatted([*self._notes, *(lines or [self._what])]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +11,7 @@ from alray.api.calls import Overrides, checked, watched
 from alray.api.objects import taken
 from alray.config.loading.load import SpecSource, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
-from alray.config.sections.machines import machines_section
-from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.machines import CPU, Device, device_of, link_of, parse_nodes
 from alray.planning.prediction.plan import Plan
 
 if TYPE_CHECKING:
@@ -35,67 +30,25 @@ def with_machines(
     within: str | None,
     costs: str | PathLike[str] | None = None,
 ) -> list[str]:
-    """Overrides together with those that these options of a plan stand for.
+    """Overrides together with those that these options of a plan stand for: keys of `machines`, and `pipeline.costs`.
 
-    The links of a spec are those of its own nodes. Raises RequestError where an option cannot be read, or changes
-    nothing.
+    The links of a spec are those of its own nodes, so with `on` they do not count.
     """
-    links = {key: text for key, text in {"link": link, "within": within}.items() if text is not None}
-    for key, text in links.items():
-        with _named(f"--{key}"):
-            link_of(text)
-    machines: dict[str, str | None] = {**links}
-    if on is None:
-        _require_machines(spec, overrides, links)
-    else:
-        with _named("--on"):
-            groups = parse_nodes(on, _described(spec, overrides))
+    machines: dict[str, str | None] = {}
+    if on is not None:
         given = {text.partition("=")[0].strip() for text in overrides}
         of_spec = [] if "machines" in given else [key for key in _LINKS if f"machines.{key}" not in given]
-        machines = dict.fromkeys(of_spec) | {**links, "nodes": on}
-        if machines.get("link", on) is None and sum(count for _, count, _ in groups) > 1:
-            raise RequestError(
-                f"{on} are several nodes, and how they are connected is not said",
-                key="--link",
-                hint="say how fast the network card of a node is, such as 25GB/s, or 100Mbit/s, 20ms",
-            )
+        machines = {"nodes": on} | dict.fromkeys(of_spec)
+    machines |= {key: text for key, text in {"link": link, "within": within}.items() if text is not None}
     texts = [*overrides, *(override_text(f"machines.{key}", text) for key, text in machines.items())]
-    _require_used(spec, texts, links)
     return texts if costs is None else [*texts, override_text("pipeline.costs", str(Path(costs).absolute()))]
-
-
-def _require_machines(spec: SpecSource, overrides: Sequence[str], links: Collection[str]) -> None:
-    """Raise RequestError for the first of these links if there are no machines that it could be of."""
-    if links and machines_of(spec, overrides) is None:
-        key = next(iter(links))
-        raise RequestError(
-            "no machines are named that it could be a link of",
-            key=f"--{key}",
-            hint="add --on, such as --on 8xA100, or machines to the spec",
-        )
-
-
-def _require_used(spec: SpecSource, overrides: Sequence[str], links: Collection[str]) -> None:
-    """Raise RequestError for the first of these links that changes nothing."""
-    machines = machines_section(machines_of(spec, overrides)) if links else None
-    if machines is not None:
-        for key in links:
-            machines.require_used(key)
 
 
 def machines_of(spec: SpecSource, overrides: Sequence[str]) -> Any:
     """The section `machines` as it is written; None if there is none."""
-    read = read_spec(spec)
-    value = copy.deepcopy(read.value)
-    apply_overrides(value, overrides, read.locations)
-    return value.get("machines")
-
-
-def _described(spec: SpecSource, overrides: Sequence[str]) -> dict[str, Device]:
-    """The names of the devices that a spec describes, each with some device."""
-    machines = machines_of(spec, overrides)
-    devices = machines.get("devices") if isinstance(machines, Mapping) else None
-    return dict.fromkeys(map(str, devices), device_of(CPU)) if isinstance(devices, Mapping) else {}
+    read = read_spec(spec).copy()
+    apply_overrides(read.value, overrides, read.locations)
+    return read.value.get("machines")
 
 
 def sizes_of(devices: str | Sequence[int] | None) -> Sequence[int] | None:
@@ -103,16 +56,6 @@ def sizes_of(devices: str | Sequence[int] | None) -> Sequence[int] | None:
     from alray.runtime.planner.fitting import parse_devices
 
     return parse_devices(devices) if isinstance(devices, str) else devices
-
-
-@contextmanager
-def _named(option: str) -> Iterator[None]:
-    """Inside, what is wrong is told of this option."""
-    try:
-        yield
-    except PlanError as error:
-        (problem,) = error.problems
-        raise RequestError(problem.message, hint=problem.hint, key=option) from error
 
 
 @checked

@@ -268,37 +268,30 @@ class Run:
         requested = RequestedWeights(best, step)
         return Trained(self.folder, requested, data_texts(data), allow_code=allow_code, objects=self.objects)
 
-    @checked
     def evaluate(self, *, depth: int | None = None) -> Evaluated:
         """`trained().evaluate`: with the last checkpoint."""
         return self.trained().evaluate(depth=depth)
 
-    @checked
     def predict(self, inputs: str | Path | Sequence[str | Path], *, depth: int | None = None) -> list[Prediction]:
         """`trained().predict`: with the last checkpoint."""
         return self.trained().predict(inputs, depth=depth)
 
-    @checked
     def generate(self, prompt: str, **settings: Any) -> Generated:
         """`trained().generate`, with its settings: with the last checkpoint."""
         return self.trained().generate(prompt, **settings)
 
-    @checked
     def network(self, depth: int | None = None) -> PlainNetwork:
         """`trained().network`: with the last checkpoint."""
         return self.trained().network(depth)
 
-    @checked
     def model(self, depth: int | None = None) -> nn.Module:
         """`trained().model`: with the last checkpoint."""
         return self.trained().model(depth)
 
-    @checked
     def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:
         """`trained().activations`: with the last checkpoint."""
         return self.trained().activations(batch, depth)
 
-    @checked
     def export(self, format: Format, output: str | Location | None = None, *, depth: int | None = None) -> Exported:
         """`trained().export`: of the last checkpoint."""
         return self.trained().export(format, output, depth=depth)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
 from alray.api.calls import api_errors, checked, defaults_of_torch
-from alray.config.loading.inputs import load_own_spec
 from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
@@ -43,15 +43,14 @@ class Trained:
         objects: Objects = NO_OBJECTS,
     ) -> None:
         """The arguments as for `TrainedNetwork`."""
-        self._folder = folder
         self._requested = requested
         self._weights: Weights | None = None
         self._open = partial(TrainedNetwork, folder, data=data, allow_code=allow_code, objects=objects)
 
-    def _read(self, *, compiled: bool = False, without_data: bool = False, on_cpu: bool = False) -> TrainedNetwork:
+    def _read(self, **how: Any) -> TrainedNetwork:
         """The network, with the weights that were read before if any were; the arguments as for `TrainedNetwork`."""
         requested = self._requested if self._weights is None else RequestedWeights(step=self._weights.step)
-        network = self._open(requested=requested, compiled=compiled, without_data=without_data, on_cpu=on_cpu)
+        network = self._open(requested=requested, **how)
         if self._weights is None:
             self._weights = network.weights
         else:
@@ -59,21 +58,17 @@ class Trained:
         return network
 
     @cached_property
-    def _with_data(self) -> TrainedNetwork:
+    def _evaluating(self) -> TrainedNetwork:
         return self._read()
 
     @cached_property
     def _on_cpu(self) -> TrainedNetwork:
-        return self._read(without_data=True, on_cpu=True)
+        return self._read(compiled=False, without_data=True, on_cpu=True)
 
     @cached_property
-    def _without_data(self) -> TrainedNetwork:
-        return self._read(without_data=True)
-
-    @property
     def _predicting(self) -> TrainedNetwork:
-        """On the device of the run; the one that evaluates, if there is one."""
-        return self._with_data if "_with_data" in vars(self) else self._without_data
+        """On the device of the run."""
+        return self._read(compiled=False, without_data=True)
 
     @property
     def weights(self) -> Weights:
@@ -88,8 +83,7 @@ class Trained:
         Args:
             depth: that of one route; None: all.
         """
-        compiled = load_own_spec(self._folder).spec.run.compile  # then it is, to measure what the run measured
-        return evaluate(self._read(compiled=True) if compiled else self._with_data, depth)
+        return evaluate(self._evaluating, depth)
 
     @checked
     def network(self, depth: int | None = None) -> PlainNetwork:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from alray.runtime.planner.opening import Teller
 
 Numbers = str | Sequence[int]
-"""Whole numbers, as the command line takes them ("1,2,4") or as a list."""
-MICRO_BATCHES = "4,8,16,32"
+"""Whole numbers, as a text ("1,2,4") or as a list."""
 
 
 @checked
@@ -35,7 +34,7 @@ def map_ways(
     data: Any = None,
     methods: str | Sequence[str] = (),
     devices: Numbers = (),
-    micro_batches: Numbers = MICRO_BATCHES,
+    micro_batches: Numbers = (4, 8, 16, 32),
     link: str | Sequence[str] = (),
     memory: str = "",
     batch_sizes: Numbers = (),
@@ -137,7 +136,7 @@ def map_report(
     found = crossover_spec(
         spec,
         with_machines(spec, overrides, on=on, link=next(iter(cards), None), within=within),
-        Asked.of(links=links, **{**asked, "micro_batches": asked["micro_batches"] or MICRO_BATCHES}),
+        Asked.of(links=links, **asked),
         probe=probe,
         options=Options(allow_code=allow_code, objects=objects),
         teller=teller,

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import atexit
 import gc
-import inspect
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from alray import __version__
 from alray.api.console.closed_output import lasting, take_closed_descriptors, unwritten
 from alray.api.console.interrupts import Interrupts
-from alray.api.console.layout import Page, unbroken
 from alray.cli.doctor import doctor
-from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.methods import methods
 from alray.cli.plan import plan, probe
 from alray.cli.report import compare, list_runs, report
 from alray.cli.run import prove, reproduce, resume, run
 from alray.cli.spec import init, schema, validate
 from alray.cli.study import study
-from alray.cli.submit import submit
+from alray.cli.submit import fetch, submit
 from alray.cli.terminal import INTERRUPTED, Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.core.errors import AlrayError, Problem
@@ -39,104 +34,43 @@ _OBJECTS = 100_000
 """New objects between two searches for garbage."""
 _PATIENCE_S = 2.0
 """Seconds that a busy thread, or what the user's code does at the end, may take to end by itself."""
-_WIDEST = 80
-_WHOLE = 1000
-"""Characters up to which Typer leaves the first sentence of a command's help alone."""
 
-
-GROUPS = {
+GROUPS: dict[str, dict[Callable[..., None], str]] = {
     "Write a spec and look ahead": {
-        "init": "alray init mine.yaml",
-        "validate": "alray validate mine.yaml --deep",
-        "plan": "alray plan mine.yaml --compare",
-        "probe": "alray probe mine.yaml --output costs.json",
-        "prove": "alray prove torchvision:resnet18",
-        "methods": "alray methods",
-        "schema": "alray schema",
-        "doctor": "alray doctor",
+        init: "alray init mine.yaml",
+        validate: "alray validate mine.yaml --deep",
+        plan: "alray plan mine.yaml --compare",
+        probe: "alray probe mine.yaml --output costs.json",
+        prove: "alray prove torchvision:resnet18",
+        methods: "alray methods",
+        schema: "alray schema",
+        doctor: "alray doctor",
     },
     "Train": {
-        "run": "alray run mine.yaml optimizer.lr=3e-4 --output runs/mine",
-        "resume": "alray resume runs/mine run.epochs=20",
-        "reproduce": "alray reproduce runs/mine",
-        "study": "alray study rates.yaml --output studies/rates",
+        run: "alray run mine.yaml optimizer.lr=3e-4 --output runs/mine",
+        resume: "alray resume runs/mine run.epochs=20",
+        reproduce: "alray reproduce runs/mine",
+        study: "alray study rates.yaml --output studies/rates",
     },
     "Look at runs and studies": {
-        "list": "alray list runs",
-        "report": "alray report runs/mine",
-        "compare": "alray compare runs/mine runs/other",
+        list_runs: "alray list runs",
+        report: "alray report runs/mine",
+        compare: "alray compare runs/mine runs/other",
     },
     "Use a trained network": {
-        "evaluate": "alray evaluate runs/mine",
-        "predict": "alray predict runs/mine picture.png",
-        "export": "alray export runs/mine --format onnx",
+        evaluate: "alray evaluate runs/mine",
+        predict: "alray predict runs/mine picture.png",
+        export: "alray export runs/mine --format onnx",
     },
     "Work on a cluster": {
-        "submit": "alray submit mine.yaml --address http://head:8265",
-        "jobs": "alray jobs logs ID --address http://head:8265",
+        submit: "alray submit mine.yaml --address http://head:8265",
+        fetch: "alray fetch ID --address http://head:8265",
     },
 }
-"""The commands of the program in groups, each with an example."""
-
-
-class Command(TyperCommand):
-    """A command whose help names an argument without the Python type behind it, such as `list[str]`."""
-
-    def get_help(self, ctx: Any) -> str:
-        return help_text(self, ctx, {})
-
-
-class CommandGroup(TyperGroup):
-    """The program, or a command that has commands."""
-
-    def get_help(self, ctx: Any) -> str:
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        helps = {name: command.get_short_help_str(_WHOLE) for name, command in commands if command is not None}
-        if ctx.parent is not None:
-            return help_text(self, ctx, {"Commands": list(helps.items())})
-        groups = {
-            title: [
-                row for name, example in group.items() for row in ((name, helps[name]), ("", unbroken(f"$ {example}")))
-            ]
-            for title, group in GROUPS.items()
-        }
-        return help_text(self, ctx, groups)
-
-
-def help_text(command: TyperCommand | TyperGroup, ctx: Any, commands: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Usage, what the command does, its arguments, options and commands. Help is text to read: it always wraps.
-
-    Args:
-        commands: by the title of their group, each with what it does. A row without a name belongs to the one above.
-    """
-    page = Page.of(sys.stdout)
-    return "\n\n".join(_parts(command, ctx, commands, replace(page, width=min(page.width, _WIDEST), wraps=True)))
-
-
-def _parts(
-    command: TyperCommand | TyperGroup, ctx: Any, commands: Mapping[str, Sequence[tuple[str, str]]], page: Page
-) -> Iterator[str]:
-    usage = f"Usage: {ctx.command_path} "
-    yield page.sentence(" ".join(command.collect_usage_pieces(ctx)), first=usage, hang=" " * len(usage))
-    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-        yield page.sentence(" ".join(paragraph.split("\n")), first="  ", hang="  ")
-    records = [(param, param.get_help_record(ctx)) for param in command.get_params(ctx)]
-    arguments = [(param.metavar or "", row[1]) for param, row in records if row and isinstance(param, TyperArgument)]
-    options = [row for param, row in records if row and not isinstance(param, TyperArgument)]
-    for title, rows in {"Arguments": arguments, "Options": options, **commands}.items():
-        if rows:
-            yield f"{page.heading(f'{title}:')}\n{page.fields(rows, indent='  ')}"
-    for group in GROUPS.values():
-        if ctx.info_name in group:
-            example = page.sentence(unbroken(f"$ {group[ctx.info_name]}"), first="  ", hang="  ")
-            yield f"{page.heading('Example:')}\n{example}"
-    if command.epilog:
-        yield page.sentence(command.epilog, first="  ", hang="  ")
-
+"""The commands in groups, each with an example that begins with its name."""
 
 app = typer.Typer(
     name="alray",
-    cls=CommandGroup,
     help=(
         "Train a network declared in YAML, or your own PyTorch module, on one device or many, by backpropagation or by "
         "local losses: time and memory told before the run, the same bits wherever the network is cut and the run is "
@@ -145,44 +79,12 @@ app = typer.Typer(
     epilog="Exit codes: 0 success, 1 the run failed, 2 the request was wrong, 130 interrupted.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    # Plain help: importing rich takes longer than the whole command.
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",  # in which the lines of a paragraph are one text
     pretty_exceptions_enable=False,
 )
-for _command in (
-    run,
-    plan,
-    probe,
-    prove,
-    study,
-    validate,
-    schema,
-    methods,
-    init,
-    resume,
-    reproduce,
-    evaluate,
-    predict,
-    export,
-    report,
-    compare,
-    doctor,
-    submit,
-):
-    app.command(cls=Command)(_command)
-app.command("list", cls=Command)(list_runs)
-_jobs = typer.Typer(
-    name="jobs",
-    cls=CommandGroup,
-    help="Show, stop and fetch the jobs of `alray submit`.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-for _of_jobs in (status, logs, stop, fetch):
-    _jobs.command(cls=Command)(_of_jobs)
-app.add_typer(_jobs)
-_RENAMED = {"fit": "alray plan SPEC --devices 4x24GB", "crossover": "alray plan SPEC --map"}
-"""What the commands of version 0.4 are now."""
+for _title, _group in GROUPS.items():
+    for _command, _example in _group.items():
+        app.command(_example.split()[1], rich_help_panel=_title, epilog=f"Example: {_example}")(_command)
 
 
 def _print_version(requested: bool) -> None:
@@ -220,15 +122,11 @@ def execute(arguments: Sequence[str]) -> int:
         code = command.main(args=list(arguments), prog_name="alray", standalone_mode=False)
     except typer.TyperException as error:
         message = error.format_message()
-        if message.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
-            streams.err.write(f"{message}\n")
-            return error.exit_code
-        if arguments[:1] and arguments[0] in _RENAMED:
-            streams.refuse([Problem(f"`alray {arguments[0]}` is `alray plan` now", f"write {_RENAMED[arguments[0]]}")])
+        if not message:  # no command was named, and Typer has shown the help
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
-        if message.startswith("No such option") and (override := _override_meant(error, arguments)) is not None:
-            hint = f"did you mean `{override}`? That is how a value of the spec is given"
+        if message.startswith("No such option") and (key := _key_meant(error)) is not None:
+            hint = f"did you mean `{key}=...`? That is how a value of the spec is given"
         streams.refuse([Problem(f"{message[:1].lower()}{message[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of the current folder, or of a URL: a command takes it apart before its streams open
@@ -239,8 +137,8 @@ def execute(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _override_meant(error: typer.TyperException, arguments: Sequence[str]) -> str | None:
-    """The override that was meant by an option that a command does not have: `run.epochs=3` for `--epochs 3`.
+def _key_meant(error: typer.TyperException) -> str | None:
+    """The key that was meant by an option that a command does not have: `run.epochs` for `--epochs`.
 
     None if the command takes no overrides, or if no key of a spec has that name.
     """
@@ -252,16 +150,7 @@ def _override_meant(error: typer.TyperException, arguments: Sequence[str]) -> st
     if context is None or not any("key=value" in str(each.metavar) for each in context.command.params):
         return None
     name = option.lstrip("-").replace("-", "_")
-    key = name if "." in name else key_elsewhere(name, Study if context.info_name == "study" else Spec)
-    if key is None:
-        return None
-    for number, given in enumerate(arguments):
-        if given == option:
-            value = next((each for each in arguments[number + 1 :][:1] if not each.startswith("-")), "...")
-            return f"{key}={value}"
-        if given.startswith(f"{option}="):
-            return f"{key}={given.partition('=')[2]}"
-    return f"{key}=..."
+    return name if "." in name else key_elsewhere(name, Study if context.info_name == "study" else Spec)
 
 
 def _leave(code: int) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
 from alray.cli.terminal import Terminal, reading, shown, terminal, writing
 from alray.core.counting import counted
@@ -43,7 +42,6 @@ def plan(
             metavar="NxSIZE",
             help="Compare ways on devices of which the memory alone is known, such as 4x24GB, or 2x80GB,24GB for "
             "devices that differ, with the speed and the links of this machine. Of a map their numbers: 1,2,4.",
-            show_default=False,
         ),
     ] = None,
     link: Link = None,
@@ -54,58 +52,14 @@ def plan(
         bool,
         typer.Option(
             "--map",
-            help="Write a page with maps of the fastest way over devices and links, and all ways as CSV.",
+            help="Write a page with maps of the fastest way over devices and links, and all ways as CSV. Python's "
+            "`alray.map_ways` also takes methods, memory, and mini-batches to a target.",
         ),
     ] = False,
-    methods: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,NAME...",
-            help="Of a map, the methods to compare with that of the spec.  [default: backpropagation; for a spec of "
-            "that, associated_learning]",
-            show_default=False,
-        ),
-    ] = "",
-    micro_batches: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N...", help="Of a map, numbers of micro-batches.  [default: 4,8,16,32]", show_default=False
-        ),
-    ] = "",
-    memory: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE,SIZE...",
-            help="Of a map, the memory of each device, such as 16GB,80GB.  [default: with --on what is published; else "
-            "no limit, and a half, a quarter and an eighth of what one device needs]",
-            show_default=False,
-        ),
-    ] = "",
-    steps: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METHOD=N",
-            help="Of a map, mini-batches that a method takes to the target; METHOD/SCHEDULE=N for one schedule, "
-            "METHOD@SIZE=N for mini-batches of another size. May be given again.",
-            show_default=False,
-        ),
-    ] = None,
-    batch_sizes: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N...",
-            help="Of a map, further sizes of the mini-batch, for which --steps says how many the target takes.",
-            show_default=False,
-        ),
-    ] = "",
-    output: Annotated[
-        str, typer.Option(metavar="FILE", help=f"The page of a map.  [default: {PAGE}]", show_default=False)
-    ] = "",
+    output: Annotated[str | None, typer.Option(metavar="FILE", help="The page of a map.", show_default=PAGE)] = None,
     allow_code: AllowCode = False,
     json: Json = False,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw the schedule into this SVG file.", show_default=False)
-    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the schedule into this SVG file.")] = None,
 ) -> None:
     """Show how a spec would run, without running it: here, or on machines that are not here.
 
@@ -116,30 +70,46 @@ def plan(
     fits. --map shows which method, schedule and number of replicas is fastest where.
     """
     with terminal(as_json=json) as streams:
-        asked: dict[str, Any] = {
-            "methods": methods,
-            "micro_batches": micro_batches,
-            "memory": memory,
-            "steps": steps or [],
-            "batch_sizes": batch_sizes,
-        }
-        texts = overrides or []
+        texts, links = overrides or [], link or []
         if map_ways:
-            others = {"--compare": compare, "--costs": costs, "--svg": svg}
-            for key in (key for key, value in others.items() if value):
-                raise RequestError("this is not of a map", key=key, hint="leave it out, or --map")
-            asked |= {"links": link or [], "devices": devices or "", "on": on, "within": within}
-            asked |= {"probe": probe, "allow_code": allow_code}
-            _put_map(streams, spec, texts, asked, output or PAGE)
+            for key, value in {"--compare": compare, "--costs": costs, "--svg": svg}.items():
+                if value:
+                    raise RequestError("this is not of a map", key=key, hint="leave it out, or --map")
+            page = location_of(output or PAGE)
+            files = page.parent / f"{page.name.removesuffix('.html')}_files"
+            require_no_links(files, itself=True)
+            with reading(streams, spec) as display:
+                from alray.api.ways_map import map_report
+                from alray.cli.ways_text import crossover_text
+                from alray.report.crossover import as_json
+
+                made = map_report(
+                    spec,
+                    texts,
+                    links=links,
+                    devices=devices or "",
+                    on=on,
+                    within=within,
+                    probe=probe,
+                    allow_code=allow_code,
+                    teller=display,
+                )
+                display.doing("drawing the maps")
+                with writing(page):
+                    made.write(page, files)
+            if json:
+                streams.answer({**as_json(made.found), "page": str(page)})
+                return
+            streams.put(crossover_text(made, streams.page))
+            streams.fields([("page", shown(page)), ("every way", shown(made.ways_file(files)))])
             return
-        for key, value in {**asked, "output": output}.items():
-            if value:
-                raise RequestError("this is of a map", key=f"--{key.replace('_', '-')}", hint="add --map")
-        if len(link or []) > 1:
+        if output is not None:
+            raise RequestError("this is of a map", key="--output", hint="add --map")
+        if len(links) > 1:
             raise RequestError("several links are of a map", key="--link", hint="give one, or add --map")
         from alray.api.plans import with_machines
 
-        given = with_machines(spec, texts, on=on, link=next(iter(link or []), None), within=within, costs=costs)
+        given = with_machines(spec, texts, on=on, link=next(iter(links), None), within=within, costs=costs)
         if compare or devices is not None:
             if svg is not None:
                 raise RequestError(
@@ -153,11 +123,6 @@ def plan(
 
             options = Options(allow_code=allow_code)
             workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
-        if json and svg is None:  # nothing is drawn: of many stages that is millions of actions
-            streams.answer(planned.as_json())
-            return
-        from alray.cli.plan_text import plan_text
-
         if svg is not None:
             from alray.report.lanes import whole
             from alray.report.schedule_figure import schedule_figure
@@ -170,9 +135,11 @@ def plan(
         if json:
             streams.answer(planned.as_json())
             return
+        from alray.cli.plan_text import plan_text
+
         streams.put(plan_text(planned, name=workload.spec.name, page=streams.page))
         if svg is not None:
-            streams.fields([("drawn in", unbroken(shown(svg)))])
+            streams.fields([("drawn in", shown(svg))])
 
 
 def _put_ways(
@@ -197,38 +164,13 @@ def _put_ways(
         raise typer.Exit(1)
 
 
-def _put_map(streams: Terminal, spec: Path, overrides: list[str], asked: dict[str, Any], output: str) -> None:
-    """Which way is fastest where.
-
-    Args:
-        asked: as `map_report` takes it.
-    """
-    from alray.api.ways_map import map_report
-    from alray.cli.ways_text import crossover_text
-    from alray.report.crossover import as_json
-
-    page = location_of(output)
-    files = page.parent / f"{page.name.removesuffix('.html')}_files"
-    require_no_links(files, itself=True)
-    with reading(streams, spec) as display:
-        made = map_report(spec, overrides, **asked, teller=display)
-        display.doing("drawing the maps")
-        with writing(page):
-            made.write(page, files)
-    if streams.as_json:
-        streams.answer({**as_json(made.found), "page": str(page)})
-        return
-    streams.put(crossover_text(made, streams.page))
-    streams.fields([("page", unbroken(shown(page))), ("every way", unbroken(shown(made.ways_file(files))))])
-
-
 def probe(
     spec: SpecFile,
     overrides: Overrides = None,
     *,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the costs into this JSON file.", show_default=False),
+        typer.Option(metavar="FILE", help="Also write the costs into this JSON file."),
     ] = None,
     allow_code: AllowCode = False,
     json: Json = False,
@@ -258,7 +200,7 @@ def probe(
         )
         streams.put(f"{heading}\n\n{page.table(_costs_table(costs))}")
         if output is not None:
-            streams.fields([("written to", unbroken(shown(output)))])
+            streams.fields([("written to", shown(output))])
 
 
 def _costs_table(costs: Costs) -> Table:
@@ -267,7 +209,7 @@ def _costs_table(costs: Costs) -> Table:
         tuple(
             (
                 str(index),
-                unbroken(each.name),
+                each.name,
                 *map(seconds, (each.forward_s, each.backward_s, each.update_s)),
                 f"{each.parameters:,}",
             )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.api.console.layout import Page, unbroken
+from alray.api.console.layout import Page
 from alray.cli.options import Json, gives_value
-from alray.cli.study import print_study
+from alray.cli.study import show_study
 from alray.cli.terminal import shown, terminal, writing
 from alray.core.errors import RequestError
 from alray.core.storage.location import location_of, require_no_links
@@ -24,7 +24,7 @@ _PAGE = "compare.html"
 def report(
     folder: Annotated[
         str,
-        typer.Argument(metavar="RUN|STUDY", help="A run folder, or its URL, or a study folder.", show_default=False),
+        typer.Argument(metavar="RUN|STUDY", help="A run folder, or its URL, or a study folder."),
     ],
     *,
     columns: Annotated[
@@ -32,8 +32,8 @@ def report(
         typer.Option(
             metavar="NAME,NAME...",
             help="Of a study: the columns of its table, by their names in tables/points.csv, such as "
-            "variant,validation,steps_to_target.  [default: those that suit the study]",
-            show_default=False,
+            "variant,validation,steps_to_target.",
+            show_default="those that suit the study",
         ),
     ] = "",
     json: Json = False,
@@ -46,7 +46,11 @@ def report(
     with terminal(as_json=json) as streams:
         location = location_of(folder)
         if isinstance(location, Path) and (location / "trials.json").is_file():
-            print_study(location, streams, [name.strip() for name in columns.split(",")] if columns else [])
+            from alray.studies.folder import StudyFolder
+            from alray.studies.report import write_report
+
+            named = [name.strip() for name in columns.split(",")] if columns else []
+            show_study(write_report(StudyFolder.open(location), named), streams)
             return
         if columns:
             raise RequestError("only a study has columns to choose", key="--columns", hint="name a study folder")
@@ -64,18 +68,18 @@ def report(
             streams.put(single_step_text(step, streams.page))
             if (sentence := earlier_plan(step.plan, run.plan)) is not None:
                 streams.put(f"{streams.page.sentence(sentence)}\n")
-            streams.fields([("report", unbroken(shown(path)))])
+            streams.fields([("report", shown(path))])
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders.")],
     *,
     output: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help=f"The page to write.  [default: {_PAGE} in the folder that holds the first run folder]",
-            show_default=False,
+            help="The page to write.",
+            show_default=f"{_PAGE} beside the first run folder",
         ),
     ] = None,
     json: Json = False,
@@ -105,12 +109,12 @@ def compare(
             streams.answer({**comparison.as_json(), "page": str(page)})
             return
         streams.put(comparison_text(comparison, streams.page) + "\n")
-        streams.fields([("page", unbroken(shown(page)))])
+        streams.fields([("page", shown(page))])
 
 
 def single_step_text(step: SingleStep, page: Page) -> str:
-    """The predicted and the measured row of each stage and of the step, and what the columns mean."""
-    from alray.report.single_step import COLUMNS, HEAD, cells
+    """The predicted and the measured row of each stage and of the step; the page says what the columns mean."""
+    from alray.report.single_step import HEAD, cells
     from alray.report.table import Table
 
     rows = [
@@ -123,8 +127,7 @@ def single_step_text(step: SingleStep, page: Page) -> str:
         )
     ]
     heading = page.heading(f"{step.plan.method}, {step.plan.schedule_name}: one mini-batch, predicted and measured")
-    meanings = [(heading, meaning.replace("`", "")) for heading, meaning in COLUMNS.items()]
-    return f"{heading}\n{page.table(Table(('ms', *HEAD), tuple(rows)))}\n\n{page.fields(meanings)}\n"
+    return f"{heading}\n{page.table(Table(('ms', *HEAD), tuple(rows)))}\n"
 
 
 def comparison_text(comparison: ComparedRuns, page: Page) -> str:
@@ -151,8 +154,8 @@ def list_runs(
         typer.Argument(
             metavar="FOLDER|FILTER",
             help="Folders that hold runs and studies, or their URLs; and filters such as method=backpropagation, "
-            "state=finished or name=mlp*.  [default: runs and studies]",
-            show_default=False,
+            "state=finished or name=mlp*.",
+            show_default="runs and studies",
         ),
     ] = None,
     *,
@@ -180,7 +183,7 @@ def list_runs(
             return
         if rows:
             table = table_of(rows)
-            named = ((unbroken(shown(folder)), *cells, unbroken(begun)) for folder, *cells, begun in table.rows)
+            named = ((shown(folder), *cells, begun) for folder, *cells, begun in table.rows)
             streams.put(streams.page.table(Table(table.head, tuple(named))))
         for line in notes_on(rows):
             streams.say(line)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alray.api.console.layout import unbroken
 from alray.cli.options import (
     Address,
     AllowCode,
@@ -113,7 +112,6 @@ def watched_on(streams: Terminal) -> Iterator[tuple[Observer, Interrupts]]:
 
 def _show_end(streams: Terminal, finished: Finished) -> None:
     """Show the results of a run, and set the exit code."""
-    from alray.api.console.layout import unbroken
     from alray.api.console.summary_text import summary_rows
 
     summary = finished.summary
@@ -121,7 +119,7 @@ def _show_end(streams: Terminal, finished: Finished) -> None:
         streams.answer(summary.model_dump(mode="json"))
     rows = summary_rows(summary, shown)
     if summary.status != "finished":
-        rows.append(("continue with", unbroken(f"alray resume {shown(summary.run_dir)}")))
+        rows.append(("continue with", f"alray resume {shown(summary.run_dir)}"))
     streams.fields(rows)
     if finished.error is not None:
         streams.explain(finished.error.problems)
@@ -139,9 +137,7 @@ def reproduce(
     output: Output = None,
     inline: Annotated[
         bool | None,
-        typer.Option(
-            "--inline/--no-inline", help="Run in this process, or on Ray.  [default: as recorded]", show_default=False
-        ),
+        typer.Option("--inline/--no-inline", help="Run in this process, or on Ray.", show_default="as recorded"),
     ] = None,
     address: Address = None,
     allow_code: AllowCode = False,
@@ -167,19 +163,15 @@ def reproduce(
             allow_code=allow_code,
         )
         if found is not None:
-            _show_reproduction(found, streams)
+            if json:
+                streams.answer(found.as_json())
+            else:
+                streams.fields(reproduction_rows(found))
             raise typer.Exit(0 if found.same else 1)
         if finished.error is not None:
             raise finished.error
-        streams.tell(f"interrupted; continue with  {unbroken(f'alray resume {shown(finished.summary.run_dir)}')}")
+        streams.tell(f"interrupted; continue with  alray resume {shown(finished.summary.run_dir)}")
         raise typer.Exit(INTERRUPTED)
-
-
-def _show_reproduction(found: Reproduction, streams: Terminal) -> None:
-    if streams.as_json:
-        streams.answer(found.as_json())
-    else:
-        streams.fields(reproduction_rows(found))
 
 
 def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
@@ -188,28 +180,22 @@ def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
     from alray.report.text import score
 
     then, now = found.weights_sha256
-    same = then == now
     rows = [
         ("reproduced", f"{counted(found.steps, 'mini-batch')} of {shown(found.recorded)}"),
-        ("weights_sha256", f"{then}, the same" if same else f"{then} then"),
+        ("weights_sha256", f"{then}, the same" if then == now else f"{then} then, {now} now"),
     ]
-    if not same:
-        rows.append(("", f"{now} now"))
     evaluations = counted(found.evaluations, "evaluation")
     if found.parted is None:
         rows.append(("evaluations", f"the same, {evaluations}" if found.evaluations else "none to compare"))
     else:
         at = f"after mini-batch {found.parted.step:,}, epoch {found.parted.epoch:g}"
         rows.append(("they part at", f"the evaluation {at}, of {evaluations}"))
-        rows += [
-            ("", f"{name} {score(old)} then, {score(new)} now") for name, (old, new) in found.parted.scores.items()
-        ]
+        scores = found.parted.scores.items()
+        rows += [(name, f"{score(old)} then, {score(new)} now") for name, (old, new) in scores]
     if found.parted_losses is not None:
         rows.append(("losses part at", f"mini-batch {found.parted_losses:,}"))
-    changed = [f"{name} was {old}, is {new}" for name, (old, new) in found.environment.items()]
-    rows += [("environment" if not index else "", line) for index, line in enumerate(changed or ["the same"])]
-    rows.append(("run folder", shown(found.run_dir)))
-    return rows
+    changed = "; ".join(f"{name} was {old}, is {new}" for name, (old, new) in found.environment.items())
+    return [*rows, ("environment", changed or "the same"), ("run folder", shown(found.run_dir))]
 
 
 _NOISE = {"source": "synthetic", "shape": [3, 64, 64], "classes": 1000, "samples": 96, "batch_size": 8}
@@ -222,15 +208,12 @@ def prove(
         typer.Argument(
             metavar="SPEC|MODEL",
             help="A spec, or a model as `model.from` names it, such as torchvision:resnet18, on noise.",
-            show_default=False,
         ),
     ],
     overrides: Overrides = None,
     *,
-    mini_batches: Annotated[int, typer.Option("--mini-batches", help="Train so many.", min=2)] = 6,
-    stages: Annotated[
-        int | None, typer.Option("--stages", help="Largest number of stages.  [default: 3]", show_default=False, min=1)
-    ] = None,
+    mini_batches: Annotated[int, typer.Option(help="Train so many.", min=2)] = 6,
+    stages: Annotated[int | None, typer.Option(help="Largest number of stages.", show_default="3", min=1)] = None,
     inline: Annotated[
         bool, typer.Option("--inline/--no-inline", help="Run in this process, or each stage as a process of Ray.")
     ] = True,

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, Json, gives_value
 from alray.cli.terminal import Terminal, shown, terminal, writing
 from alray.core.counting import counted
@@ -39,7 +37,6 @@ def validate(
         typer.Argument(
             metavar="SPEC|key=value",
             help="Spec files, and values that replace those of all of them.",
-            show_default=False,
         ),
     ],
     *,
@@ -111,7 +108,7 @@ def schema(
 
 def init(
     path: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The file to write.  [default: NAME.yaml]")
+        Path | None, typer.Argument(metavar="FILE", help="The file to write.", show_default="NAME.yaml")
     ] = None,
     *,
     name: Annotated[
@@ -120,88 +117,62 @@ def init(
             "--from",
             metavar="NAME",
             help="The committed spec or study to copy, such as al/vgg_cifar10.",
-            autocompletion=_starters,
         ),
     ] = "quickstart",
     json: Json = False,
 ) -> None:
     """Write a commented spec to start from: any of those that come with alray.
 
-    Also writes the base of a study, and the JSON Schema with which editors check the spec. Existing files are not
-    changed. The beginning of a name is enough if only one begins like that.
+    Also writes its base, and the JSON Schema with which editors check the spec. Existing files are not changed.
     """
     with terminal(as_json=json) as streams:
         from alray.config.schema import schema_text
 
-        name = starter_named(name)
-        target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
-        if not target.name:  # of "", "." and "/"
-            raise RequestError("this is not the name of a file", key="FILE", hint="name one, such as my_spec.yaml")
-        schema_file = target.with_name(SCHEMA_FILE)
+        names = starter_names()
+        if name not in names:
+            raise SpecError(
+                f"there is no starter spec `{name}`", hint=f"choose one of {', '.join(names)}", key="--from"
+            )
+        target = path if path is not None else Path(f"{name.rpartition('/')[2]}{_SUFFIX}")
+        schema_file = target.parent / SCHEMA_FILE
         texts = starter(name, target)
         for file in texts:
             if file.exists():
                 raise RequestError(
                     "the file exists already", file=str(file), hint="name another file, or delete this one first"
                 )
+        if not schema_file.exists():
+            texts[schema_file] = schema_text()
         for file, text in texts.items():
-            _written(file, text)
-        if _written(schema_file, schema_text()):
-            streams.tell(f"{schema_file}: written; editors use it to check the spec")
-        command = "study" if is_starter_study(name) else "run"
-        for file, base_file in pairwise(texts):
-            streams.tell(f"{base_file}: written; `{file.name}` is on top of it")
+            with writing(file):
+                file.write_text(text, encoding="utf-8", errors="backslashreplace")
+            if file != target:
+                streams.tell(f"{file}: written")
+        command = "study" if "\nstudy:" in _text_of(name) else "run"
         if json:
             streams.answer({"file": str(target), "schema": str(schema_file)})
         else:
-            streams.say(f"{target}: written; `{unbroken(f'alray {command} {shlex.quote(str(target))}')}` runs it")
-
-
-def _starters(incomplete: str) -> list[str]:
-    return [name for name in starter_names() if name.startswith(incomplete)]
+            streams.say(f"{target}: written; `alray {command} {shlex.quote(str(target))}` runs it")
 
 
 def starter_names() -> list[str]:
-    """The names of the committed specs and studies, such as `quickstart` and `al/vgg_cifar10`.
-
-    A spec whose base is not among them is left out.
-    """
-    names = [
-        file.relative_to(_templates()).as_posix().removesuffix(_SUFFIX) for file in _templates().rglob(f"*{_SUFFIX}")
-    ]
-    return sorted(name for name in names if (base := _base_of(name)) is None or base in names)
-
-
-def is_starter_study(name: str) -> bool:
-    """Whether it is that of a study."""
-    return re.search(r"^study:", _text_of(name), re.MULTILINE) is not None
+    """The names of the committed specs and studies, such as `quickstart` and `al/vgg_cifar10`."""
+    files = _templates().rglob(f"*{_SUFFIX}")
+    return sorted(file.relative_to(_templates()).as_posix().removesuffix(_SUFFIX) for file in files)
 
 
 def starter(name: str, file: Path) -> dict[Path, str]:
-    """The files to write for a starter spec, with their texts: the spec, and next to it its base, the base of that, and
-    so on.
+    """The files to write for a starter spec, with their texts: the spec, and next to it its base and the base of that.
 
     Args:
         file: where the spec will be written; its first line then shows the command that runs this file.
     """
-    texts: dict[Path, str] = {}
-    while (base := _base_of(name)) is not None:
-        base_file = file.with_name(f"{base.rpartition('/')[2]}{_SUFFIX}")
-        while base_file == file or base_file in texts:
-            base_file = base_file.with_name(f"base_{base_file.name}")
-        texts[file] = _BASE.sub(f"base: {base_file.name}", _adapted(name, file))
-        name, file = base, base_file
-    return {**texts, file: _adapted(name, file)}
-
-
-def starter_named(name: str) -> str:
-    """The starter spec that is meant by a name or by the beginning of one. Raises SpecError unless it is just one."""
-    names = starter_names()
-    alike = [each for each in names if each == name] or [each for each in names if each.startswith(name)]
-    if len(alike) == 1:
-        return alike[0]
-    what = f"several starter specs begin with `{name}`" if alike else f"there is no starter spec `{name}`"
-    raise SpecError(what, hint=f"choose one of {', '.join(alike or names)}", key="--from")
+    text = _adapted(name, file)
+    if (found := _BASE.search(text)) is None:
+        return {file: text}
+    base = os.path.normpath(f"{name}/../{found[1]}").removesuffix(_SUFFIX)
+    base_file = file.parent / f"{file.stem}_base{_SUFFIX}"
+    return {file: _BASE.sub(f"base: {base_file.name}", text), **starter(base, base_file)}
 
 
 def _templates() -> Path:
@@ -214,27 +185,12 @@ def _text_of(name: str) -> str:
     return (_templates() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
-def _base_of(name: str) -> str | None:
-    """The name of the base of a study; None for a spec without one."""
-    found = _BASE.search(_text_of(name))
-    return None if found is None else os.path.normpath(f"{name}/../{found[1]}").removesuffix(_SUFFIX)
-
-
 def _adapted(name: str, file: Path) -> str:
     """The text for a file: its name in the command and as that of the run, and the schema next to it."""
     text = _text_of(name).replace(f"specs/{name}{_SUFFIX}", shlex.quote(str(file)))
     if _PLAIN.fullmatch(file.stem):
         text = _NAME.sub(rf"\g<1>: {file.stem}", text, count=1)
     return re.sub(r"(\$schema=)\S+", rf"\g<1>{SCHEMA_FILE}", text, count=1)
-
-
-def _written(file: Path, text: str) -> bool:
-    """Write a new file. Returns False if it exists already; raises RequestError if it cannot be written."""
-    if file.exists():
-        return False
-    with writing(file), file.open("x", encoding="utf-8", errors="backslashreplace") as new:
-        new.write(text)
-    return True
 
 
 def _checked(

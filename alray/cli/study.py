@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.api.console.layout import Page, unbroken
+from alray.api.console.layout import Page
 from alray.cli.options import Address, AllowCode, Json, Overrides
 from alray.cli.terminal import INTERRUPTED, Terminal, shown, terminal
 from alray.core.errors import AlrayError, RequestError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def study(
-    spec: Annotated[Path | None, typer.Argument(metavar="SPEC", help="A study spec.", show_default=False)] = None,
+    spec: Annotated[Path | None, typer.Argument(metavar="SPEC", help="A study spec.")] = None,
     overrides: Overrides = None,
     *,
     dry_run: Annotated[
@@ -36,12 +35,11 @@ def study(
         typer.Option(
             metavar="DIR",
             help="Continue the study in this folder, instead of SPEC. It may grow: search.trials=40.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The study folder, new or empty.  [default: studies/<name>-<time>]"),
+        typer.Option(metavar="DIR", help="The study folder, new or empty.", show_default="studies/<name>-<time>"),
     ] = None,
     address: Address = None,
     allow_code: AllowCode = False,
@@ -81,9 +79,9 @@ def study(
         else:
             assert spec is not None
             report = run_study(spec, given, options, watcher)
-        _show(report, streams)
+        show_study(report, streams)
         if report.summary.status == "interrupted":
-            streams.tell(f"continue with  {unbroken(f'alray study --resume {shown(report.summary.study_dir)}')}")
+            streams.tell(f"continue with  alray study --resume {shown(report.summary.study_dir)}")
             raise typer.Exit(INTERRUPTED)
         _require_results(report.summary, streams)
 
@@ -96,25 +94,13 @@ def _require_results(summary: StudySummary, streams: Terminal) -> None:
     if failed:
         streams.tell(f"{failed} of {of} failed; the report says why, and each trial.json")
     if summary.lost:
-        resume = unbroken(f"alray study --resume {shown(summary.study_dir)}")
+        resume = f"alray study --resume {shown(summary.study_dir)}"
         streams.tell(f"lost with process, node or disk: {summary.lost} of {of}; run again with  {resume}")
     if failed or summary.lost:
         raise typer.Exit(1)
 
 
-def print_study(study_dir: Path, streams: Terminal, columns: Sequence[str]) -> None:
-    """Write the report of a study again and show it.
-
-    Args:
-        columns: of its table; see `write_report`.
-    """
-    from alray.studies.folder import StudyFolder
-    from alray.studies.report import write_report
-
-    _show(write_report(StudyFolder.open(study_dir), columns), streams)
-
-
-def _show(report: StudyReport, streams: Terminal) -> None:
+def show_study(report: StudyReport, streams: Terminal) -> None:
     """Print the table of a study, or with `--json` its summary."""
     if streams.as_json:
         streams.answer(report.summary.model_dump(mode="json"))
@@ -133,7 +119,7 @@ def study_text(report: StudyReport, page: Page) -> str:
     if summary.skipped:
         found.append(f"skipped: {counted(len(summary.skipped), 'point')}; the report says which and why")
     found += [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
-    results = [("study folder", unbroken(shown(summary.study_dir))), ("report", unbroken(shown(str(summary.report))))]
+    results = [("study folder", shown(summary.study_dir)), ("report", shown(str(summary.report)))]
     parts = [table, "\n".join(map(page.sentence, found)), page.fields(results)]
     return "\n\n".join(part for part in parts if part)
 
@@ -166,12 +152,8 @@ def _dry_run(streams: Terminal, spec: Path | None, resume: Path | None, override
     for one in found:
         wants = ", ".join(f"{amount:g} {name}" for name, amount in one.resources.items())
         rows.append((one.point, str(one.trials), str(one.stages), str(one.replicas), wants))
-    table = Table(("point", "trials", "stages", "replicas", "a trial asks for"), tuple(rows))
-    page = streams.page
-    heading = page.heading(f"{loaded.study.study}: {counted(len(found), 'point')}")
-    streams.put(f"{heading}\n{page.table(table)}\n")
-    if loaded.skipped:
-        left_out = Table(("skipped", "reason"), tuple((each.point.label, each.reason) for each in loaded.skipped))
-        streams.put(f"{page.table(left_out)}\n")
+    streams.put(streams.page.table(Table(("point", "trials", "stages", "replicas", "a trial asks for"), tuple(rows))))
+    for each in loaded.skipped:
+        streams.say(f"skipped: {each.point.label}: {each.reason}")
     left = " left" if resume is not None else ""
-    streams.say(f"{counted(len(loaded.trials), 'trial')}{left}; the study says how long they take once some have ended")
+    streams.say(f"{counted(len(found), 'point')}, {counted(len(loaded.trials), 'trial')}{left}")

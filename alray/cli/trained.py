@@ -16,15 +16,18 @@ from alray.core.storage.location import location_of
 if TYPE_CHECKING:
     from alray.inference.export import Exported
 
-_ALL = "all"
-
 
 def evaluate(
     run_dir: RunDir,
     *,
     depth: Annotated[
-        str, typer.Option(metavar="L|all", help="The depth of the route to evaluate; 1 is the first component alone.")
-    ] = _ALL,
+        int | None,
+        typer.Option(
+            metavar="L",
+            help="The depth of the route to evaluate; 1 is the first component alone.",
+            show_default="all",
+        ),
+    ] = None,
     best: BestWeights = False,
     step: Step = None,
     data: DataLocations = None,
@@ -40,8 +43,8 @@ def evaluate(
         from alray.inference.chosen_weights import RequestedWeights
         from alray.inference.early import require_request
 
-        wanted, requested = _depth(depth), RequestedWeights(best, step)
-        require_request(folder, requested, wanted)
+        requested = RequestedWeights(best, step)
+        require_request(folder, requested, depth)
         from alray.core.metric import ACCURACY
         from alray.inference.network import TrainedNetwork
         from alray.inference.requests import evaluate
@@ -49,7 +52,7 @@ def evaluate(
         from alray.report.text import score
 
         network = TrainedNetwork(folder, allow_code=allow_code, requested=requested, data=data or ())
-        found = evaluate(network, wanted)
+        found = evaluate(network, depth)
         weights = found.weights
         if json:
             per_depth = [entry.model_dump(mode="json") for entry in found.scores]
@@ -77,7 +80,6 @@ def predict(
         typer.Argument(
             metavar="RUN",
             help="A run folder or its URL, or a file that `alray export --format safetensors` wrote.",
-            show_default=False,
         ),
     ],
     inputs: Annotated[
@@ -87,7 +89,6 @@ def predict(
             help="Image files, or tables of which each row is predicted. For a network that reads text: files with one "
             "document each, or texts in quotes. An input that is not a file is taken as text, except a single word "
             "that ends in .txt.",
-            show_default=False,
         ),
     ] = None,
     *,
@@ -160,8 +161,6 @@ def export(
             help="safetensors: weights for `alray predict`; torch_export: a graph for torch.export.load; onnx: a graph "
             "for ONNX runtimes; or the weights of a whole model under its names: state_dict, a file for torch.load; "
             "pretrained, a folder that transformers loads.",
-            autocompletion=_formats,
-            show_default=False,
         ),
     ],
     depth: Depth = None,
@@ -169,9 +168,8 @@ def export(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="The file or folder to write.  [default: export/route-<depth> in the run folder, with the format's "
-            "ending]",
-            show_default=False,
+            help="The file or folder to write.",
+            show_default="export/route-<depth> in the run folder, with the format's ending",
         ),
     ] = None,
     best: BestWeights = False,
@@ -220,32 +218,12 @@ def export(
 
 def _say_what_the_class_is(streams: Terminal, written: Exported) -> None:
     """Whether the class of a state dict predicts by itself, and which readouts are in the file."""
-    from alray.report.table import Table
-
     if written.class_alone:
         streams.say("the class with these weights predicts as the route does: both gave the same scores")
     else:
-        last = written.untrained[-1].rpartition(".")[0] if written.untrained else ""
-        why = f": its `{last}` was not trained" if last else ""
         streams.say(
-            f"warning: the class alone is no trained classifier{why}. Its scores are not those of the route. "
+            "warning: the class alone is no trained classifier. Its scores are not those of the route. "
             + ("Use the readouts in the file" if written.readouts else "Export another format, such as torch_export")
         )
-    if written.readouts:
-        rows = [(str(each.depth), f"{each.names}*", each.reads or "no module") for each in written.readouts]
-        streams.put(streams.page.table(Table(("depth", "readout", "reads"), tuple(rows))))
-        streams.say("docs/from_pytorch.md says how the class loads this file, and how to use a readout")
-
-
-def _formats(incomplete: str) -> list[str]:
-    from alray.inference.early import FORMATS
-
-    return [name for name in FORMATS if name.startswith(incomplete)]
-
-
-def _depth(text: str) -> int | None:
-    if text == _ALL:
-        return None
-    if not text.isdecimal():
-        raise RequestError(f"`{text}` is not a depth", key="--depth", hint="write a number, such as 2, or `all`")
-    return int(text)
+    for each in written.readouts:
+        streams.say(f"readout of depth {each.depth}: {each.names}*, which reads {each.reads or 'no module'}")

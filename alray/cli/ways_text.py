@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from alray.api.console.layout import Page, unbroken
+from alray.api.console.layout import Page
 from alray.core.counting import counted
 from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
@@ -33,7 +33,7 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
         where = f"{found.machines} ({where})"
     said = [basis_of(found.costs)["times"]] if found.machines is None else list(found.basis.values())
     head = [
-        page.heading(f"{found.name}: {found.method}, on {where}{replicas}{_without(_schedules_of(found))}"),
+        page.heading(f"{found.name}: {found.method}, on {where}{replicas}"),
         *map(page.sentence, [*said, *([found.assumed] if found.assumed else [])]),
     ]
     notes = [*found.refused]
@@ -53,66 +53,38 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
         also = ", or pipeline.activation_checkpointing, which is not searched" if again else ""
         notes.append(f"nothing fits: use larger or more devices, or smaller components or mini-batches{also}")
     else:
-        notes.append(f"run it with  {unbroken(shlex.join([*command, *found.overrides(found.best)]))}")
+        notes.append(f"run it with  {shlex.join([*command, *found.overrides(found.best)])}")
     return "\n\n".join(["\n".join(head), page.table(_table(found)), "\n".join(map(page.sentence, notes))])
 
 
 def _table(found: Fitting) -> Table:
-    in_parts = any(row.micro_batches > 1 for row in found.rows)
-    factor, unit = (1e9, "GB") if min(found.devices, default=1e9) >= 1e9 else (1e6, "MB")
-    parts = ("micro batches",) if in_parts else ()
     ranged = ("range",) if any(row.predicted_step_range_s for row in found.rows) else ()
     rows = tuple(
         (
-            unbroken(f"{'fits' if row.fits else 'no':4}  {row.schedule}"),
+            "fits" if row.fits else "no",
+            row.schedule,
             str(row.stages),
-            *((str(row.micro_batches),) if in_parts else ()),
+            str(row.micro_batches),
             ", ".join(map(str, row.partition)),
             seconds(row.predicted_step_time_s),
             *((seconds_range(row.predicted_step_range_s),) if ranged else ()),
             share(row.predicted_bubble),
-            ", ".join(_digits(left / factor) for left in row.left_bytes),
+            ", ".join(f"{'-' if left < 0 else ''}{size(abs(left))}" for left in row.left_bytes),
         )
         for row in found.rows
     )
-    return Table(
-        (
-            unbroken(f"{'':4}  schedule"),
-            "stages",
-            *parts,
-            "cut",
-            "step",
-            *ranged,
-            "bubble",
-            f"left, {unit}",
-        ),
-        rows,
-    )
-
-
-def _digits(value: float) -> str:
-    """Three digits, which are enough to choose by."""
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+    head = ("", "schedule", "stages", "micro batches", "cut", "step", *ranged, "bubble", "left")
+    return Table(head, rows)
 
 
 def crossover_text(made: CrossoverReport, page: Page) -> str:
     """What is fastest at each place, and what the maps show."""
     from alray.report.crossover import findings, refused, winners_table
 
-    left_out = [f"{schedule} of {method}" for method, schedule in made.found.refused]
-    heading = page.heading(f"{made.found.name}: the fastest way to train{_without(left_out)}")
+    left_out = ", ".join(f"{schedule} of {method}" for method, schedule in made.found.refused)
+    without = f", without {left_out}: for the reasons below" if left_out else ""
+    heading = page.heading(f"{made.found.name}: the fastest way to train{without}")
     table = winners_table(made.found)
     places = page.table(table.only(range(len(table.head) - 1)))
     notes = [*findings(made.found), *refused(made.found)]
     return "\n\n".join([heading, places, "\n".join(map(page.sentence, notes))]) + "\n"
-
-
-def _schedules_of(found: Fitting) -> list[str]:
-    """The schedules that run on no number of stages."""
-    shown = {row.schedule for row in found.rows}
-    return [name for name in dict.fromkeys(each.partition(" ")[0] for each in found.refused) if name not in shown]
-
-
-def _without(ways: Sequence[str]) -> str:
-    """What the headline says of ways that are left out."""
-    return f", without {', '.join(ways)}: for the reasons below" if ways else ""

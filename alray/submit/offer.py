@@ -59,7 +59,7 @@ def main(archive: Path, folder: Location) -> int:
             raise RequestError(
                 f"there is no folder `{folder}` on {platform.node()}",
                 key="ID",
-                hint="if the job ended before it made one, `alray jobs logs` says why",
+                hint="if the job ended before it made one, `ray job logs` says why",
             )
         with on_a_disk(folder) as here:
             _require_space(here, archive.parent)

@@ -95,7 +95,7 @@ def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, all
             raise RequestError(
                 f"the job `{job.id}` has not ended, and writes to {result}",
                 key="--resume",
-                hint=f"wait for its end, or stop it: `alray jobs stop {job.id}`",
+                hint=f"wait for its end, or stop it: `ray job stop {job.id}`",
             )
     # Whether the folder of another cluster's job is that of a run or of a study is known only there.
     command = known[0].metadata["alray"] if known else "resume"

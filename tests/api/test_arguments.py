@@ -36,7 +36,6 @@ class Net:
         (lambda: alray.run("x.yaml", callbacks=[alray.Callback(), Net()]), "callbacks[1]"),
         (lambda: alray.train(Net(), (), inline="no"), "inline"),
         (lambda: alray.train(Net(), (), callbacks=alray.Callback()), "callbacks"),
-        (lambda: alray.train(Net(), (), (), data={"validation_fraction": 0.1}), "data.validation_fraction"),
         (lambda: alray.plan(["x.yaml"]), "spec"),
         (lambda: alray.ways("x.yaml", devices=4), "devices"),
         (lambda: alray.study(3), "spec"),

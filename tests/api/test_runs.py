@@ -176,8 +176,10 @@ def test_the_weights_are_chosen_once_and_read_once(
     trained = ended.trained(best=True)
     assert trained.evaluate(depth=3).scores[0].validation == best.validation
     assert (trained.weights.step, trained.weights.which) == (best.step, "best")
+    predicted = trained.predict(picture)
     monkeypatch.setattr("alray.inference.network.load_component", None)
-    assert trained.predict(picture) == trained.predict([picture], depth=3)
+    assert predicted == trained.predict([picture], depth=3)
+    assert trained.evaluate(depth=3).scores[0].validation == best.validation
     with pytest.raises(RequestError, match="there is no checkpoint after 5 mini-batches"):
         assert ended.trained(step=5).weights
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from alray.api.console.layout import Page
 from alray.cli.main import execute
 
 from ..told import in_lines
@@ -89,12 +88,6 @@ def alray(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
         return Answer(code, *capsys.readouterr())
 
     return run
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """`terminal(width)`: what is printed is laid out as on a terminal of so many columns, without colour."""
-    return lambda width: monkeypatch.setattr(Page, "of", lambda stream: Page(max(width, 20)))
 
 
 @pytest.fixture

@@ -14,14 +14,6 @@ import pytest
     [
         ("alray re", ["resume", "reproduce", "report"]),
         ("alray run --inl", ["--inline"]),
-        ("alray jobs st", ["status", "stop"]),
-        ("alray run x.yaml optimizer.l", ["optimizer.lr=", "optimizer.look_ahead="]),
-        ("alray run x.yaml run.ch", ["run.checkpoint.every=", "run.checkpoint.keep="]),
-        ("alray study x.yaml max_c", ["max_concurrent="]),
-        ("alray run x.yaml run.epochs=", []),
-        ("alray init --from quick", ["quickstart"]),
-        ("alray init --from al/vgg", ["al/vgg_cifar10", "al/vgg_tiny_imagenet"]),
-        ("alray export runs/x --format t", ["torch_export"]),
         ("alray run ", []),  # then the shell itself offers files
     ],
 )

@@ -33,7 +33,7 @@ def imported(python: Callable[[str], Any], libraries: str, *arguments: str | Pat
 
 
 def test_help_of_a_command_imports_neither_torch_nor_ray(python: Callable[[str], Any]) -> None:
-    assert imported(python, "torch|ray|rich|numpy|jinja2", "run", "--help") == []
+    assert imported(python, "torch|ray|numpy|jinja2", "run", "--help") == []
 
 
 @pytest.mark.few
@@ -94,27 +94,22 @@ def test_the_first_line_of_a_run_comes_before_heavy_imports(python: Callable[[st
     assert modules.strip() == "[]"
 
 
-def test_every_command_is_in_the_help_of_the_program() -> None:
-    program = typer.main.get_command(app)
-    assert isinstance(program, TyperGroup)
-    assert {name for group in GROUPS.values() for name in group} == program.commands.keys()
-
-
 @pytest.mark.full
-def test_every_command_has_short_help_in_plain_words(alray: Callable[..., Any]) -> None:
+def test_the_help_of_every_command_has_its_example_and_all_its_words(alray: Callable[..., Any]) -> None:
+    """Typer reads a text as Markdown, and leaves out what looks like a tag of HTML."""
     program = typer.main.get_command(app)
     assert isinstance(program, TyperGroup)
-    examples = {name: example for group in GROUPS.values() for name, example in group.items()}
     said = alray("-h").out
-    for command, example in examples.items():
+    assert all(title in said for title in GROUPS)
+    for example in (example for group in GROUPS.values() for example in group.values()):
         first, name, *words = example.split()
-        assert (first, name) == ("alray", command) and f"$ {example}\n" in said
-        program.commands[command].make_context(command, words)  # refuses an option that does not exist
-        shown = alray(command, "-h")
-        assert f"$ {example}\n" in shown.out
-        assert shown == alray(command, "--help")
-        for jargon in ("<list", "list[", "<path>", "<Path>", "<str>"):
-            assert jargon not in shown.out, command
+        assert first == "alray" and name in said
+        command = program.commands[name]
+        command.make_context(name, words)  # refuses an option that does not exist
+        shown = alray(name, "-h")
+        assert shown == alray(name, "--help")
+        texts = (example, command.help or "", *(getattr(each, "help", None) or "" for each in command.params))
+        assert {word for text in texts for word in text.replace("`", "").split()} <= set(shown.out.split())
 
 
 @pytest.mark.full
@@ -146,7 +141,7 @@ def test_help_loads_nothing_that_takes_long(command: list[str], argument: str) -
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "alray.cli.main" in imported
-    assert imported & {"typer", "pydantic", "yaml", "rich", "numpy", "jinja2", "torch", "ray"} <= {"typer"}
+    assert imported & {"typer", "pydantic", "yaml", "numpy", "jinja2", "torch", "ray"} <= {"typer"}
 
 
 def test_version(alray: Callable[..., Any]) -> None:
@@ -167,10 +162,9 @@ def test_a_wrong_command_line_exits_2(alray: Callable[..., Any], arguments: list
 @pytest.mark.parametrize(
     ("arguments", "override"),
     [
-        ("run x.yaml --epochs 3", "run.epochs=3"),
-        ("run x.yaml --batch-size=8 --inline", "data.batch_size=8"),
-        ("validate x.yaml --learning-rate 1e-2", "optimizer.lr=1e-2"),
-        ("run x.yaml --epochs --inline", "run.epochs=..."),
+        ("run x.yaml --epochs 3", "run.epochs=..."),
+        ("run x.yaml --batch-size=8 --inline", "data.batch_size=..."),
+        ("validate x.yaml --learning-rate 1e-2", "optimizer.lr=..."),
     ],
 )
 def test_an_option_that_is_a_key_of_the_spec(alray: Callable[..., Any], arguments: str, override: str) -> None:

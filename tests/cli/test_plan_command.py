@@ -76,7 +76,7 @@ def test_a_rate_of_a_part_that_there_is_not(alray: Callable[..., Any], spec: Pat
     [
         ("plan", "--compare", "--probe"),
         ("plan", "--devices", "2x1GB", "--probe"),
-        ("plan", "--map", "--devices", "2", "--micro-batches", "2", "--link", "host", "--probe"),
+        ("plan", "--map", "--devices", "2", "--link", "host", "--probe"),
         ("probe",),
     ],
 )
@@ -158,30 +158,17 @@ def test_the_schedule_is_drawn_into_a_file(alray: Callable[..., Any], spec: Path
 
 
 @pytest.mark.parametrize(
-    ("machines", "option", "used"),
-    [
-        ("{nodes: 2xA100, within: 1 GB/s}", "--link", False),
-        ("{nodes: 2xA100}", "--link", True),
-        ("{nodes: [{device: A100, count: 2, link: 1 GB/s}]}", "--link", False),
-        ("{nodes: [{device: A100, link: 1 GB/s}, {device: A100}], link: 1 GB/s}", "--link", True),
-        ("{nodes: [{device: A100, devices: 2, within: 1 GB/s}]}", "--within", False),
-        ("{nodes: 2xA100, within: 1 GB/s}", "--within", True),
-    ],
+    "machines", ["{nodes: 2xA100, within: 1 GB/s}", "{nodes: [{device: A100, count: 2, link: 1 GB/s}]}"]
 )
-def test_an_option_that_changes_no_link_is_refused(
-    alray: Callable[..., Any], spec: Path, machines: str, option: str, used: bool
-) -> None:
-    said = alray("plan", spec, f"machines={machines}", option, "25GB/s")
-    assert said.code == (0 if used else 2) and (f"{option}: it changes nothing" in said.errors) is not used
-    if option == "--link" and not used:
-        over = alray("plan", "--map", spec, COUNTED, f"machines={machines}", option, "25GB/s", option, "1GB/s")
-        assert over.code == 2 and f"{option}: it changes nothing" in over.errors
+def test_links_of_a_map_that_change_nothing_are_refused(alray: Callable[..., Any], spec: Path, machines: str) -> None:
+    said = alray("plan", "--map", spec, COUNTED, f"machines={machines}", "--link", "25GB/s", "--link", "1GB/s")
+    assert said.code == 2 and "--link: it changes nothing" in said.errors
 
 
 @pytest.mark.parametrize("option", ["--link", "--within"])
 def test_a_link_of_no_machines_is_refused(alray: Callable[..., Any], spec: Path, option: str) -> None:
     said = alray("plan", spec, option, "25GB/s")
-    assert said.code == 2 and f"{option}: no machines are named" in said.errors and "--on 8xA100" in said.errors
+    assert said.code == 2 and "machines.nodes: " in said.errors
 
 
 def test_schedules_and_stages_are_compared(
@@ -277,12 +264,6 @@ def test_slow_links_and_stages_count_in_a_comparison(
     assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
 
 
-@pytest.mark.parametrize(("old", "new"), [("fit", "alray plan SPEC --devices"), ("crossover", "alray plan SPEC --map")])
-def test_an_old_name_of_the_command_says_the_new_one(alray: Callable[..., Any], spec: Path, old: str, new: str) -> None:
-    said = alray(old, spec)
-    assert said.code == 2 and f"`alray {old}` is `alray plan` now" in said.errors and f"write {new}" in said.errors
-
-
 def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--compare", "method=backpropagation", "data.batch_size=11")
     assert "gpipe on 2 stages cannot run: " in said.out
@@ -341,9 +322,9 @@ def test_machines_elsewhere_with_costs_that_were_measured_here(
     assert not any("machines" in each for row in searched["rows"] for each in row["overrides"])
     for option, wrong in {"--link": "25GBs", "--within": "fast"}.items():
         failed = alray("plan", spec, "--on", "8xA100", option, wrong)
-        assert failed.code == 2 and failed.errors.startswith(f"{option}: ")
+        assert failed.code == 2 and f"machines.{option.removeprefix('--')}: " in failed.errors
     failed = alray("plan", spec, "--on", "8xA10O")
-    assert failed.code == 2 and failed.errors.startswith("--on: nothing is known of a device `A10O`")
+    assert failed.code == 2 and ": nothing is known of a device `A10O`" in failed.errors
     assert "--probe measures this machine" in alray("plan", spec, COUNTED, *elsewhere, "--probe").errors
 
 
@@ -352,7 +333,7 @@ def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[...
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{lists}\n", encoding="utf-8")
     on = (COUNTED, "pipeline.micro_batch_norm=accept", "--on", "3xA100", "--json")
     assert max(each["stages"] for each in alray("plan", "--compare", spec, *on).json["rows"]) == 3
-    crossed = alray("plan", "--map", spec, *on, "--micro-batches", "2").json
+    crossed = alray("plan", "--map", spec, *on).json
     assert max(each["stages"] for each in crossed["ways"]) == 3
     refused = alray("plan", "--compare", spec, *on, "resources.per_stage=[{CPU: 1}, {CPU: 2}]")
     assert [each["key"] for each in refused.json["errors"]] == ["resources.per_stage"]
@@ -370,7 +351,7 @@ def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[.
     small = alray("plan", spec, *cut, "--on", "4xmine", "--link", "1GB/s", "resources.memory_bytes=9").out
     assert re.search("^too large .* needs [0-9,]+ bytes and its device has 9", small, re.MULTILINE)
     failed = alray("plan", spec, *cut, "--on", "4xmin")
-    assert failed.code == 2 and failed.errors.startswith("--on: nothing is known of a device `min`")
+    assert failed.code == 2 and ": nothing is known of a device `min`" in failed.errors
 
 
 def test_the_links_of_a_spec_are_those_of_its_own_nodes(alray: Callable[..., Any], spec: Path) -> None:
@@ -381,7 +362,7 @@ def test_the_links_of_a_spec_are_those_of_its_own_nodes(alray: Callable[..., Any
     said = alray("plan", spec, COUNTED, "--on", "4xH100", "machines.within=7 GB/s", "--json").json
     assert "7 GB/s" in said["basis"]["links"] and "450 GB/s" not in said["basis"]["links"]
     failed = alray("plan", spec, COUNTED, "--on", "2x4xH100")
-    assert failed.code == 2 and failed.errors.startswith("--link: ")
+    assert failed.code == 2 and "2 nodes are connected, and no link is given" in failed.errors
     groups = alray("plan", spec, COUNTED, "--on", "4xH100,4xA100", "--link", "9 GB/s", "--json").json
     assert "between groups" not in groups["basis"]["links"]
     failed = alray("plan", spec, COUNTED, "machines.nodes=2x8xA100")

@@ -230,12 +230,12 @@ def test_init_copies_any_committed_spec(alray: Callable[..., Any], spec: Path) -
     assert alray("validate", "vgg_cifar10.yaml").code == 0
     said = alray("init", "--from", "studies/laptop/methods")
     assert said.out.startswith("methods.yaml: ") and "`alray study methods.yaml`" in said.out
-    assert said.err.startswith("vgg_fashion_mnist.yaml: ")
+    assert said.err.startswith("methods_base.yaml: ")
     Path("methods.yaml").unlink()
     again = alray("init", "--from", "studies/laptop/methods")
     assert (again.code, again.errors.split(":")[0], Path("methods.yaml").exists()) == (
         2,
-        "vgg_fashion_mnist.yaml",
+        "methods_base.yaml",
         False,
     )
 

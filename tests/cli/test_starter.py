@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from alray.cli.spec import SCHEMA_FILE, is_starter_study, starter, starter_named, starter_names
+from alray.cli.spec import SCHEMA_FILE, starter, starter_names
 from alray.config.loading.load import load_spec
 from alray.config.study.load import load_study
-from alray.core.errors import SpecError
 
 SPECS = Path(__file__).parents[2] / "specs"
 
@@ -38,9 +37,9 @@ def test_a_study_comes_with_its_base(tmp_path: Path) -> None:
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")
     study, base = texts
-    assert (study.name, base.name) == ("x.yaml", "equal_components.yaml")
+    assert (study.name, base.name) == ("x.yaml", "x_base.yaml")
     assert load_study(study).study.base == base and load_study(study).study.study == "x"
-    assert load_spec(base).spec.name == "equal_components"
+    assert load_spec(base).spec.name == "x_base"
 
 
 @pytest.mark.parametrize("name", ["laptop/slow_link", "laptop/compressed_link", "studies/laptop/slow_links"])
@@ -49,8 +48,7 @@ def test_a_spec_comes_with_all_its_bases(name: str, tmp_path: Path) -> None:
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")
     first = next(iter(texts))
-    assert is_starter_study(name) == name.startswith("studies")
-    assert load_study(first).trials if is_starter_study(name) else load_spec(first).spec.name == "equal_components"
+    assert load_study(first).trials if name.startswith("studies") else load_spec(first).spec.name == "equal_components"
 
 
 @pytest.mark.parametrize(("file", "name"), [("mine.yaml", "mine"), ("my spec.yaml", "quickstart"), ("on.yaml", "on")])
@@ -58,27 +56,3 @@ def test_a_run_is_named_for_its_file(file: str, name: str, tmp_path: Path) -> No
     (text,) = starter("quickstart", tmp_path / file).values()
     (tmp_path / file).write_text(text, encoding="utf-8")
     assert load_spec(tmp_path / file).spec.name == name
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("quickstart", "quickstart"), ("quick", "quickstart"), ("al/vgg_c", "al/vgg_cifar10")],
-)
-def test_the_beginning_of_a_name(name: str, meant: str) -> None:
-    assert starter_named(name) == meant
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "--from: there is no starter spec `nothing`; choose one of al/lstm_agnews, "),
-        (
-            "al/vgg",
-            "--from: several starter specs begin with `al/vgg`; choose one of al/vgg_cifar10, al/vgg_",
-        ),
-    ],
-)
-def test_a_name_that_is_not_one(name: str, message: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        starter_named(name)
-    assert str(caught.value).startswith(message)

@@ -62,12 +62,11 @@ def test_a_trial_in_a_used_process_is_the_run_of_its_overrides(
 def test_a_dry_run_lists_points_and_says_no_time(alray: Callable[..., Any], study: Path) -> None:
     said = alray("study", study, "--dry-run")
     assert said.code == 0
-    heading, head, first, second, _, total = [line.split() for line in said.out.splitlines()]
-    assert heading[-2:] == ["2", "points"]
+    head, first, second, total = [line.split() for line in said.out.splitlines()]
     assert head[:3] == ["point", "trials", "stages"]
     assert first == ["pipeline.stages=1", "2", "1", "1", "1", "CPU"]
     assert second == ["pipeline.stages=3", "2", "3", "1", "3", "CPU"]
-    assert total[:2] == ["4", "trials;"]
+    assert total == ["2", "points,", "4", "trials"]
     answer = alray("study", study, "repeats=1", "--dry-run", "--json").json
     assert [trial["label"] for trial in answer["trials"]] == ["pipeline.stages=1, seed=0", "pipeline.stages=3, seed=0"]
     assert answer["points"][1]["resources"] == {"CPU": 3.0}

@@ -30,7 +30,7 @@ def test_evaluate_one_route(alray: Callable[..., Any], ended: Path) -> None:
     assert [line.split()[0] for line in lines[1:]] == ["depth", "2"]
 
 
-@pytest.mark.parametrize("depth", ["0", "4", "-1", "deep"])
+@pytest.mark.parametrize("depth", ["0", "4", "-1"])
 def test_a_route_that_is_not_there(alray: Callable[..., Any], ended: Path, depth: str) -> None:
     said = alray("evaluate", ended, f"--depth={depth}", "--json")
     assert (said.code, said.json["errors"][0]["key"]) == (2, "--depth")

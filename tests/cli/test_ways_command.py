@@ -78,9 +78,7 @@ def test_what_the_spec_says_of_its_own_layout_is_no_fault_of_others(alray: Calla
     fitted = alray("plan", spec, "--devices", "4x1GB", "--json")
     assert fitted.code == 0 and {row["schedule"] for row in fitted.json["rows"]} >= {"single", "1f1b"}, fitted.errors
     assert "optimizer.look_ahead of the file is set aside: the gradients of `single` are not late" in fitted.err
-    crossed = alray(
-        "plan", "--map", spec, COUNTED, "--devices", "1,2", "--micro-batches", "2", "--link", "host", "--json"
-    )
+    crossed = alray("plan", "--map", spec, COUNTED, "--devices", "1,2", "--link", "host", "--json")
     assert crossed.code == 0, crossed.errors
     assert {(way["method"], way["replicas"]) for way in crossed.json["ways"]} >= {("backpropagation", 2)}
 
@@ -101,10 +99,10 @@ def test_a_layout_on_machines_has_one_step_whoever_asks(alray: Callable[..., Any
     on = ("--on", "2xT4", "--link", "25GB/s")
     found = [
         *alray("plan", spec, *on, "--compare", "--json").json["rows"],
-        *alray("plan", "--map", spec, *on, "--devices", "2", "--micro-batches", "4,16", "--json").json["ways"],
+        *alray("plan", "--map", spec, *on, "--devices", "2", "--json").json["ways"],
     ]
     rows = [each for each in found if each["schedule"] == "1f1b" and each["stages"] == 2]
-    assert {each["micro_batches"] for each in rows} >= {4, 16} and len(rows) == 3
+    assert {each["micro_batches"] for each in rows} >= {4, 8, 16, 32} and len(rows) == 5
     for row in rows:
         cut = ",".join(re.findall(r"\d+", str(row["partition"])))
         numbers = [f"pipeline.{key}={row[key]}" for key in ("schedule", "stages", "micro_batches")]
@@ -150,13 +148,11 @@ def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., 
 
 
 @pytest.mark.full
-def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: Callable[[int], None]) -> None:
-    terminal(80)
+def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--devices", "2x24GB")
     assert said.out.startswith("tiny: associated_learning, on 2 x 24.0 GB\ncosts estimated by counting")
     assert "\nfits  streamed" in said.out
-    assert said.out.splitlines()[-1].strip().startswith(f"alray run x.yaml {COUNTED} pipeline.schedule=")
-    assert max(map(len, said.out.splitlines()[:-1])) <= 80
+    assert said.out.splitlines()[-1].startswith(f"run it with  alray run x.yaml {COUNTED} pipeline.schedule=")
     nothing = alray(
         "plan", spec, COUNTED, "--devices", "2x1MB,1MB", "data.batch_size=80", "model.components.1.channels=[99]"
     )
@@ -166,8 +162,8 @@ def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--on", "2x1e400GB"), "--on: `1e400GB` is too large to count with"),
-        (("--on", "2xA100", "--link", "1e400GB/s"), "--link: `1e400GB/s` is too large"),
+        (("--on", "2x1e400GB"), "machines: `1e400GB` is too large to count with"),
+        (("--on", "2xA100", "--link", "1e400GB/s"), "machines.link: `1e400GB/s` is too large"),
         (("--devices", "99999x1GB"), "--devices: these are 99,999 devices; name 4,096 at most"),
         (("machines={nodes: [{device: A100, count: 99999, devices: 99999}], link: 1 GB/s}",), "9,999,800,001 devices"),
         (("--devices", "2x999999999TB"), "--devices: `999999999TB` is too large"),
@@ -354,11 +350,8 @@ def test_a_block_that_does_not_take_so_few_samples_runs_in_other_layouts(alray: 
     assert any(
         each.startswith("1f1b on 2 stages cannot run in 4 or more micro-batches: ") for each in fitted["refused"]
     )
-    crossed = alray(
-        "plan", "--map", spec, *machines, "--methods", "associated_learning", "--micro-batches", "2,4", "--json"
-    )
-    assert crossed.code == 0, crossed.errors
-    ways = {(way["schedule"], way["micro_batches"]) for way in crossed.json["ways"]}
+    crossed = interface.map_ways(spec, on="2xA100", methods="associated_learning", micro_batches="2,4", progress=False)
+    ways = {(way["schedule"], way["micro_batches"]) for way in crossed.values["ways"]}
     assert ("gpipe", 2) in ways and ("gpipe", 4) not in ways
     assert alray("plan", spec, "--compare", *machines).code == 0
     planned = alray("plan", spec, *machines, "pipeline={stages: 2, micro_batches: 4, micro_batch_norm: accept}")

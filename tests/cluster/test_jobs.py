@@ -8,7 +8,6 @@ from __future__ import annotations
 import filecmp
 import json
 import os
-import pty
 import shutil
 import signal
 import socket
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +57,14 @@ class Cluster:
 
     def submit(self, spec: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         return self.alray("submit", spec, *words, "--output", str(self.folder / "jobs"), code=code)
+
+    def ray_job(self, *words: str) -> str:
+        """What `ray job` prints."""
+        command = [str(Path(sys.executable).parent / "ray"), "job", *words]
+        done = subprocess.run(
+            command, env=dict(self.environment), capture_output=True, text=True, timeout=90, check=True
+        )
+        return done.stdout + done.stderr
 
     def answer(self, *words: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.alray(*words, "--json").stdout)
@@ -108,13 +115,6 @@ def summary(answer: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads((Path(answer["job"]["result"]) / "summary.json").read_text()))
 
 
-def until(reached: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < end_s
-        time.sleep(0.2)
-
-
 def test_a_job_ends_in_the_bits_of_one_process_and_its_folder_comes_back(cluster: Cluster, weights: str) -> None:
     done = cluster.submit("tiny.yaml", "pipeline.partition=[2,2]", "--json")
     answer = json.loads(done.stdout)
@@ -123,23 +123,21 @@ def test_a_job_ends_in_the_bits_of_one_process_and_its_folder_comes_back(cluster
     assert "2 stages [2, 2]" in done.stderr and "after mini-batch 21" in done.stderr
     job = answer["job"]["id"]
     assert answer["job"]["status"] == "SUCCEEDED"
-    fetched = cluster.answer("jobs", "fetch", job, "--output", "fetched")
+    fetched = cluster.answer("fetch", job, "--output", "fetched")
     there = cluster.folder / "jobs" / job
     origin = json.loads((there / "environment.json").read_text())
     assert origin["command"] == ["alray", "run", "tiny.yaml", "pipeline.partition=[2,2]", "--output", str(there)]
     names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file())
     assert "summary.json" in names and any(name.endswith(".safetensors") for name in names)
     assert filecmp.cmpfiles(there, str(fetched["folder"]), names, shallow=False) == (names, [], [])
-    assert weights in cluster.alray("jobs", "logs", job).stdout
-    assert job in cluster.alray("jobs", "status").stdout
-    assert [each["id"] for each in cluster.answer("jobs", "status")["jobs"]] == [job]  # none that only fetches
+    assert weights in cluster.ray_job("logs", job) and job in cluster.ray_job("list")
     assert not list(Path(cluster.environment["RAY_TMP"]).rglob("*.tar"))
 
 
 def test_the_quickstart_is_what_the_readme_says(cluster: Cluster) -> None:
     root = SCRIPT.parents[1]
     answer = json.loads(cluster.submit(str(root / "specs" / "quickstart.yaml"), "--json").stdout)
-    cluster.alray("jobs", "fetch", answer["job"]["id"])
+    cluster.alray("fetch", answer["job"]["id"])
     fetched = json.loads((cluster.folder / "runs" / answer["job"]["id"] / "summary.json").read_text())
     assert fetched["weights_sha256"][:8] in (root / "docs/how_it_works.md").read_text(encoding="utf-8")
 
@@ -154,7 +152,7 @@ def test_a_study_is_a_job_too(cluster: Cluster) -> None:
     done = cluster.submit("study.yaml", "--json")
     answer = json.loads(done.stdout)
     assert (answer["job"]["command"], answer["job"]["status"]) == ("study", "SUCCEEDED")
-    cluster.alray("jobs", "fetch", answer["job"]["id"])
+    cluster.alray("fetch", answer["job"]["id"])
     assert (cluster.folder / "studies" / answer["job"]["id"] / "trials" / "0001" / "summary.json").is_file()
 
 
@@ -166,7 +164,7 @@ def test_a_study_that_is_stopped_reports_what_has_ended(cluster: Cluster) -> Non
     for line in process.stdout:
         if line.startswith("[1/2]"):
             break
-    assert cluster.answer("jobs", "stop", job)["status"] == "STOPPED"
+    assert "was stopped" in cluster.ray_job("stop", job)
     process.communicate(timeout=20)
     assert process.returncode == 130
     folder = cluster.folder / "jobs" / job
@@ -188,7 +186,7 @@ def test_a_wrong_token_and_a_wrong_address(cluster: Cluster, tmp_path: Path) -> 
     for words, message in (
         ((), "refuses this token"),
         (("--address", f"127.0.0.1:{free_port()}"), "no dashboard answers"),
-        (("--address", f"127.0.0.1:{cluster.port}"), "is not the dashboard of a Ray cluster"),
+        (("--address", f"127.0.0.1:{cluster.port}"), "no dashboard answers"),
     ):
         began_s = time.monotonic()
         assert message in stranger.submit("tiny.yaml", *words, code=2).stderr
@@ -207,9 +205,9 @@ def test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint(cluster: Cluster) -> 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130 and "the job continues" in err
-    assert cluster.answer("jobs", "status", job)["status"] == "RUNNING"
-    assert cluster.answer("jobs", "stop", job)["status"] == "STOPPED"
-    cluster.alray("jobs", "fetch", job, "--output", "stopped")
+    assert "RUNNING" in cluster.ray_job("status", job)
+    assert "was stopped" in cluster.ray_job("stop", job)
+    cluster.alray("fetch", job, "--output", "stopped")
     stopped = json.loads((cluster.folder / "stopped" / "summary.json").read_text())
     assert stopped["status"] == "interrupted" and stopped["steps"] > 0
     assert list((cluster.folder / "stopped" / "checkpoints").glob("step-*/manifest.json"))
@@ -253,30 +251,8 @@ def test_a_job_that_was_killed_goes_on(cluster: Cluster, longer: str) -> None:
 def test_a_run_on_object_storage_goes_on_and_comes_back(cluster: Cluster, bucket: str, longer: str) -> None:
     job, _ = killed(cluster, "--output", f"{bucket}/jobs")
     answer = cluster.answer("submit", "--resume", f"{bucket}/jobs/{job}", "pipeline.stages=1")
-    cluster.alray("jobs", "fetch", answer["job"]["id"], "--output", "stored")
+    cluster.alray("fetch", answer["job"]["id"], "--output", "stored")
     stored = json.loads((cluster.folder / "stored" / "summary.json").read_text())
     assert stored["weights_sha256"] == longer
     assert (cluster.folder / "stored" / "records.jsonl").is_file()
     assert cluster.answer("report", "stored")["report"] == "stored/report.html"
-
-
-def test_ctrl_c_asks_on_a_terminal(cluster: Cluster) -> None:
-    master, terminal = pty.openpty()
-    words = ("submit", "tiny.yaml", *SLOW, "--output", str(cluster.folder / "jobs"))
-    process = cluster.start(*words, stdin=terminal, stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    shown = b""
-
-    def has(text: bytes) -> bool:
-        nonlocal shown
-        shown += os.read(master, 65536)
-        return text in shown
-
-    until(lambda: has(b": predicted "))  # the plan, from which on the run reads requests to stop
-    process.send_signal(signal.SIGINT)
-    until(lambda: has(b"[s]top it?"))
-    os.write(master, b"s\n")
-    until(lambda: has(b"interrupted"))
-    until(lambda: has(b"fetch its folder with"))
-    assert process.wait(20) == 130
-    os.close(master)

@@ -36,7 +36,7 @@ def test_the_quickstart_is_submitted_followed_and_fetched(tmp_path: Path) -> Non
         assert submitting.returncode == 0, out + followed
         assert "the stages are on n2, n3" in followed and "after mini-batch 400" in followed
         answer = json.loads(out)
-        fetching = hosts.start(2, "jobs", "fetch", answer["job"]["id"], *where, "--output", "fetched", "--json")
+        fetching = hosts.start(2, "fetch", answer["job"]["id"], *where, "--output", "fetched", "--json")
         out, err = fetching.communicate(timeout=120)
         assert fetching.returncode == 0, out + err
     summary = json.loads((tmp_path / "fetched" / "summary.json").read_text())

@@ -139,7 +139,7 @@ def test_from_ray_up_to_ray_down(laptop: Laptop) -> None:
     until(lambda: sum(map(int, re.findall(r"^ (\d+) ", active(), re.MULTILINE))) == 2, active, 120)
     where = ("--address", DASHBOARD)
     answer = laptop.alray("submit", "tiny.yaml", "pipeline.partition=[2,2]", *where, "--output", str(folder / "jobs"))
-    laptop.alray("jobs", "fetch", answer["job"]["id"], *where, "--output", "fetched")
+    laptop.alray("fetch", answer["job"]["id"], *where, "--output", "fetched")
     summary = json.loads((folder / "fetched" / "summary.json").read_text())
     assert summary["weights_sha256"] == inline["weights_sha256"]
     hosts.stop(forwarding)

@@ -167,7 +167,7 @@ def _answered(arguments: Sequence[str]) -> str | None:
 COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     "report": lambda run: ["report", str(run)],
     "list": lambda run: ["list", str(run.parent)],
-    "evaluate": lambda run: ["evaluate", str(run), "--depth", "all"],
+    "evaluate": lambda run: ["evaluate", str(run)],
     "evaluate best": lambda run: ["evaluate", str(run), "--best"],
     "predict": lambda run: ["predict", str(run), str(run / "nowhere.png")],
     "export": lambda run: ["export", str(run), "--format", "safetensors", "--output", str(run / "out.safetensors")],

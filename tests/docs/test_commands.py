@@ -42,9 +42,9 @@ HELD = {
     "tests/cluster/test_jobs.py::test_a_job_that_was_killed_goes_on": r"alray submit --resume (ID.*|/mnt/.*)",
     "tests/cluster/test_jobs.py::test_the_quickstart_is_what_the_readme_says": r"alray submit specs/quickstart.yaml .*",
     "tests/cluster/test_jobs.py::test_a_job_ends_in_the_bits_of_one_process_and_its_folder_comes_back": (
-        r"alray submit mine(/mine)?.yaml .*|alray jobs (status|status ID|logs ID|fetch ID.*)"
+        r"alray submit mine(/mine)?.yaml .*|ray job (list|logs ID)|alray fetch ID.*"
     ),
-    "tests/cluster/test_jobs.py::test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint": r"alray jobs stop ID",
+    "tests/cluster/test_jobs.py::test_ctrl_c_detaches_and_a_stop_ends_with_a_checkpoint": r"ray job (status|stop) ID",
     "tests/cluster/test_jobs.py::test_attached_with_a_token": (
         r"alray run .* --address HEAD:6379|cluster/local.sh (up|down)"
     ),
@@ -250,7 +250,7 @@ def test_the_tutorial_as_it_stands(tmp_path: Path) -> None:
     write_files(TUTORIAL, tmp_path)
     said: dict[str, str] = {}
     for words in (command.words for command in commands(TUTORIAL)):
-        if words[0] in ("alray", "python") and words[1] not in ("submit", "jobs"):
+        if words[0] in ("alray", "python") and words[1] not in ("submit", "fetch"):
             start = [sys.executable, "-m", "alray"] if words[0] == "alray" else [sys.executable]
             done = subprocess.run(
                 [*start, *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False

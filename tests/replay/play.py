@@ -280,7 +280,7 @@ def ask_folders(folder: Path) -> Iterator[tuple[str, str]]:
         ("report of a study", "report", study, "--json"),
         ("table of a study", "report", study),
         ("evaluate", "evaluate", run, "--json"),
-        ("evaluate each depth", "evaluate", run, "--depth", "all", "--json"),
+        ("evaluate each depth", "evaluate", run, "--json"),
         ("resume of a finished run", "resume", run, "--inline", "--json"),
         ("resume with another method", "resume", run, "run.steps=9", "method=backpropagation", "--inline"),
         ("methods", "methods", "--json"),

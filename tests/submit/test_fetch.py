@@ -105,16 +105,16 @@ def test_half_a_folder_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(here)
     taken = iter([None, OSError(errno.ENOSPC, "No space left on device")])
 
-    def full(source: Any, target: Any, length: int) -> None:
+    def full(*arguments: Any) -> None:
         if (error := next(taken)) is not None:
             raise error
 
-    with_room = shutil.copyfileobj
-    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with_room = tarfile.copyfileobj  # type: ignore[attr-defined]
+    monkeypatch.setattr(tarfile, "copyfileobj", full)
     with pytest.raises(RunError, match="the folder could not be written: No space left on device; make room"):
         fetch(Cluster(logs), job(folder), Path(), print)
     assert not list(here.iterdir())
-    monkeypatch.setattr(shutil, "copyfileobj", with_room)
+    monkeypatch.setattr(tarfile, "copyfileobj", with_room)
     fetch(Cluster(logs), job(folder), Path(), print)
     assert {path.name for path in here.iterdir()} == {"records.jsonl", "summary.json"}
     assert {path.name for path in tmp_path.iterdir()} == {"run", "logs", "here"}
@@ -168,16 +168,13 @@ FILE, FOLDER = tarfile.REGTYPE, tarfile.DIRTYPE
 @pytest.mark.parametrize(
     ("packed", "said"),
     [
-        (tar_of(("../escaped", FILE, "")), "`../escaped` is no path in it"),
-        (tar_of(("a", FOLDER, ""), ("a/../../escaped", FILE, "")), "is no path in it"),
-        (tar_of(("/tmp/escaped", FILE, "")), "`/tmp/escaped` is no path in it"),
-        (tar_of(("a/" * 60 + "b", FILE, "")), "is no path in it"),
+        (tar_of(("../escaped", FILE, "")), "outside the destination"),
+        (tar_of(("a", FOLDER, ""), ("a/../../escaped", FILE, "")), "outside the destination"),
         (tar_of(("a", tarfile.SYMTYPE, ".."), ("a/escaped", FILE, "")), "`a` is neither a file nor a folder"),
         (tar_of(("x", FILE, ""), ("a", tarfile.LNKTYPE, "x")), "`a` is neither a file nor a folder"),
         (tar_of(("a", tarfile.CHRTYPE, "")), "`a` is neither a file nor a folder"),
         (tar_of(("a", tarfile.FIFOTYPE, "")), "`a` is neither a file nor a folder"),
-        (tar_of(("a", FILE, ""), ("a", FILE, "")), "could not be written: File exists"),
-        (tar_of(("a" * 2_000_000, FILE, "")), "a header of more than 1 MB"),
+        (tar_of(("a" * 2_000_000, FILE, "")), "could not be written: File name too long"),
         (b"no tar file" * 1000, "it cannot be read"),
     ],
 )
@@ -186,6 +183,11 @@ def test_what_a_stranger_packed_stays_in_the_folder(tmp_path: Path, packed: byte
     with pytest.raises(RunError, match=re.escape(said)):
         fetch(Hostile(tmp_path, packed), job(tmp_path), target, print)
     assert [path.name for path in tmp_path.rglob("*")] in (["runs"], ["runs", "here"])
+
+
+def test_an_absolute_path_is_one_in_the_folder(tmp_path: Path) -> None:
+    fetch(Hostile(tmp_path, tar_of(("/tmp/a", FILE, ""))), job(tmp_path), tmp_path / "here", print)
+    assert (tmp_path / "here" / "tmp" / "a").is_file()
 
 
 def test_no_more_is_taken_than_was_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

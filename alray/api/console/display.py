@@ -126,7 +126,7 @@ class Display(Observer, ABC):
 
 
 class PlainLines(Display):
-    """Progress as plain lines, for a file or a pipe: one at each evaluation, and at most one every five seconds."""
+    """Progress as plain lines, for a file or a pipe: one at each evaluation, and one every five seconds."""
 
     def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
         super().__init__(interrupts, began_s)
@@ -134,7 +134,6 @@ class PlainLines(Display):
         self._pace = Pace(_EVERY_S)
         self._pace.shown()
         self._shown_step = 0
-        self._evaluated_step = 0
 
     def doing(self, what: str) -> None:
         self.note(self._after(what))
@@ -146,22 +145,11 @@ class PlainLines(Display):
     def _changed(self, progress: Progress, record: Record) -> None:
         if isinstance(record, EvaluationRecord):
             self.note(accuracies_text(record))
-            self._evaluated_step = record.step
-        if isinstance(record, EventRecord) and record.event == "resumed":
-            self._shown_step = self._evaluated_step = record.step
-        # The losses of a mini-batch may arrive after its evaluation: those of other stages come later.
-        if self._shown_step < self._evaluated_step <= progress.step:
-            self._show(progress)
 
     def _refresh(self, progress: Progress) -> None:
-        if progress.step > self._shown_step and self._pace.take_turn():
-            self._show(progress)
-
-    def _show(self, progress: Progress) -> None:
-        self._pace.shown()
-        self._shown_step = progress.step
-        computing = f"; {computing_text(progress)}" if progress.computing else ""
-        self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")
+        if progress.step != self._shown_step and self._pace.take_turn():
+            self._shown_step = progress.step
+            self.note(f"  {'; '.join(state_lines(progress))}")
 
 
 def plan_line(plan: Plan) -> str:
@@ -188,13 +176,17 @@ def accuracies_text(evaluation: EvaluationRecord) -> str:
     return f"after mini-batch {evaluation.step:,}: {named}" + ", ".join(parts or ["nothing was evaluated"])
 
 
-def _losses(progress: Progress) -> str:
-    """The losses by name, each with its values in the order of the components."""
+def state_lines(progress: Progress) -> list[str]:
+    """Progress, the share of time in which each stage computes, and each loss with its values in the order of the
+    components. Before the first mini-batch there is none."""
+    if not progress.step:
+        return []
     by_name: dict[str, list[str]] = {}
     for losses in progress.losses.values():
         for name, value in losses.items():
             by_name.setdefault(name, []).append(f"{value:.3g}")
-    return "".join(f"; {name} {' '.join(values)}" for name, values in by_name.items())
+    computing = [computing_text(progress)] if progress.computing else []
+    return [progress_text(progress), *computing, *(f"{name} {' '.join(values)}" for name, values in by_name.items())]
 
 
 def terminal_display(stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> Display:

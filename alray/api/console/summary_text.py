@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alray.api.console.layout import unbroken
 from alray.core.counting import counted
 from alray.core.run_folder.records import Best, Summary
 from alray.report.definitions import NO_BUBBLE
@@ -59,4 +58,4 @@ def _by_depth(summary: Summary) -> list[tuple[str, str]]:
     values = [(entry.depth, getattr(entry, name)) for entry in summary.scores_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
-    return [("by depth", f"{name} " + ", ".join(unbroken(f"{depth}: {score(value)}") for depth, value in values))]
+    return [("by depth", f"{name} " + ", ".join(f"{depth}: {score(value)}" for depth, value in values))]

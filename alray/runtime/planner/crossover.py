@@ -94,13 +94,13 @@ class Asked:
     def of(
         cls,
         *,
-        methods: str,
-        devices: str,
-        micro_batches: str,
-        links: Sequence[str],
-        memory: str,
-        batch_sizes: str,
-        steps: Sequence[str],
+        methods: str = "",
+        devices: str = "",
+        micro_batches: str = "4,8,16,32",
+        links: Sequence[str] = (),
+        memory: str = "",
+        batch_sizes: str = "",
+        steps: Sequence[str] = (),
     ) -> Asked:
         """As the command line takes them.
 
