@@ -4,13 +4,19 @@ Every way trains from the same weights on the same samples. Its weights and buff
 with those of a reference, tensor by tensor: with a plain loop where backpropagation trains, and with one stage
 otherwise. Pipelines of micro-batches have the plain loop with as many. A schedule with late gradients trains other
 weights by its definition, so its reference is the same schedule on one stage.
+
+Where a way differs from a plain loop, loops that do one thing wrong are tried: if one of them trains the weights of the
+way, that thing is the reason.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,10 +38,11 @@ from alray.models.component import Component
 from alray.models.imported.calls import call, scores_of
 from alray.models.imported.part import Part
 from alray.models.optimizers import recipe
-from alray.models.route import route_of
+from alray.models.route import Route, route_of
 from alray.orchestrate import resume_run, run_spec
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
+from alray.report.folder import read_plan
 from alray.runtime.device import devices
 from alray.runtime.observer import Observer, StopRequests
 from alray.runtime.options import Finished, Options
@@ -73,6 +80,7 @@ _FOR_ALL = (
 )
 """Every way is one replica on the processor, and leaves out what does not train."""
 _DRAWS = "the model draws random numbers, as dropout does, and alray draws them for each component from the seed"
+_STATISTIC = re.compile(r"running_|num_batches_tracked")
 _UNSEEN = Observer()
 _PLAIN = ("sgd", "adam", "adamw", "torch")
 """Optimizers that are one of torch's for all parameters."""
@@ -82,6 +90,10 @@ Weights = dict[str, torch.Tensor]
 Train = Callable[[int], Weights]
 """Trains so many mini-batches from the first weights, and returns the weights then."""
 Verdict = Literal["equal", "differs", "does not fit"]
+_LOOP = "plain loop"
+"""So begin the names of plain loops."""
+_NEAR = 0.01
+"""A faulty loop explains a way if it is this near to it: as a share of how far the way is from the right loop."""
 
 
 @dataclass(frozen=True)
@@ -200,9 +212,18 @@ def prove_taken(
     """`prove`, with names in place of objects."""
     if mini_batches < 2:
         raise RequestError("a stop needs a mini-batch before it and one after it", key="mini_batches", hint="give 2")
-    with tempfile.TemporaryDirectory(prefix="alray-proof-", ignore_cleanup_errors=True) as folder:
-        prover = _Prover(found, mini_batches, options, observer, interrupts, Path(folder))
+    with _scratch() as folder:
+        prover = _Prover(found, mini_batches, options, observer, interrupts, folder)
         return Proof(prover.steps, tuple(prover.ways(stages)))
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="alray-proof-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Training(NamedTuple):
@@ -210,6 +231,53 @@ class _Training(NamedTuple):
 
     micro_batches: int
     late: int
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What a plain loop does wrong: nothing without arguments.
+
+    Attributes:
+        last_alone: of the micro-batches the last one alone has a gradient.
+        old_gradients: those of the mini-batch before are added.
+        clips_sum: the micro-batches' sum is clipped, in place of their mean.
+        norms: groups of components that each have a norm of their own.
+        stale: components that compute with their weights from before the last update.
+        anew: the mini-batch before which all buffers become what they were at first.
+    """
+
+    last_alone: bool = False
+    old_gradients: bool = False
+    clips_sum: bool = False
+    norms: Sequence[Sequence[int]] = ()
+    stale: Sequence[int] = ()
+    anew: int | None = None
+
+
+_RIGHT = _Fault()
+
+
+def _faults(stages: Sequence[Sequence[int]], step: int) -> dict[str, _Fault]:
+    """Each fault by what it is in words.
+
+    Args:
+        stages: the components of each.
+        step: the mini-batch after which weights differ. A stop was after half of so many.
+    """
+    stale = {
+        f"stage {number} computes with its weights from before the last update": _Fault(stale=components)
+        for number, components in enumerate(stages)
+    }
+    every = [index for components in stages for index in components]
+    return {
+        "the last micro-batch alone has a gradient": _Fault(last_alone=True),
+        "gradients of the mini-batch before are added": _Fault(old_gradients=True),
+        "the sum of the micro-batches is clipped, and not their mean": _Fault(clips_sum=True),
+        "each stage clips by a norm of its own": _Fault(norms=stages),
+        **stale,
+        "all compute with the weights from before the last update": _Fault(stale=every),
+        "buffers became what they were at first": _Fault(anew=step // 2 + 1),
+    }
 
 
 class _Prover:
@@ -261,7 +329,7 @@ class _Prover:
         if not local:
             missing = _not_in_a_plain_loop(self._workload)
             for count in (1, cuts):
-                name = "plain loop of torch" if count == 1 else f"plain loop, {count} micro-batches"
+                name = f"{_LOOP} of torch" if count == 1 else f"{_LOOP}, {count} micro-batches"
                 if missing is None:
                     yield self._way(name, _Training(count, 0), partial(_plain_loop, self._workload, count))
                 else:
@@ -301,17 +369,39 @@ class _Prover:
             self._references[training] = name, train, weights
             return Way(name, "equal", None, sha256, 0.0)
         reference, trains_right, expected = self._references[training]
-        apart = _apart(weights, expected)
-        if not apart:
+        if not _apart(weights, expected):
             return Way(name, "equal", reference, sha256, 0.0)
-        largest = max(apart.values())
+        largest = max(_apart(weights, expected).values())
         self._observer.doing(f"{name}: where it parts from {reference}")
         for step in range(1, self.steps + 1):
-            if apart := _apart(train(step), trains_right(step)):
-                first = f"`{next(iter(apart))}` after mini-batch {step}"
-                why = f"{len(apart)} of {counted(len(expected), 'tensor')} differ then"
-                return Way(name, "differs", reference, sha256, largest, first, why)
+            weights = train(step)
+            apart = _apart(weights, trains_right(step))
+            if apart:
+                why = self._fault(training, step, weights, apart) if reference.startswith(_LOOP) else None
+                return Way(name, "differs", reference, sha256, largest, *_told_apart(step, apart, expected, why))
         return Way(name, "differs", reference, sha256, largest, None, "it is not the same a second time")
+
+    def _fault(self, training: _Training, step: int, weights: Weights, apart: Mapping[str, float]) -> str | None:
+        """What a plain loop does wrong that trains the weights of the last run; None: nothing that is known.
+
+        Args:
+            step: the mini-batch after which they differ.
+            apart: by how much.
+        """
+        stages = [each.components for each in read_plan(location_of(self._folder / f"run-{self._runs}")).stage_plans]
+        loops = {
+            told: partial(_plain_loop, self._workload, training.micro_batches, step, fault)
+            for told, fault in _faults(stages, step).items()
+        }
+        for count in {1, self._cuts} - {training.micro_batches}:
+            pieces = "the whole mini-batch" if count == 1 else f"{count} micro-batches, one by one"
+            loops[f"sums and norms are over {pieces}"] = partial(_plain_loop, self._workload, count, step)
+        near = _NEAR * max(apart.values())
+        for told, train in loops.items():
+            trained = train()
+            if max(_apart(trained, {name: weights[name] for name in apart}).values(), default=0.0) <= near:
+                return told
+        return None
 
     def _run(self, keys: Sequence[str], steps: int) -> Weights:
         return self._weights(self._trained(keys, steps))
@@ -359,6 +449,24 @@ def _apart(weights: Weights, expected: Weights) -> dict[str, float]:
         for name, value in expected.items()
         if not torch.equal(weights[name], value)
     }
+
+
+def _told_apart(step: int, apart: Mapping[str, float], every: Weights, why: str | None) -> tuple[str, str]:
+    """The first tensor that differs, and what is known of the reason.
+
+    Args:
+        step: the first mini-batch after which some differ.
+        why: what a loop does wrong that trains these weights.
+    """
+    first = f"`{next(iter(apart))}` after mini-batch {step}"
+    size = f"{len(apart)} of {counted(len(every), 'tensor')}"
+    if why is not None:
+        return first, f"{size} differ, as in a loop where {why}"
+    if all(_STATISTIC.search(name) for name in apart):
+        return first, f"{size} differ, all of them running statistics: another mini-batch made them, or none"
+    if step == 1:
+        return first, f"{size} differ after one update: it has another gradient, from other samples or another norm"
+    return first, f"{size} differ, and the update before was right: later ones have something of an earlier one"
 
 
 def _is_tried(schedule: Schedule, stages: int) -> bool:
@@ -427,7 +535,7 @@ def _not_in_a_plain_loop(workload: Workload) -> str | None:
     return next((f"the plain loop has no `{key}`" for key, has in has_more.items() if has), None)
 
 
-def _plain_loop(workload: Workload, micro_batches: int, steps: int) -> Weights:
+def _plain_loop(workload: Workload, micro_batches: int, steps: int, fault: _Fault = _RIGHT) -> Weights:
     """Train as one writes it with torch alone, from the run's first weights on its mini-batches, at its rates.
 
     A user's model runs as a whole, by its own `forward`; blocks run one after the other. The gradient of a mini-batch
@@ -439,17 +547,32 @@ def _plain_loop(workload: Workload, micro_batches: int, steps: int) -> Weights:
     with devices.configured(spec.resources.threads, spec.run.deterministic, torch.device("cpu"), tf32="none"):
         components = _components(workload)
         whole = _whole(workload, components)
-        model = route_of(components, len(components)) if whole is None else whole.to(network.dtype)
+        route = route_of(components, len(components))
+        model = route if whole is None else whole.to(network.dtype)
         model.train()
         last = components[-1]
         assert isinstance(last, BackpropagationComponent)
         learned = [each for each in model.parameters() if each.requires_grad]
         optimizer = _optimizer(workload, learned)
         rates = Rates(spec, workload.code)
+
+        def clip(parameters: Sequence[nn.Parameter]) -> None:
+            if spec.optimizer.clip_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, spec.optimizer.clip_norm, foreach=False)
+
         undrawn = torch.get_rng_state()
+        first_buffers = _copied(model.buffers())
+        stale = _learned(route, whole, fault.stale)
+        older = _copied(stale)
         with TrainBatches(workload.data, seed=spec.seed, start_step=0, end_step=steps, workers=0) as batches:
             for number, batch in enumerate(batches, 1):
-                optimizer.zero_grad()
+                newest = _copied(stale)
+                _put(stale, older)
+                older = newest
+                if number == fault.anew:
+                    _put(model.buffers(), first_buffers)
+                if not fault.old_gradients:
+                    optimizer.zero_grad()
                 rate = rates.at(number, data=workload.facts, total_steps=workload.total_steps)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
@@ -458,18 +581,46 @@ def _plain_loop(workload: Workload, micro_batches: int, steps: int) -> Weights:
                 for part in range(micro_batches):
                     samples, labels = cut["s"][part], cut["labels"][part]
                     mask = cut["mask"][part] if "mask" in cut else None
+                    if fault.last_alone:
+                        optimizer.zero_grad()
                     scores = model(samples, mask) if whole is None else scores_of(call(whole, samples, mask))
                     last.loss(scores, labels).backward()
+                _put(stale, newest)
+                if fault.clips_sum:
+                    clip(learned)
                 if micro_batches > 1:
                     for each in learned:
                         if each.grad is not None:
                             each.grad.div_(micro_batches)
-                if spec.optimizer.clip_norm is not None:
-                    nn.utils.clip_grad_norm_(learned, spec.optimizer.clip_norm, foreach=False)
+                for own in fault.norms:
+                    clip(_learned(route, whole, own))
+                if not fault.norms:
+                    clip(learned)
                 optimizer.step()
         if not torch.equal(torch.get_rng_state(), undrawn):
             raise SpecError(_DRAWS)
         return _weights_of(components, whole)
+
+
+def _learned(route: Route, whole: nn.Module | None, components: Sequence[int]) -> list[nn.Parameter]:
+    """The parameters of these components that learn: those of the user's model, if there is one."""
+    modules = [route.f[index] for index in components]
+    if len(route.f) - 1 in components:
+        modules.append(route.turn)
+    if whole is None:
+        return [each for module in modules for each in module.parameters() if each.requires_grad]
+    names = {name for module in modules for name in module.state_dict()}
+    return [each for name, each in whole.named_parameters() if name in names and each.requires_grad]
+
+
+def _copied(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [each.detach().clone() for each in tensors]
+
+
+@torch.no_grad()
+def _put(tensors: Iterable[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    for each, value in zip(tensors, values, strict=True):
+        each.copy_(value)
 
 
 def _optimizer(workload: Workload, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
