@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import json
 import pickle
 import sys
@@ -622,6 +623,97 @@ class Guarded(nn.Module):
 def test_what_looks_at_values_is_counted_and_trains_as_a_loop_of_torch() -> None:
     proof = alray.prove(Guarded(), (X, Y), ["data.batch_size=12"], mini_batches=2, stages=2, progress=False)
     assert proof.same and sum(way.verdict == "equal" for way in proof.ways) > 4
+
+
+class Ponders(nn.Module):
+    """Adaptive computation time (Graves 2016): each sample halts by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.cell, self.halt, self.last = (
+            nn.Linear(6, 8),
+            nn.GRUCell(8, 8),
+            nn.Linear(8, 1),
+            nn.Linear(8, 3),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).relu()
+        state, mean, total = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(x))
+        halted = torch.zeros(len(x), dtype=torch.bool)
+        while not halted.all():  # by values
+            state = self.cell(x, state)
+            share = self.halt(state).sigmoid().squeeze(1)
+            ends = ~halted & (total + share > 0.99)
+            share = torch.where(ends, 1 - total, share).masked_fill(halted, 0.0)
+            mean, total, halted = mean + share[:, None] * state, total + share, halted | ends
+        return self.last(mean)
+
+
+class Leaves(nn.Module):
+    """Goes no deeper where all samples are sure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.exits = (nn.ModuleList(nn.Linear(6, width) for _ in range(4)) for width in (6, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores, sure = self.exits[0](x), torch.zeros(len(x), dtype=torch.bool)
+        for layer, leave in zip(self.layers, self.exits, strict=True):
+            x = x + layer(x).tanh()
+            scores = torch.where(sure[:, None], scores, leave(x))
+            sure = sure | (scores.softmax(1).amax(1) > 0.6)
+            if sure.all():  # by values
+                break
+        return scores
+
+
+class Settles(nn.Module):
+    """A deep equilibrium: it iterates to a fixed point, and with large weights without an end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.inner, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        with torch.no_grad():
+            before, after = x, (self.inner(x) / 2 + x).tanh()
+            while (after - before).norm().item() > 1e-3:  # by values
+                before, after = after, (self.inner(after) / 2 + x).tanh()
+        return self.last((self.inner(after) / 2 + x).tanh())
+
+
+class Walks(nn.Module):
+    """As many steps as the longest sample says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.cell, self.last = nn.Linear(6, 8), nn.GRUCell(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = (3 * x[:, 0].abs()).long() + 1
+        x = self.first(x)
+        state = torch.zeros_like(x)
+        for step in range(int(lengths.max())):  # by values
+            state = torch.where((step < lengths)[:, None], self.cell(x, state), state)
+        return self.last(state)
+
+
+@pytest.mark.parametrize("make", [Ponders, Leaves, Settles, Walks])
+def test_a_loop_that_ends_by_values_is_one_stage_of_backpropagation(make: Callable[[], nn.Module]) -> None:
+    """To the bits of a plain loop. The refusal of a second stage, and of local losses, names its line."""
+    proof = alray.prove(make(), (X, Y), ["data.batch_size=12"], mini_batches=2, stages=1, progress=False)
+    assert proof.same and sum(way.verdict == "equal" for way in proof.ways) > 3
+    lines, first = inspect.getsourcelines(make)
+    line = first + next(number for number, text in enumerate(lines) if "# by values" in text)
+    for keys in ({"stages": 2}, {"method": "decoupled_greedy"}):
+        with pytest.raises(alray.AlrayError, match=rf"cut.* reads? .*\(line {line} of test_objects\.py\)"):
+            train(make(), (X, Y), **{**keys, "pipeline": {}})
 
 
 class Few(nn.Linear):

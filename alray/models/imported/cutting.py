@@ -228,6 +228,9 @@ class Cutter:
             asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves))
         names = dict(self._model.named_parameters(remove_duplicate=False))
+        looks = self.recordings[True][0].looks
+        if looks and not names.keys() <= below | above:  # another value may lead to where they are used
+            raise Refused(f"`forward` uses `{min(names.keys() - below - above)}` by a value that it reads{looks[0][2]}")
         for name in sorted(below & above & names.keys()):
             raise Refused(f"the parts before and after it share the parameter `{name}`")
         changed = below & above & self.changing
@@ -255,6 +258,8 @@ class Cutter:
         """What the part before a cut gives: its tensors, the numbers that it reads, and what of the model it uses."""
         recording = self.recordings[training][0]
         end = next((step.ended for step in recording.steps if step.key == key), -1)
+        if look := recording.look_before(key, end):
+            raise Refused(look)
         before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
         kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
         reads = {each: number for each, number in recording.reads.items() if each in before}

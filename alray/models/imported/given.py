@@ -190,6 +190,8 @@ class GivenModel:
                     raise self._refusal_of(listed([f"`{name}`" for name in given], "and"), refused, []) from refused
                 self._note_wrong(ends, refused)
             else:
+                if not whole and self._is_short(str(ends[-1].until)):
+                    break
                 return ends
         if not whole or given is not None or components not in ("auto", 1):
             raise self._uncut(components, several=several)
@@ -206,14 +208,26 @@ class GivenModel:
 
     def _why(self, *, several: bool) -> str:
         """Why it cannot be cut: a sentence without its subject."""
-        if self._left_out:
-            return self._left_out
-        if self._choice.reason:
-            return self._choice.reason
+        if found := self._left_out or self._look or self._choice.reason:
+            return found
         if len(self._choice.starts) == 1:
             return "it has one layer with weights"
         needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
         return f"everywhere before its last layer with weights {needed}"
+
+    @cached_property
+    def _look(self) -> str:
+        """Where its code reads a value before its last layer with weights, so that no later part can end there: a
+        sentence, or "" if it does not."""
+        last = self._choice.steps[-1:]
+        return self._cutter.recordings[True][0].look_before(last[0].key, last[0].ended) if last else ""
+
+    def _is_short(self, until: str) -> bool:
+        """Whether components that end there lack layers with weights before the last one, because the model cannot be
+        cut after them: with a readout of a method's own they would be left out."""
+        end = self._choice.order(until)
+        after = any(start.begun > end for start in self._choice.starts[:-1])
+        return after and self._list is None and bool(self._look or self._choice.reason)
 
     @cached_property
     def _left_out(self) -> str:
@@ -233,7 +247,7 @@ class GivenModel:
         """The refusal of so many components."""
         end = self._choice.last(pooled=True, layers=self._list, several=several)
         untie = "set model.untie=true, so that each of several names of a parameter has its own"
-        if end is None:
+        if end is None or components == "auto":
             alone = "by backpropagation it trains on one stage as it is; else give each part a module of its own"
             return SpecError(
                 f"{self.title} cannot be cut: {self._why(several=several)}",
@@ -245,7 +259,7 @@ class GivenModel:
             more = self._choice.most(end, several=True) > most
             return SpecError(
                 f"{self.title} can be cut into at most {counted(most, 'component')} with weights"
-                + (f": {self._left_out}" if self._left_out else ""),
+                + (f": {why}" if (why := self._left_out or self._look) else ""),
                 key="model.components",
                 hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
             )

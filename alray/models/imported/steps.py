@@ -31,6 +31,8 @@ POSITIONS: Key = (("", 1),)
 """How many positions the samples of a mini-batch have, among the numbers that are read."""
 READS = frozenset({"__bool__", "__float__", "__index__", "__int__", "item"})
 """Functions that make a number of a tensor."""
+LOOKS = READS | {"allclose", "equal", "numpy", "tolist"}
+"""Functions by which Python sees values of a tensor."""
 _OF_SIZES = frozenset(
     {
         "__format__",
