@@ -250,7 +250,7 @@ def test_plain_numbers_are_inputs_and_a_loss_takes_one_number_of_each_sample() -
         (
             lambda: train(OfThree(), [(LEFT[0], RIGHT[0], PLACES[0], 1), (LEFT[0], RIGHT[0], 1)] * 9),
             "data",
-            "a tuple of",
+            "of the shapes .*give all samples the same inputs",
         ),
         (lambda: train(OfThree(), Texts(), task="dense_classification"), "data", "with_format"),
         (
