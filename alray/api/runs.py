@@ -289,9 +289,9 @@ class Run:
         return self.trained().network(depth)
 
     @checked
-    def model(self, depth: int | None = None) -> nn.Module:
+    def model(self) -> nn.Module:
         """`trained().model`: with the last checkpoint."""
-        return self.trained().model(depth)
+        return self.trained().model()
 
     @checked
     def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:

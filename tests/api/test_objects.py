@@ -384,7 +384,7 @@ def hooked() -> nn.Module:
         (
             lambda: train(nn.Transformer(6, 1, 1, 1, 6), (X, Y)),
             "model.from",
-            "^model.from: `forward` .* takes [^;]*one tensor; give",
+            "^model.from: .* missing 1 required positional argument: 'tgt'; give",
         ),
         (lambda: train(net(), (X, numpy.array(["a", "b"] * 30))), "data", "labels are no numbers.*numpy.unique"),
         (lambda: train(net(), (sparse.csr_matrix(X.numpy()), Y)), "data", "samples are no numbers"),
@@ -393,7 +393,7 @@ def hooked() -> nn.Module:
         (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of data, target; give"),
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*dense_classification"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
-        (lambda: train(lazy(), (X, Y)), "model", "lazy layers"),
+        (lambda: train(lazy(), (X, Y)), "model.from", "lazy layer"),
         (lambda: train(hooked(), (X, Y)), "model", "`0.weight` has a hook on its gradient"),
         (lambda: train(hooked, (X, Y)), "model.from", "`0.weight` has a hook on its gradient"),
         (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
@@ -410,7 +410,7 @@ def hooked() -> nn.Module:
         (lambda: train(Words(), (ROWS + 3, Y)), "model.from", "an nn.Embedding needs a row for each"),
         (lambda: train(net(), (X[:0], Y[:0])), "data", "the train set is empty"),
         (lambda: train(net(), [(list(range(6)), 1)] * 9), "data", "not a pair of a tensor and a label; .*with_format"),
-        (lambda: train(net(), [(X[0], X[1], 0)] * 60), "model.from", "takes `input`, and a sample has 2 tensors"),
+        (lambda: train(net(), [(X[0], X[1], 0)] * 60), "model.from", "takes 2 positional arguments but 3 were given"),
         (lambda: train(net(), [("good", "bad", 1)] * 9), "data", "'good', 'bad', 1.*not a pair"),
         (
             lambda: train(net(), (X, Y), method={"kind": "decoupled_greedy", "group": 2}),
@@ -420,9 +420,9 @@ def hooked() -> nn.Module:
         (lambda: train(net(), X), "data", r"a tensor without labels; give a pair \(samples, labels\)"),
         (lambda: alray.run(SPEC, model=net(), data=(Points(), Points())), "data", "two sets"),
         (lambda: train(net(), (X, Y[:9])), "data", r"shapes \[60, 6\] and \[9\]"),
-        (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "takes `input1` and `input2`, .*tuples"),
-        (lambda: train(net(), Named()), "model.from", "takes `input`, and a sample has `x` and `mask`; .*leave out"),
-        (lambda: train(net(), [((X[0], X[1]), 0)] * 60), "model.from", "takes `input`, and a sample has 2 tensors"),
+        (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "argument: 'input2'; .*tuples"),
+        (lambda: train(net(), Named()), "model.from", "unexpected keyword argument 'x'; .*leave out"),
+        (lambda: train(net(), [((X[0], X[1]), 0)] * 60), "model.from", "takes 2 positional arguments but 3 were given"),
         (
             lambda: train(net(), (X, Y), lr_schedule=Root(3.0)),
             "lr_schedule",
@@ -485,18 +485,17 @@ def hooked() -> nn.Module:
         (
             lambda: train(nn.Sequential(weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3)), (X, Y)),
             "model",
-            "`0` of this module has a parametrization, .*give the class",
+            "(?s)parametrized modules is only supported through state_dict.* give a class",
         ),
-        (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.bath_size", "did you mean `batch_size`"),
+        (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.source", "argument 'bath_size'"),
         (lambda: train(net(), (X, Y), data=(X, Y)), "data", "this is a list; give further keys"),
         (lambda: train(net(), (X, Y), data={"source": "digits"}), "data.source", "given already"),
         (lambda: train(net(), (X, Y), model={"componets": 3}), "model.componets", "did you mean `components`"),
         (lambda: train(net(), (X, Y), model={"components": [{"block": "mlp"}]}), "model.components", "no list of blo"),
-        (lambda: train(net(), (X, Y), model={"weights": "x.pt"}), "model.weights", "this is a Sequential; load"),
         (
             lambda: alray.run({**SPEC, "data": {"source": "digits", "bath_size": 3}}, model=net(), data=(X, Y)),
-            "data.bath_size",
-            "did you mean `batch_size`",
+            "data.source",
+            "argument 'bath_size'",
         ),
         (
             lambda: train(net(), (X, Y), optimizer=torch.optim.SGD(net().parameters())),
@@ -875,7 +874,7 @@ def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) ->
     torch.save(net(1).state_dict(), "first.pt")
     run = train(net, (X, Y), model={"weights": "first.pt", "with": {"seed": 3}})
     assert run.spec.model.weights == str(folder / "first.pt")
-    assert sha256(run) == sha256(train(net(1), (X, Y)))
+    assert sha256(run) == sha256(train(net(1), (X, Y))) == sha256(train(net(), (X, Y), model={"weights": "first.pt"}))
     replaced = {"model": {"from": "torchvision:resnet18", "weights": "DEFAULT", "freeze": ["0"]}}
     for model in (net(), net, partial(net)):
         made = taken(replaced, None, model=model).spec["model"]

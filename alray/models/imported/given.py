@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
+from textwrap import shorten
 from types import CellType, FunctionType
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OBJECT
-from alray.config.sections.section import listed, nearest
+from alray.config.sections.section import did_you_mean, listed, nearest
 from alray.config.user_code import own_error, own_place
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
@@ -28,13 +28,12 @@ from alray.models.imported.calls import copy_of, first_line, takes_documents
 from alray.models.imported.choice import Choice, list_of_layers
 from alray.models.imported.cutting import Cutter, Refused
 from alray.models.imported.ends import PartEnds
-from alray.models.imported.hugging_face import shorten
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Cut, Part
 from alray.models.imported.proof import prove
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
-from alray.models.several import OF_MODEL, Several
+from alray.models.several import OF_MODEL
 from alray.models.shape import Shape
 
 _NOWHERE = "its input"
@@ -42,6 +41,8 @@ _NOWHERE = "its input"
 _CHOICES = 6
 """How often cuts are chosen: again where a proof refuses them."""
 _MOST_NAMED = 12
+_MOST_SAID = 400
+"""Characters of an error of torch, which may name all weights."""
 ADDED = "alray."
 """How the names begin of what an export adds to the weights of a model."""
 
@@ -75,7 +76,6 @@ class GivenModel:
             lowered: whether its parts compute in mixed precision.
         """
         self.title = f"`{source}`"
-        _require_inputs(whole, self.title, sample.several)
         if sample.words is not None and not takes_documents(whole):
             raise SpecError(
                 f"{self.title} would get documents of different lengths, and their padding, of which its `forward` is "
@@ -89,13 +89,6 @@ class GivenModel:
         self._sample, self._lowered = sample, lowered
         self.whole = whole
         require_no_hooks(whole, "model.from")
-        for path, module in whole.named_modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                raise SpecError(
-                    f"`{path}` of {self.title} is a module of TorchScript, whose code cannot be sent to a stage",
-                    key="model.from",
-                    hint="give it as it was before torch.jit.script or torch.jit.trace",
-                )
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)
@@ -118,10 +111,17 @@ class GivenModel:
             with put_back(), torch.device("cpu"):
                 recordings = cutter.recordings
         except FAULTS_OF_USER_CODE as error:
-            message = f"{self.title} does not take samples of {tuple(self._sample)}: {first_line(error)}"
+            several = self._sample.several
+            given = f"samples of {tuple(self._sample)}" if several is None else "the inputs of a sample"
+            message = f"{self.title} does not take {given}: {first_line(error)}"
             hint = self._sample.hint_of_numbers or (
                 "set data.image_size or the like, or give constructor arguments by `with`, if it wants other samples"
             )
+            if isinstance(error, TypeError):
+                hint = (
+                    "give samples that are dictionaries with the names of its arguments, or tuples in their order, and "
+                    "leave out what it does not take"
+                )
             raise own_error(error, message, key="model.from", hint=hint) from error
         result = recordings[True][0].result
         if not isinstance(result, torch.Tensor):
@@ -318,7 +318,7 @@ class GivenModel:
             raise SpecError(
                 f"{self.title} has no layer `{name}` before its classifier, after which it could be cut",
                 key="model.cut",
-                hint=f"did you mean `{meant}`?" if meant else f"cut it after {_some(self.cut_points)}",
+                hint=did_you_mean(meant, f"cut it after {listed(self.cut_points[:_MOST_NAMED], 'and')}"),
             )
         try:
             self._cutter.after(known[name])
@@ -362,26 +362,6 @@ class GivenModel:
         """Whether its forward changes the samples in place."""
         return self._cutter.writes_input
 
-    def up_to(self, until: str) -> nn.Module | None:
-        """The model without the layers after this cut point and with all that comes after them, so that its class
-        computes a shallower network. None where its class has no such form, or its config cannot say it."""
-        path = list_of_layers(self.whole)
-        if path is None or until == _NOWHERE:
-            return None
-        model = copy.deepcopy(self.whole)
-        layers = model.get_submodule(path)._modules
-        end = self._choice.order(until)
-        called = {step.key[-1][0] for step in self._cutter.steps if step.ended <= end}
-        number, kept = len(layers), sum(f"{path}.{name}" in called for name in layers)
-        if kept == 0:
-            return None
-        for name in list(layers)[kept:]:
-            del layers[name]
-        config = getattr(model, "config", None)
-        if config is not None and not shorten(model, config, number, kept):
-            return None
-        return model
-
     def prove(self, parts: Sequence[PartEnds]) -> None:
         """Raise Refused if the chain of these parts and the classifier computes otherwise than the whole model, and
         SpecError if no run can have the model."""
@@ -409,7 +389,7 @@ class GivenModel:
                 raise SpecError(
                     f"{self.title} has no module or parameter `{name}`",
                     key="model.freeze",
-                    hint=f"did you mean `{meant}`?" if meant else f"its largest modules are {tops}",
+                    hint=did_you_mean(meant, f"its largest modules are {tops}"),
                 )
         return frozenset(name for name in names if name in modules)
 
@@ -441,22 +421,14 @@ class GivenModel:
             self.notes.append(
                 f"the last layer `{last}` begins with {what} drawn by the seed, because {title} has {why}"
             )
-        missing = [name for name in own if name not in given and name not in left]
-        unknown = [name for name in given if name not in own]
-        other = [name for name in given if name in own and own[name].shape != given[name].shape]
-        for names, what in (
-            (missing, "has no weights"),
-            (unknown, "has weights"),
-            (other, "has weights of another shape"),
-        ):
-            if names:
-                has = f"; its names are such as `{unknown[0]}`" if names is missing and unknown else ""
-                raise SpecError(
-                    f"{title} {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
-                    key="model.weights",
-                    hint=f"give a state dict of the same model, made with the arguments in `with`{has}",
-                )
-        self.whole.load_state_dict(given, strict=False)
+        try:
+            self.whole.load_state_dict({name: own[name] for name in left} | given)
+        except RuntimeError as error:
+            raise SpecError(
+                f"{title} does not fit {self.title}: {shorten(str(error), _MOST_SAID)}",
+                key="model.weights",
+                hint="give a state dict of the same model, made with the arguments in `with`",
+            ) from error
 
 
 class _Closure:
@@ -489,35 +461,6 @@ def _keep_closures(model: nn.Module) -> None:
                     holder[name] = _Closure(value)
 
 
-def _require_inputs(model: nn.Module, title: str, several: Several | None) -> None:
-    """Raise SpecError if `forward` needs what samples do not have, or does not take what they have."""
-    signature = inspect.signature(model.forward)
-    parameters = signature.parameters.values()
-    needed = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    has = "one tensor"
-    if several is not None:
-        has = listed(several.names, "and") if several.names else f"{len(several.shapes)} tensors"
-        try:
-            signature.bind(*([] if several.names else several.shapes), **dict.fromkeys(several.names))
-        except TypeError:
-            pass
-        else:
-            return
-    elif len(needed) < 2 or needed[1] in ("mask", "attention_mask"):
-        return
-    takes = listed([each.name for each in parameters] if several else needed, "and")
-    raise SpecError(
-        f"`forward` of {title} takes {takes}, and a sample has {has}",
-        key="model.from",
-        hint="give samples that are dictionaries with the names of its arguments, or tuples in their order, and leave "
-        "out what it does not take",
-    )
-
-
 def require_no_hooks(model: nn.Module, key: str) -> None:
     """Raise SpecError for hooks on the gradient of a parameter: neither a copy nor a pickle of it has them."""
     for name, parameter in model.named_parameters():
@@ -527,13 +470,6 @@ def require_no_hooks(model: nn.Module, key: str) -> None:
                 key=key,
                 hint="let a submodule's `forward` hook what it gives, or an optimizer of yours change the gradient",
             )
-
-
-def _some(cut_points: Sequence[str]) -> str:
-    if len(cut_points) <= _MOST_NAMED:
-        return listed(list(cut_points), "and")
-    step = len(cut_points) / _MOST_NAMED
-    return listed([cut_points[int(index * step)] for index in range(_MOST_NAMED)], "and") + " among others"
 
 
 def names_of(model: nn.Module) -> list[list[str]]:
@@ -596,16 +532,13 @@ def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
     entry = None
     if isinstance(found, dict) and not _is_state_dict(found):
         entries = [name for name, value in found.items() if _is_state_dict(value)]
-        if len(entries) > 1:
-            raise SpecError(
-                f"`{file}` holds several state dicts: {listed(entries, 'and')}",
-                key="model.weights",
-                hint=f"save the one that you mean: torch.save(torch.load({file.name!r})[{entries[0]!r}], 'first.pt')",
-            )
-        entry = entries[0] if entries else None
-        found = found.get(entry)
+        if len(entries) == 1:
+            (entry,) = entries
+            found = found[entry]
     if not _is_state_dict(found):
         raise SpecError(
-            f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
+            f"`{file}` is no state dict, and has not one entry that is",
+            key="model.weights",
+            hint="save the one that you mean: torch.save(model.state_dict(), 'first.pt')",
         )
     return {name: value for name, value in found.items() if not name.startswith(ADDED)}, entry

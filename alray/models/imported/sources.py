@@ -13,7 +13,7 @@ from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OWN
-from alray.config.sections.section import listed, nearest
+from alray.config.sections.section import did_you_mean, listed, nearest
 from alray.config.user_code import own_error
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.packages import imported
@@ -209,5 +209,5 @@ def _of_timm(name: str) -> Callable[..., Any]:
 def _require(name: str, known: Sequence[str], library: str) -> None:
     if name not in known:
         meant = nearest(name, known)
-        hint = f"did you mean `{meant}`?" if meant else f"see {library}'s `list_models()`"
+        hint = did_you_mean(meant, f"see {library}'s `list_models()`")
         raise SpecError(f"{library} has no model `{name}`", key="model.from", hint=hint)
