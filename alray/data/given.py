@@ -7,7 +7,7 @@ import math
 import operator
 import pickle
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -110,7 +110,7 @@ class GivenSet:
             labels: by the index of the sample.
         """
         targets = _targets(self.inner)
-        return targets is None or all(targets[index].item() == _class_number(each) for index, each in labels.items())
+        return targets is None or all(targets[index].item() == operator.index(each) for index, each in labels.items())
 
     def class_numbers(self, *, read: bool) -> Tensor | None:
         """The class of each sample, [N] int64, as `targets` says; None if it is not known.
@@ -123,7 +123,7 @@ class GivenSet:
             self.labels = _targets(self.inner)
         if self.labels is None and read and len(self) <= _COUNTED:
             samples = self.anew()
-            numbers = [_class_number(_entry(samples, index, "train")[1]) for index in range(len(samples))]
+            numbers = [operator.index(_entry(samples, index, "train")[1]) for index in range(len(samples))]
             self.labels = torch.tensor(numbers, dtype=torch.int64)
         return self.labels
 
@@ -420,25 +420,13 @@ def given_data(
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
     anew = {name: _anew(each) for name, each in made.items()}
-    loaders = {name: each for name, each in sets.items() if isinstance(each, DataLoader)}
-    notes = tuple(line for name, each in loaders.items() for line in _done_otherwise(each, name))
-    notes += () if padded is None else (padded,)
-    batches: Any = loaders["train"].batch_sampler if "train" in loaders else None
+    notes = () if padded is None else (padded,)
+    batches: Any = sets["train"].batch_sampler if isinstance(sets["train"], DataLoader) else None
+    if batches is not None and isinstance(batches.sampler, SequentialSampler):
+        notes += ("the seed of the run shuffles the training samples, though their loader leaves their order",)
     if batches is None:
         return GivenData(anew, names, contents, label, numbers=numbers, notes=notes, several=several)
     return GivenData(anew, names, contents, label, batches.batch_size, not batches.drop_last, numbers, notes, several)
-
-
-def _done_otherwise(loader: DataLoader[Any], name: SplitName) -> Iterator[str]:
-    """Sentences on what a loader says of its mini-batches and a run does otherwise."""
-    batches: Any = loader.batch_sampler
-    if name != "train":
-        rest = len(batches.sampler) % batches.batch_size
-        if batches.drop_last and rest:
-            yield f"all samples of `{name}` are evaluated, also the {rest} that its loader leaves out (drop_last=True)"
-        return
-    if isinstance(batches.sampler, SequentialSampler):
-        yield "the seed of the run shuffles the training samples in each epoch, though their loader leaves their order"
 
 
 def _anew(samples: SampleSet | None) -> SampleSet | None:
@@ -820,15 +808,6 @@ def _targets(given: Any) -> Tensor | None:
         return None
     are_classes = not (found.is_floating_point() or found.is_complex()) and found.shape == (len(given),)
     return found.to(torch.int64) if are_classes else None
-
-
-def _class_number(label: Any) -> int:
-    try:
-        return operator.index(label)
-    except TypeError as error:
-        raise DataError(
-            f"the label {reprlib.repr(label)} is no class", key="data", hint="give whole numbers, or set the task"
-        ) from error
 
 
 def _outputs(made: Mapping[SplitName, SampleSet | None]) -> int:

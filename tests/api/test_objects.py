@@ -843,7 +843,6 @@ def test_the_loader_of_the_training_set_says_what_becomes_of_the_last_mini_batch
     ("loader", "said"),
     [
         (drawn(), "leaves their order"),
-        ((Points(), None, drawn(batch_size=7, drop_last=True)), "the 4 that its loader leaves out"),
     ],
 )
 def test_what_a_run_does_otherwise_than_a_loader_is_told(loader: Any, said: str) -> None:

@@ -38,8 +38,6 @@ _MOST_TENSORS = 6
 """How many may travel: a message carries two more, such as labels and a mask."""
 _TRIALS = 20
 """Runs of the part after a cut, at most."""
-_MUCH_WORK = 1e7
-"""Floating-point operations a step: a model with more is tried without values, which takes less time."""
 _CPU = torch.device("cpu")
 
 
@@ -119,9 +117,6 @@ class Cutter:
                 came = _input(*self._given(number))
                 with self._mode(training=training):
                     recording.run(self._model, came, partial(self._called, came))
-                if not training and number == 0 and found[True][0].includes(recording):
-                    found[False] = found[True]
-                    break
                 found[training].append(recording)
         changed = {name: each for name, each in self._model.named_buffers() if not torch.equal(each, buffers[name])}
         self._changing = frozenset(changed)
@@ -199,9 +194,6 @@ class Cutter:
         above: set[str] = set()
         main = self._main(key)
         for training in (True, False):
-            if not training and self.recordings[False] is self.recordings[True]:
-                seen[False] = seen[True]
-                break
             kept, numbers, used = self._below(key, training=training)
             if main not in kept:
                 raise Refused("what is needed later is other in evaluation than in training")
@@ -275,11 +267,10 @@ class Cutter:
         *,
         training: bool,
     ) -> tuple[PartRun, dict[Leaf, None]]:
-        """A run of the part after a cut that gives the result, and the tensors that it needs for that. Of a large
-        model, what comes has values only where it cannot be run without them."""
+        """A run of the part after a cut that gives the result, and the tensors that it needs for that. What comes has
+        values only where it cannot be run without them, which takes less time for a large model."""
         known = self._known[training]
-        last = self.recordings[training][0].steps[-1]
-        with_values = last.work < _MUCH_WORK * last.ended
+        with_values = False
         for _ in range(_TRIALS):
             came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
             sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}

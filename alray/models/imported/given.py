@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -398,16 +398,12 @@ class GivenModel:
         name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
         classes. Raises SpecError."""
         if isinstance(weights, Path):
-            given, entry = _weights_of(weights)
-            self._take(given, f"`{weights}`" if entry is None else f"`{entry}` in `{weights}`")
+            self._take(_weights_of(weights), f"`{weights}`")
         else:
             self._take(named_weights(self._source, self._arguments, weights), f"`{weights}` of {self.title}")
 
     def _take(self, given: dict[str, torch.Tensor], title: str) -> None:
         own = self.whole.state_dict()
-        given, prefix = _without_prefix(given, own)
-        if prefix:
-            self.notes.append(f"the weights of {title} are taken without the `{prefix}` before each of their names")
         last = self.last_layer
         left = {name for name in own if name.startswith(f"{last}.")}
         other_shape = {name for name in left if name in given and own[name].shape != given[name].shape}
@@ -494,34 +490,12 @@ def _untie(model: nn.Module) -> None:
         config.tie_word_embeddings = False  # type: ignore[union-attr]
 
 
-def _without_prefix(given: dict[str, torch.Tensor], own: Collection[str]) -> tuple[dict[str, torch.Tensor], str]:
-    """The weights without what a module around the model put before each of their names, such as `module.` or `model.`,
-    and that; as they are where one of the names is the model's own.
-
-    Args:
-        own: the names of the model.
-    """
-    prefix = ""
-    while given and given.keys().isdisjoint(own):
-        first, dot, _ = next(iter(given)).partition(".")
-        if not dot or not all(name.startswith(f"{first}.") for name in given):
-            break
-        prefix += f"{first}."
-        given = {name.removeprefix(f"{first}."): value for name, value in given.items()}
-    return given, prefix
-
-
-def _is_state_dict(value: object) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(each, torch.Tensor) for each in value.values())
-
-
-def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
-    """The tensors of a file by name, without what `alray export` added. Nothing in it is run. Of a file of a training,
-    which holds more, those of its one entry that is a state dict, and the name of that entry."""
+def _weights_of(file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name, without what `alray export` added. Nothing in it is run."""
     try:
         if file.suffix == ".safetensors":
             loaded: dict[str, torch.Tensor] = load_file(file)
-            return loaded, None
+            return loaded
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise SpecError(
@@ -529,16 +503,11 @@ def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
             key="model.weights",
             hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
         ) from error
-    entry = None
-    if isinstance(found, dict) and not _is_state_dict(found):
-        entries = [name for name, value in found.items() if _is_state_dict(value)]
-        if len(entries) == 1:
-            (entry,) = entries
-            found = found[entry]
-    if not _is_state_dict(found):
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        entries = f", but {listed([str(name) for name in found], 'and')}" if isinstance(found, dict) else ""
         raise SpecError(
-            f"`{file}` is no state dict, and has not one entry that is",
+            f"`{file}` holds no state dict{entries}",
             key="model.weights",
-            hint="save the one that you mean: torch.save(model.state_dict(), 'first.pt')",
+            hint=f"save the one that you mean: torch.save(torch.load({file.name!r})['state_dict'], 'first.pt')",
         )
-    return {name: value for name, value in found.items() if not name.startswith(ADDED)}, entry
+    return {name: value for name, value in found.items() if not name.startswith(ADDED)}

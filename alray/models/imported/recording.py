@@ -14,7 +14,7 @@ from torch import nn
 
 from alray.config.user_code import own_place_of
 from alray.core.compat import TorchDispatchMode, tree_leaves
-from alray.models.imported.steps import LOOKS, READS, Gives, Key, Leaf, Walk, is_open, is_same
+from alray.models.imported.steps import LOOKS, READS, Gives, Key, Leaf, Walk, is_open
 
 _LAST = ("linear", "layer_norm")
 _FIRST = ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm")
@@ -187,23 +187,6 @@ class Recording(Walk):
         By the value it may choose other steps for another mini-batch, as a loop does that ends by values."""
         lines = [line for around, before, line in self.looks if before <= ended and is_open(around, [key])]
         return f"`forward` reads the value of a tensor{lines[0]}" if lines else ""
-
-    def includes(self, other: Recording) -> bool:
-        """Whether another run has the same steps, which give the same, and uses no further parameters and buffers."""
-        steps, others = self._outside_layers(), other._outside_layers()
-        return (
-            len(steps) == len(others)
-            and other.used.keys() <= self.used.keys()
-            and all(
-                one.key == of_other.key and one.again == of_other.again and is_same(one.gives, of_other.gives)
-                for one, of_other in zip(steps, others, strict=True)
-            )
-        )
-
-    def _outside_layers(self) -> list[Step]:
-        """Without those in modules that have no others, where no cut lies."""
-        layers = {step.key for step in self.steps if step.module is not None and not step.module._modules}
-        return [step for step in self.steps if step.key[:-1] not in layers]
 
     def starts(self) -> list[Step]:
         """The steps with weights, each without what it calls, in the order in which they begin."""

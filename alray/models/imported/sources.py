@@ -45,7 +45,7 @@ def made(
         _refuse_files(source, arguments)
     make = {
         "python": lambda: load(source),
-        "object": lambda: _of_object(load(source)),
+        "object": lambda: _maker_of(load(source)),
         "torchvision": lambda: _of_torchvision(name),
         "timm": lambda: _of_timm(name),
     }[kind]()
@@ -88,13 +88,9 @@ def made_with_notes(
     return made_of(source.removeprefix(TRANSFORMERS), arguments, sample, trained=trained)
 
 
-def _of_object(given: Any) -> Any:
+def _maker_of(given: Any) -> Any:
     """A class or a function as it is; of a module, what returns it."""
-    return partial(_itself, given) if isinstance(given, nn.Module) else given
-
-
-def _itself(given: nn.Module) -> nn.Module:
-    return given
+    return (lambda: given) if isinstance(given, nn.Module) else given
 
 
 def _refuse_files(source: str, arguments: Mapping[str, Any]) -> None:

@@ -276,11 +276,6 @@ def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int
     return Gives(tuple(leaves), one.tree)
 
 
-def is_same(one: Gives, other: Gives) -> bool:
-    """Whether two steps give the same: tensors of one form, and equal values of other kinds."""
-    return one.tree == other.tree and all(map(_is_equal, one.leaves, other.leaves))
-
-
 def _is_equal(leaf: Any, other: Any) -> bool:
     return leaf is other or (type(leaf) is type(other) and bool(leaf == other))
 
