@@ -249,12 +249,12 @@ def _is_input(value: Any) -> bool:
     return _is_tensor(value) or isinstance(value, Image.Image)
 
 
-def _values(sample: Any) -> dict[str, Tensor] | list[Tensor] | None:
-    """The inputs of a sample as tensors, by name or in order; None: it is one input, or none of these forms."""
+def _values(sample: Any) -> dict[str | int, Tensor] | None:
+    """The inputs of a sample as tensors, by name or place; None: it is one input, or none of these forms."""
     if isinstance(sample, Mapping):
         return {str(name): _number_tensor(value, str(name)) for name, value in sample.items()}
     if isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
-        return [_number_tensor(value, str(place)) for place, value in enumerate(sample)]
+        return {place: _number_tensor(value, str(place)) for place, value in enumerate(sample)}
     return None
 
 
@@ -277,12 +277,11 @@ def _several_of(samples: GivenSet) -> Several | None:
     values = _values(entry[0]) if isinstance(entry, tuple | list) and len(entry) == 2 else None
     if values is None:
         return None
-    names, first = (tuple(values), list(values.values())) if isinstance(values, dict) else ((), values)
+    names, first = tuple(name for name in values if isinstance(name, str)), list(values.values())
     largest = [1] * len(first)
     for index in _spread(read):
-        found = _values(_pair_in(_read(read.inner, index, "train"))[0]) or []
-        each = list(found.values()) if isinstance(found, dict) else found
-        for number, value in enumerate(each[: len(first)]):
+        found = _values(_pair_in(_read(read.inner, index, "train"))[0]) or {}
+        for number, value in enumerate([*found.values()][: len(first)]):
             if value.numel() and not value.is_floating_point():
                 largest[number] = max(largest[number], int(value.max()))
     shapes = []
@@ -298,8 +297,7 @@ def _several_of(samples: GivenSet) -> Several | None:
 def _row(sample: Any, several: Several) -> Tensor:
     """A sample of several inputs as a row. Raises DataError for one that has others than the first one, or other
     shapes."""
-    values = _values(sample)
-    named = values if isinstance(values, dict) else dict(enumerate(values or ()))
+    named = _values(sample) or {}
     ordered = [named.get(name) for name in several.names or range(len(named))]
     shapes = [None if value is None else tuple(value.shape) for value in ordered]
     if shapes != [tuple(shape) for shape in several.shapes] or len(named) != len(shapes):
@@ -407,10 +405,11 @@ def given_data(
     told = label != "class" or all(each.has_these(read.get(name, {})) for name, each in given.items())
     for each in given.values():
         each.told = told
+    own = _names_of_classes(made) if label in ("class", "classes") else None
     if classes is not None and label in ("any", "class", "classes"):
         names = _names(classes)
     elif label in ("class", "classes"):
-        names = _names_of_classes(made) or _numbered(there, ignored if label == "classes" else None)
+        names = own or _numbered(there, ignored if label == "classes" else None)
     elif label == "any":
         names = ("output",)
     else:
