@@ -42,6 +42,8 @@ from alray.models.shape import Shape
 
 Dumps: TypeAlias = Callable[[Any], bytes]
 """Pickles an object with the classes of a notebook by value."""
+Classes: TypeAlias = int | list[str] | tuple[str, ...]
+"""How many classes there are, or their names."""
 
 SETS: tuple[SplitName, ...] = ("train", "validation", "test")
 _READ = 256
@@ -335,7 +337,7 @@ class GivenData:
     notes: tuple[str, ...] = ()
     several: Several | None = None
 
-    def __call__(self, classes: int | Sequence[str] | None = None, numbers: int | None = None) -> GivenData:
+    def __call__(self, classes: Classes | None = None, numbers: int | None = None) -> GivenData:
         """The same data.
 
         Args:
@@ -364,7 +366,7 @@ def given_data(
     dumps: Dumps,
     label: Label | None,
     *,
-    classes: int | Sequence[str] | None = None,
+    classes: Classes | None = None,
     numbers: int | None = None,
     ignored: int = -100,
 ) -> GivenData:
@@ -419,7 +421,7 @@ def given_data(
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
     anew = {name: _anew(each) for name, each in made.items()}
-    notes = () if padded is None else (padded,)
+    notes: tuple[str, ...] = () if padded is None else (padded,)
     batches: Any = sets["train"].batch_sampler if isinstance(sets["train"], DataLoader) else None
     if batches is not None and isinstance(batches.sampler, SequentialSampler):
         notes += ("the seed of the run shuffles the training samples, though their loader leaves their order",)
@@ -432,7 +434,7 @@ def _anew(samples: SampleSet | None) -> SampleSet | None:
     return samples.anew() if isinstance(samples, GivenSet) else samples
 
 
-def _names(classes: int | Sequence[str]) -> tuple[str, ...]:
+def _names(classes: Classes) -> tuple[str, ...]:
     """The names of the classes."""
     return tuple(classes if isinstance(classes, list | tuple) else map(str, range(classes)))
 
@@ -502,7 +504,7 @@ def _in_columns(given: Any, name: SplitName) -> TensorDataset | StackDataset | N
     inputs = samples if isinstance(samples, Mapping) else dict(enumerate(several))
     if not all(map(_is_in_memory, inputs.values())):
         return None
-    columns = {str(key): _numbers_of(value, "samples") for key, value in inputs.items()}
+    columns: dict[str, Any] = {str(key): _numbers_of(value, "samples") for key, value in inputs.items()}
     columns["label"] = _numbers_of(labels, "labels")
     if len({len(each) for each in columns.values()}) > 1:
         shapes = " and ".join(str(list(each.shape)) for each in columns.values())
