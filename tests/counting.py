@@ -24,7 +24,16 @@ def _described(network: Network) -> list[Any]:
     sections = spec.model_dump(mode="json", include={"model", "method", "task", "optimizer", "replicas", "resources"})
     code = {file.name: file.read_bytes() for file in sorted(network._chain._load.root.glob("*.py"))}
     messages = spec.pipeline.messages
-    return [sections, code, spec.run.precision, spec.run.compile, messages, network.classes, network._trained]
+    return [
+        sections,
+        code,
+        network.architecture_sha256,
+        spec.run.precision,
+        spec.run.compile,
+        messages,
+        network.classes,
+        network._trained,
+    ]
 
 
 @contextmanager

@@ -22,8 +22,7 @@ from alray.api.objects import taken
 from alray.core.errors import DataError, RunError
 from alray.core.run_folder.records import EventRecord, read
 from alray.core.storage import objects
-from alray.models.imported.identity import module_sha256
-from alray.models.imported.watch import attributes
+from alray.models.imported.identity import attributes, module_sha256
 from alray.parts.sources.text_folder.source import TextFolderSource
 from alray.runtime.graph import inline
 from alray.submit.package import _all_files

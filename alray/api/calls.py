@@ -184,8 +184,6 @@ def defaults_of_torch() -> Iterator[None]:
         return
     import torch
 
-    from alray.models.imported.watch import autocast
-
     on_cpu = torch.get_default_device().type == "cpu"
     with _FOUND:
         _found.append(found := [torch.get_default_dtype()])
@@ -195,7 +193,7 @@ def defaults_of_torch() -> Iterator[None]:
             nullcontext() if on_cpu else torch.device("cpu"),
             torch.inference_mode(False),
             torch.enable_grad(),
-            autocast(enabled=False),
+            _without_autocast(),
         ):
             yield
     finally:
@@ -206,6 +204,24 @@ def defaults_of_torch() -> Iterator[None]:
             else:
                 torch.set_default_dtype(found[0])
             del _found[number]
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Inside, no device computes in mixed precision. `torch.autocast(enabled=False)` would do so too, but those inside
+    it would not forget the weights that they have rounded."""
+    import torch
+
+    from alray.core.accelerator import kinds
+
+    before = {device: torch.is_autocast_enabled(device) for device in kinds()}
+    try:
+        for device in before:
+            torch.set_autocast_enabled(device, False)
+        yield
+    finally:
+        for device, was in before.items():
+            torch.set_autocast_enabled(device, was)
 
 
 @contextmanager

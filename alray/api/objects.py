@@ -28,7 +28,7 @@ from alray.config.loading.yaml_text import plain
 from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
 from alray.config.sections.data import SOURCES, OwnData
 from alray.config.sections.own_code import LOSS, OBJECT, PREFIX
-from alray.config.sections.section import Section, describe, nearest
+from alray.config.sections.section import Section, describe
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import TASKS, Label
 from alray.config.user_code import folder_to_name, is_users
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _CHOSEN_BY = ("kind", "from", "source", "block")
 """Keys whose value names a part."""
 _OF_MAKING = ("with", "weights")
-"""Keys of `model` for a class or a function. A module has what they say."""
+"""Keys of `model` that belong to what `from` names."""
 _SAID_OF_DATA = ("classes", "numbers")
 """Keys of `data` that say how many there are, where data that a program gives do not."""
 
@@ -272,10 +272,6 @@ def _is_of(value: Any, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-_RATES = {"ReduceLROnPlateau": "plateau", "OneCycleLR": "one_cycle", "LinearLR": "linear", "MultiStepLR": "multi_step"}
-"""Schedules of torch that have another name here."""
-
-
 def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
     """Raise RequestError for an optimizer of torch that was made for parameters, and for its schedules."""
     kind = value if isinstance(value, type) else type(value)
@@ -284,8 +280,7 @@ def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
         raise RequestError(
             f"a {name} of torch holds an optimizer, and each component has its own",
             key=key,
-            hint=f"give {{'kind': '{_RATES.get(name, 'cosine')}'}} or another schedule of alray, or a function of a "
-            "moment (docs/extending.md)",
+            hint="give {'kind': 'cosine'} or another schedule of alray, or a function of a moment (docs/extending.md)",
         )
     if _is_of(kind, "torch.optim") and value is not kind:
         raise RequestError(
@@ -346,8 +341,8 @@ def _label_in(kind: Any) -> Label | None:
 
 
 def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `model` for this model. What a spec says of its cut stays. For a class, how it is made stays too, if
-    the spec does not say that of another model."""
+    """The section `model` for this model. What a spec says of its cut stays. How it is made stays too, if the spec does
+    not say that of another model."""
     section = before.get("model")
     section = section if isinstance(section, Mapping) else {}
     if not _is_object(model):
@@ -359,18 +354,9 @@ def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[st
     kept = {key: value for key, value in section.items() if key != "from"}
     if isinstance(kept.get("components"), list):
         del kept["components"]  # they are blocks
-    of_making = {key for key in _OF_MAKING if key in kept}
-    is_module = not isinstance(model, type | FunctionType | partial)
-    if is_module and of_making and "from" not in section:
-        key = min(of_making)
-        raise RequestError(
-            f"`{key}` is for a class or a function that makes a module, and this is a {type(model).__name__}",
-            key=f"model.{key}",
-            hint="load the weights into the module, and leave this out" if key == "weights" else "leave it out",
-        )
     chosen = names.section(model, "from", ("model",))
-    if is_module or section.get("from", chosen["from"]) != chosen["from"]:
-        kept = {key: value for key, value in kept.items() if key not in of_making}
+    if section.get("from", chosen["from"]) != chosen["from"]:
+        kept = {key: value for key, value in kept.items() if key not in _OF_MAKING}
     return {**kept, **chosen}
 
 
@@ -387,11 +373,6 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
         return {"data": {**kept, **names.put_into(data, ("data",))}}
     if isinstance(data, type | FunctionType | partial):
         return {"data": {**kept, **names.section(data, "source", ("data",))}}
-    known = (*OwnData.model_fields, *_SAID_OF_DATA)
-    for key in kept.keys() - set(known):
-        meant = nearest(key, known)
-        hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}"
-        raise RequestError("unknown key", key=f"data.{key}", hint=hint)
     task = before.get("task")
     said = task if isinstance(task, Mapping) else {} if task is None else {"kind": task}
     kind = said.get("kind")  # without it, the labels say it, whatever other keys there are
@@ -453,41 +434,20 @@ def _pickled(value: Any, name: str) -> bytes:
 def _module(value: Any, name: str) -> Any:
     """A module as it is sent: itself, without what torch has put around it, on the CPU. Other objects stay.
 
-    Raises RequestError for a module without shapes.
+    Raises RequestError for a module of other numbers than float32.
     """
     if isinstance(value, type) or not callable(getattr(value, "state_dict", None)):
         return value
     import torch
     from torch import nn
-    from torch.nn.utils.parametrize import is_parametrized
 
     from alray.models.imported.given import require_no_hooks
 
     value = getattr(value, "_orig_mod", value)  # of torch.compile
     if isinstance(value, nn.DataParallel | nn.parallel.DistributedDataParallel):
         value = value.module
-    if isinstance(value, torch.jit.ScriptModule):
-        raise RequestError(
-            "this is a module of TorchScript, which cannot be cut",
-            key=name,
-            hint="give the module of which torch.jit made it",
-        )
     require_no_hooks(value, name)
-    path = next((path for path, each in value.named_modules() if is_parametrized(each)), None)
-    if path is not None:
-        raise RequestError(
-            f"`{path}` of this module has a parametrization, as of weight_norm or spectral_norm, which torch cannot "
-            "pickle",
-            key=name,
-            hint="give the class of the module, or a function that makes it, in place of the object",
-        )
     tensors = [*value.parameters(), *value.buffers()]
-    if any(map(nn.parameter.is_lazy, tensors)):
-        raise RequestError(
-            "this module has lazy layers, whose weights have no shape yet",
-            key=name,
-            hint="call it once with a mini-batch, or give its class with the sizes",
-        )
     other = next((each.dtype for each in tensors if each.is_floating_point() and each.dtype != torch.float32), None)
     if other is not None:
         raise RequestError(

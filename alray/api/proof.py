@@ -496,7 +496,7 @@ def _whole(workload: Workload, components: Sequence[Component]) -> nn.Module | N
     """The user's model with the weights of these components; None where they are alray's blocks."""
     route = route_of(components, len(components))
     parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
-    return workload.network.whole_model(parts, len(components)) if parts else None
+    return workload.network.whole_model(parts) if parts else None
 
 
 def _weights_of(components: Sequence[Component], whole: nn.Module | None) -> Weights:

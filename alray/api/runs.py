@@ -284,9 +284,9 @@ class Run:
         """`trained().network`: with the last checkpoint."""
         return self.trained().network(depth)
 
-    def model(self, depth: int | None = None) -> nn.Module:
+    def model(self) -> nn.Module:
         """`trained().model`: with the last checkpoint."""
-        return self.trained().model(depth)
+        return self.trained().model()
 
     def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:
         """`trained().activations`: with the last checkpoint."""

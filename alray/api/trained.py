@@ -96,23 +96,17 @@ class Trained:
         return plain_network(self._on_cpu, depth)
 
     @checked
-    def model(self, depth: int | None = None) -> nn.Module:
+    def model(self) -> nn.Module:
         """The class that `model.from` names with the trained weights, on the CPU in float32, in evaluation mode.
 
-        It gives the scores of the route, which is compared on noise; of a regression they are standardised
+        It gives the scores of the deepest route, which is compared on noise; of a regression they are standardised
         (`network().header.targets` has the numbers). The data are not opened.
-
-        Args:
-            depth: that of the route; None: the deepest. Below it, the model has the layers up to there alone: its class
-                has a list of layers (or is a model of transformers), and the method trained its last layer
-                at each depth (`method.head: model`).
 
         Raises:
             RequestError: if the class does not compute what the network does, as where a method trained readouts of its
                 own; use `network` then.
         """
-        network = self._on_cpu
-        return model_alone(network, network.require_depth(depth))
+        return model_alone(self._on_cpu)
 
     @checked
     def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:

@@ -7,9 +7,9 @@ import math
 import operator
 import pickle
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy
@@ -22,6 +22,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     TensorDataset,
     default_collate,
@@ -41,6 +42,8 @@ from alray.models.shape import Shape
 
 Dumps: TypeAlias = Callable[[Any], bytes]
 """Pickles an object with the classes of a notebook by value."""
+Classes: TypeAlias = int | list[str] | tuple[str, ...]
+"""How many classes there are, or their names."""
 
 SETS: tuple[SplitName, ...] = ("train", "validation", "test")
 _READ = 256
@@ -66,51 +69,41 @@ _HIGHEST = 100
 _IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
 
 
+@dataclass(eq=False)
 class GivenSet:
     """A data set of torch by value. Arrays and pictures become tensors, and several inputs of a sample a row of them.
 
     Loader workers get the pickle, so they need not import what a notebook defines. The program's own set is never read:
     it might open files, or draw.
+
+    Attributes:
+        content: its pickle.
+        labels: the class of each sample, [N] int64, if it is known.
+        told: whether an attribute `targets` says it.
+        several: the inputs of a sample; None: it is one tensor.
+        longest: the pickle of entries to which the `collate_fn` of a loader pads the others.
     """
 
-    def __init__(
-        self,
-        content: bytes,
-        labels: Tensor | None = None,
-        *,
-        told: bool = True,
-        several: Several | None = None,
-        longest: bytes | None = None,
-    ) -> None:
-        """
-        Args:
-            content: its pickle.
-            labels: the class of each sample, [N] int64, if it is known.
-            told: whether an attribute `targets` says it.
-            several: the inputs of a sample; None: it is one tensor.
-            longest: the pickle of entries to which the `collate_fn` of a loader pads the others.
-        """
-        self._content = content
-        self._labels = labels
-        self.told = told
-        self.several = several
-        self.longest = longest
+    content: bytes
+    labels: Tensor | None = None
+    told: bool = True
+    several: Several | None = None
+    longest: bytes | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(GivenSet, told=self.told, several=self.several, longest=self.longest)
-        return made, (self._content, self._labels)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "inner"}
 
     @cached_property
     def inner(self) -> Any:
         """The data set."""
-        found = pickle.loads(self._content)
+        found = pickle.loads(self.content)
         if self.longest is not None:
             found.longest = pickle.loads(self.longest)
         return found
 
     def anew(self) -> GivenSet:
         """The same set, of which nothing has been read yet."""
-        return GivenSet(self._content, self._labels, told=self.told, several=self.several, longest=self.longest)
+        return replace(self)
 
     def has_these(self, labels: Mapping[int, Any]) -> bool:
         """Whether `targets`, if there are any, say these labels of samples: a data set may make others of them.
@@ -119,7 +112,7 @@ class GivenSet:
             labels: by the index of the sample.
         """
         targets = _targets(self.inner)
-        return targets is None or all(targets[index].item() == _class_number(each) for index, each in labels.items())
+        return targets is None or all(targets[index].item() == operator.index(each) for index, each in labels.items())
 
     def class_numbers(self, *, read: bool) -> Tensor | None:
         """The class of each sample, [N] int64, as `targets` says; None if it is not known.
@@ -128,13 +121,13 @@ class GivenSet:
             read: whether all samples of a set that is not large are read where nothing else tells. Raises DataError if
                 a label is no class.
         """
-        if self._labels is None and self.told:
-            self._labels = _targets(self.inner)
-        if self._labels is None and read and len(self) <= _COUNTED:
+        if self.labels is None and self.told:
+            self.labels = _targets(self.inner)
+        if self.labels is None and read and len(self) <= _COUNTED:
             samples = self.anew()
-            numbers = [_class_number(_entry(samples, index, "train")[1]) for index in range(len(samples))]
-            self._labels = torch.tensor(numbers, dtype=torch.int64)
-        return self._labels
+            numbers = [operator.index(_entry(samples, index, "train")[1]) for index in range(len(samples))]
+            self.labels = torch.tensor(numbers, dtype=torch.int64)
+        return self.labels
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -147,27 +140,6 @@ class GivenSet:
                 return made, label.item() if _is_number(label) else _as_tensor(label)
             case _:
                 return entry  # the caller checks it
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Samples and labels in memory as a data set.
-
-    Attributes:
-        samples: [N, ...]; of several inputs each, by name or in order.
-        labels: [N, ...].
-    """
-
-    samples: Tensor | Mapping[str, Tensor] | Sequence[Tensor]
-    labels: Tensor
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
-        if isinstance(self.samples, Mapping):
-            return {name: each[index] for name, each in self.samples.items()}, self.labels[index]
-        return tuple(each[index] for each in self.samples), self.labels[index]
 
 
 class CollatedSet:
@@ -198,7 +170,7 @@ class CollatedSet:
 
         alone = [rows([entry])[0] for entry in entries]
         for row, other in zip(rows(entries), alone, strict=True):
-            if not _equal(row, other):
+            if not _are_equal(row, other):
                 raise DataError(
                     f"the `collate_fn` of the loader of `{name}` makes other samples of several entries than of each "
                     "of them: it mixes or draws them",
@@ -251,15 +223,13 @@ def _row_in(batch: Any, number: int) -> Any:
     return batch[number] if isinstance(batch, Tensor | numpy.ndarray | list) else batch
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _are_equal(one: Any, other: Any) -> bool:
     """Whether two entries hold the same."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if _is_tensor(one) and _is_tensor(other):
-        return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
-    return bool(one == other)
+    of_one, of_other = tree_leaves(one), tree_leaves(other)
+    return len(of_one) == len(of_other) and all(
+        torch.equal(torch.as_tensor(each), torch.as_tensor(beside)) if _is_tensor(each) else each == beside
+        for each, beside in zip(of_one, of_other, strict=True)
+    )
 
 
 def _pair_in(entry: Any) -> Any:
@@ -281,12 +251,12 @@ def _is_input(value: Any) -> bool:
     return _is_tensor(value) or isinstance(value, Image.Image)
 
 
-def _values(sample: Any) -> dict[str, Tensor] | list[Tensor] | None:
-    """The inputs of a sample as tensors, by name or in order; None: it is one input, or none of these forms."""
+def _values(sample: Any) -> dict[str | int, Tensor] | None:
+    """The inputs of a sample as tensors, by name or place; None: it is one input, or none of these forms."""
     if isinstance(sample, Mapping):
         return {str(name): _number_tensor(value, str(name)) for name, value in sample.items()}
     if isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
-        return [_number_tensor(value, str(place)) for place, value in enumerate(sample)]
+        return {place: _number_tensor(value, str(place)) for place, value in enumerate(sample)}
     return None
 
 
@@ -299,12 +269,6 @@ def _number_tensor(value: Any, name: str) -> Tensor:
             key="data",
             hint="give tensors, arrays or lists of numbers, and leave out what is no input of the module",
         ) from error
-    if found.is_floating_point() and not torch.isfinite(found).all():
-        raise DataError(
-            f"the input `{name}` of a sample has a value that is not finite",
-            key="data",
-            hint="remove or repair this sample",
-        )
     return found
 
 
@@ -315,12 +279,11 @@ def _several_of(samples: GivenSet) -> Several | None:
     values = _values(entry[0]) if isinstance(entry, tuple | list) and len(entry) == 2 else None
     if values is None:
         return None
-    names, first = (tuple(values), list(values.values())) if isinstance(values, dict) else ((), values)
+    names, first = tuple(name for name in values if isinstance(name, str)), list(values.values())
     largest = [1] * len(first)
     for index in _spread(read):
-        found = _values(_pair_in(_read(read.inner, index, "train"))[0]) or []
-        each = list(found.values()) if isinstance(found, dict) else found
-        for number, value in enumerate(each[: len(first)]):
+        found = _values(_pair_in(_read(read.inner, index, "train"))[0]) or {}
+        for number, value in enumerate([*found.values()][: len(first)]):
             if value.numel() and not value.is_floating_point():
                 largest[number] = max(largest[number], int(value.max()))
     shapes = []
@@ -336,26 +299,17 @@ def _several_of(samples: GivenSet) -> Several | None:
 def _row(sample: Any, several: Several) -> Tensor:
     """A sample of several inputs as a row. Raises DataError for one that has others than the first one, or other
     shapes."""
-    values = _values(sample)
-    names = tuple(values) if isinstance(values, dict) else ()
-    if values is None or set(names) != set(several.names) or len(values) != len(several.shapes):
-        wanted = _inputs(dict.fromkeys(several.names)) if several.names else f"a tuple of {len(several.shapes)}"
+    named = _values(sample) or {}
+    ordered = [named.get(name) for name in several.names or range(len(named))]
+    shapes = [None if value is None else tuple(value.shape) for value in ordered]
+    if shapes != [tuple(shape) for shape in several.shapes] or len(named) != len(shapes):
         raise DataError(
-            f"a sample is {_inputs(sample) if isinstance(sample, Mapping | tuple | list) else type(sample).__name__}, "
-            f"and the first one {wanted}",
+            f"a sample has the inputs {reprlib.repr(sample)}, of the shapes {shapes}, and the first one those of "
+            f"{[tuple(shape) for shape in several.shapes]}",
             key="data",
-            hint="give all samples the same inputs",
+            hint="give all samples the same inputs; pad them, as by the `collate_fn` of a DataLoader that is given",
         )
-    ordered = [values[name] for name in several.names] if isinstance(values, dict) else values
-    for number, (value, shape) in enumerate(zip(ordered, several.shapes, strict=True)):
-        if tuple(value.shape) != tuple(shape):
-            raise DataError(
-                f"the input `{several.names[number] if several.names else number}` of a sample has shape "
-                f"{list(value.shape)}, and that of the first one {list(shape)}",
-                key="data",
-                hint="pad them, as by the `collate_fn` of a DataLoader, which is given in place of the data set",
-            )
-    return several.packed([value.unsqueeze(0) for value in ordered])[0]
+    return several.packed([value.unsqueeze(0) for value in ordered if value is not None])[0]
 
 
 @dataclass(frozen=True)
@@ -383,7 +337,7 @@ class GivenData:
     notes: tuple[str, ...] = ()
     several: Several | None = None
 
-    def __call__(self, classes: int | Sequence[str] | None = None, numbers: int | None = None) -> GivenData:
+    def __call__(self, classes: Classes | None = None, numbers: int | None = None) -> GivenData:
         """The same data.
 
         Args:
@@ -393,10 +347,9 @@ class GivenData:
         Raises:
             DataError: for a `numbers` that these samples cannot have.
         """
-        if numbers is not None and (self.numbers is None or type(numbers) is not int or numbers < 1):
-            wrong = "the samples are values" if self.numbers is None else f"{reprlib.repr(numbers)} is no such number"
+        if numbers is not None and self.numbers is None:
             raise DataError(
-                f"`numbers` says how many whole numbers rows [N, T] consist of, and {wrong}",
+                "`numbers` says how many whole numbers rows [N, T] consist of, and the samples are values",
                 key="data.numbers",
                 hint="leave it out",
             )
@@ -413,7 +366,7 @@ def given_data(
     dumps: Dumps,
     label: Label | None,
     *,
-    classes: int | Sequence[str] | None = None,
+    classes: Classes | None = None,
     numbers: int | None = None,
     ignored: int = -100,
 ) -> GivenData:
@@ -446,7 +399,7 @@ def given_data(
             each.several = several
     label = label or _label_of(train)
     made: dict[SplitName, SampleSet | None] = {
-        name: _in_memory(each, name, label) if isinstance(each, Columns) else each for name, each in found.items()
+        name: _in_memory(each, name, label) if isinstance(each, TensorDataset) else each for name, each in found.items()
     }
     there = [each for each in made.values() if each is not None]
     contents, read = _hash_of([_anew(made["train"]), _anew(made["validation"])])
@@ -454,14 +407,13 @@ def given_data(
     told = label != "class" or all(each.has_these(read.get(name, {})) for name, each in given.items())
     for each in given.values():
         each.told = told
-    if label == "class":
-        own = _names_of_classes(made)
-        names = (own or _numbered(there)) if classes is None else _names(classes)
-    elif label == "classes":
-        own = _names_of_classes(made)
-        names = (own or _numbered_positions(there, ignored)) if classes is None else _names(classes)
+    own = _names_of_classes(made) if label in ("class", "classes") else None
+    if classes is not None and label in ("any", "class", "classes"):
+        names = _names(classes)
+    elif label in ("class", "classes"):
+        names = own or _numbered(there, ignored if label == "classes" else None)
     elif label == "any":
-        names = ("output",) if classes is None else _names(classes)
+        names = ("output",)
     else:
         names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
     if several is not None or not _are_whole(_sample(there[0], 0)):
@@ -469,46 +421,22 @@ def given_data(
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
     anew = {name: _anew(each) for name, each in made.items()}
-    loaders = {name: each for name, each in sets.items() if isinstance(each, DataLoader)}
-    notes = tuple(line for name, each in loaders.items() for line in _done_otherwise(each, name))
-    notes += () if padded is None else (padded,)
-    batches: Any = loaders["train"].batch_sampler if "train" in loaders else None
+    notes: tuple[str, ...] = () if padded is None else (padded,)
+    batches: Any = sets["train"].batch_sampler if isinstance(sets["train"], DataLoader) else None
+    if batches is not None and isinstance(batches.sampler, SequentialSampler):
+        notes += ("the seed of the run shuffles the training samples, though their loader leaves their order",)
     if batches is None:
         return GivenData(anew, names, contents, label, numbers=numbers, notes=notes, several=several)
     return GivenData(anew, names, contents, label, batches.batch_size, not batches.drop_last, numbers, notes, several)
-
-
-def _done_otherwise(loader: DataLoader[Any], name: SplitName) -> Iterator[str]:
-    """Sentences on what a loader says of its mini-batches and a run does otherwise."""
-    batches: Any = loader.batch_sampler
-    if name != "train":
-        rest = len(batches.sampler) % batches.batch_size
-        if batches.drop_last and rest:
-            yield f"all samples of `{name}` are evaluated, also the {rest} that its loader leaves out (drop_last=True)"
-        return
-    in_order = isinstance(batches.sampler, SequentialSampler)
-    if in_order or batches.sampler.generator is not None:
-        said = "it leaves them in their order" if in_order else "it has a generator of its own"
-        yield f"the seed of the run shuffles the training samples in each epoch; by their loader {said}"
-    if loader.worker_init_fn is not None:
-        yield "the `worker_init_fn` of the training samples' loader is not called: alray's own processes read them"
 
 
 def _anew(samples: SampleSet | None) -> SampleSet | None:
     return samples.anew() if isinstance(samples, GivenSet) else samples
 
 
-def _names(classes: int | Sequence[str]) -> tuple[str, ...]:
-    """The names of the classes. Raises DataError for what is neither their number nor a list of them."""
-    if type(classes) is int and classes > 0:
-        return tuple(map(str, range(classes)))
-    if isinstance(classes, list | tuple):
-        return tuple(classes)
-    raise DataError(
-        f"`classes` says how many classes there are, and {reprlib.repr(classes)} is no such number",
-        key="data.classes",
-        hint="give a whole number, such as 10, or a list of the names",
-    )
+def _names(classes: Classes) -> tuple[str, ...]:
+    """The names of the classes."""
+    return tuple(classes if isinstance(classes, list | tuple) else map(str, range(classes)))
 
 
 def _sets(data: Any) -> dict[SplitName, Any]:
@@ -517,7 +445,7 @@ def _sets(data: Any) -> dict[SplitName, Any]:
         found = [data.get(name) for name in SETS]
     elif isinstance(data, tuple | list) and len(data) == len(SETS):
         found = list(data)
-    elif isinstance(data, tuple) and len(data) == 2 and _columns(data) is None:
+    elif isinstance(data, tuple) and len(data) == 2 and _in_columns(data, "train") is None:
         message = "these are two sets, and nothing says whether the second one is for validation or for the test"
         raise DataError(
             message, key="data", hint="give (train, validation, test), with None for a set that is not there"
@@ -532,7 +460,7 @@ def _sets(data: Any) -> dict[SplitName, Any]:
 def as_data_set(given: Any, name: SplitName) -> Any:
     """The data set of a set that a program gave: with a length and an index, whose entries have a label.
 
-    That of a loader, with its `collate_fn`; of a pair in memory its `Columns`. Raises DataError for what is none, such
+    That of a loader, with its `collate_fn`; of a pair in memory one of torch's. Raises DataError for what is none, such
     as a loader whose mini-batches are not rows of its data set.
     """
     if isinstance(given, DataLoader) and isinstance(given.dataset, IterableDataset):
@@ -547,17 +475,16 @@ def as_data_set(given: Any, name: SplitName) -> Any:
             )
         own = given.collate_fn is not default_collate
         given = CollatedSet(given.dataset, given.collate_fn) if own else given.dataset
-    found = _columns(given)
-    if found is not None:
-        return found
-    _require_set(given, name)
-    return given
+    found = _in_columns(given, name)
+    if found is None:
+        _require_set(given, name)
+    return given if found is None else found
 
 
-def _taken(given: Any, name: SplitName, dumps: Dumps) -> Columns | GivenSet:
+def _taken(given: Any, name: SplitName, dumps: Dumps) -> TensorDataset | GivenSet:
     """Samples and labels in memory, or a data set by value. Raises DataError for what is neither."""
     found = as_data_set(given, name)
-    if isinstance(found, Columns) and isinstance(found.samples, Tensor):
+    if type(found) is TensorDataset and len(found.tensors) == 2:
         return found
     content = dumps(found)
     if len(content) > LARGEST:
@@ -567,26 +494,26 @@ def _taken(given: Any, name: SplitName, dumps: Dumps) -> Columns | GivenSet:
     return samples
 
 
-def _columns(given: Any) -> Columns | None:
-    """Samples and labels that are in memory; None: they are not. Raises DataError for those that are no numbers."""
-    if type(given) is TensorDataset and len(given.tensors) > 1:
-        *inputs, last = given.tensors
-        given = tuple(inputs) if len(inputs) > 1 else inputs[0], last
-    if not isinstance(given, tuple | list) or len(given) != 2:
+def _in_columns(given: Any, name: SplitName) -> TensorDataset | StackDataset | None:
+    """Samples and labels that are in memory: of several inputs each, by name or in order. None: they are not. Raises
+    DataError for those that are no numbers."""
+    if not isinstance(given, tuple | list) or len(given) != 2 or not _is_in_memory(given[1]):
         return None
     samples, labels = given
-    several = samples.values() if isinstance(samples, Mapping) else samples if isinstance(samples, tuple) else ()
-    is_several = len(several) > 1 and all(map(_is_in_memory, several))
-    if _is_in_memory(labels) and (is_several or _is_in_memory(samples)):
-        made: Any = [_numbers_of(each, "samples") for each in (several if is_several else (samples,))]
-        if isinstance(samples, Mapping):
-            made = dict(zip(map(str, samples), made, strict=True))
-        return Columns(made if is_several else made[0], _numbers_of(labels, "labels"))
-    for values, what in ((samples, "samples"), (labels, "labels")):
-        if isinstance(values, list | tuple) and values and not isinstance(values[0], tuple | list | Mapping | Tensor):
-            message = f"the {what} are a {type(values).__name__} of `{type(values[0]).__name__}`"
-            raise DataError(message, key="data", hint=_NUMBERED if what == "labels" else _NO_TEXTS)
-    return None
+    several = samples if isinstance(samples, tuple) and len(samples) > 1 else [samples]
+    inputs = samples if isinstance(samples, Mapping) else dict(enumerate(several))
+    if not all(map(_is_in_memory, inputs.values())):
+        return None
+    columns: dict[str, Any] = {str(key): _numbers_of(value, "samples") for key, value in inputs.items()}
+    columns["label"] = _numbers_of(labels, "labels")
+    if len({len(each) for each in columns.values()}) > 1:
+        shapes = " and ".join(str(list(each.shape)) for each in columns.values())
+        raise DataError(
+            f"the {name} set has samples and labels of the shapes {shapes}",
+            key="data",
+            hint="give a label, or a row of labels, for each sample",
+        )
+    return StackDataset(**columns) if isinstance(samples, Mapping) else TensorDataset(*columns.values())
 
 
 def _require_set(given: Any, name: SplitName) -> None:
@@ -594,7 +521,7 @@ def _require_set(given: Any, name: SplitName) -> None:
     if _is_in_memory(given):
         raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
     if isinstance(given, Mapping):
-        raise DataError(f"the {name} set is {_inputs(given)}", key="data", hint=_PAIR)
+        raise DataError(f"the {name} set is a dictionary of {', '.join(map(str, given))}", key="data", hint=_PAIR)
     if isinstance(given, int | float):
         hint = "a share of the training set for validation is data={'validation_fraction': 0.1}"
         raise DataError(f"the {name} set is the number {given}", key="data", hint=hint)
@@ -624,7 +551,9 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_in_memory(value: Any) -> bool:
     """Whether it is a tensor, an array, a sparse matrix of SciPy, a table of pandas, or a list of numbers, of tensors
-    or arrays, or of such lists."""
+    or arrays, or of such lists; or texts, which are no numbers."""
+    if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
+        return True
     if isinstance(value, list):
         number = int | float | numpy.number | numpy.bool_ | Tensor | numpy.ndarray
         return len(value) > 0 and (
@@ -636,43 +565,22 @@ def _is_in_memory(value: Any) -> bool:
 
 def _numbers_of(values: Any, what: str) -> Tensor:
     """The values as a tensor. Raises DataError for those that are no numbers."""
-    if hasattr(values, "toarray") or _is_sparse(values):
-        dense = "to_dense" if isinstance(values, Tensor) else "toarray"
-        raise DataError(f"the {what} are sparse", key="data", hint=f"give all values, as by {what}.{dense}()")
     try:
-        if what == "samples" and hasattr(values, "columns"):
-            values = _columns_as_numbers(values)
+        if hasattr(values, "columns") and numpy.asarray(values).dtype.kind in "Ob":  # flags beside numbers, or alone
+            values = values.to_numpy(dtype="float64", na_value=math.nan)
         given = values if isinstance(values, Tensor) else numpy.require(values, requirements=("C", "W"))
-        return torch.as_tensor(given).detach().cpu()
-    except ValueError as error:
-        if not isinstance(values, list):
-            raise
-        raise DataError(
-            f"the {what} are rows of different lengths", key="data", hint="give rows of equal lengths"
-        ) from error
-    except TypeError as error:  # texts, or columns of several types
-        hint = "give columns of numbers alone, and of categories their numbers" if what == "samples" else _NUMBERED
+        return torch.as_tensor(given)
+    except (TypeError, ValueError) as error:  # texts, sparse matrices, rows of different lengths
+        hint = _NUMBERED if what == "labels" else _NO_TEXTS
         raise DataError(f"the {what} are no numbers: {error}", key="data", hint=hint) from error
 
 
-def _is_sparse(values: Any) -> bool:
-    return isinstance(values, Tensor) and values.layout != torch.strided
-
-
-def _columns_as_numbers(table: Any) -> Any:
-    """A table of pandas with columns of flags, or of types that NumPy knows no common one of, as floating-point numbers
-    [rows, columns] if all are numbers; any other as it is."""
-    kinds = {getattr(each, "kind", "O") for each in table.dtypes}
-    if kinds <= set("biuf") and numpy.asarray(table).dtype.kind in "Ob":
-        return table.to_numpy(dtype="float64", na_value=math.nan)
-    return table
-
-
-def _label_of(train: Columns | GivenSet) -> Label:
+def _label_of(train: TensorDataset | GivenSet) -> Label:
     """What the labels of a training set are, by their type, shape and values. Raises DataError if they may as well be
     something else."""
-    if isinstance(train, Columns):
-        first, parts = train.labels, iter((train.labels,))
+    if isinstance(train, TensorDataset):
+        first = train.tensors[1]
+        parts = iter((first,))
     else:
         first = _label_at(train, 0)
         parts = (_label_at(train, index) for index in _spread(train))
@@ -734,48 +642,37 @@ def _require_flags(labels: Tensor, name: SplitName) -> None:
         )
 
 
-def _in_memory(given: Columns, name: SplitName, label: Label) -> TensorSet:
-    samples, labels = given.samples, given.labels
-    assert isinstance(samples, Tensor), "several inputs are no rows yet"
-    if len(samples) != len(labels) or samples.ndim < 2:
+def _in_memory(given: TensorDataset, name: SplitName, label: Label) -> TensorSet:
+    samples, labels = (each.detach().cpu().clone() for each in given.tensors)  # the program may change its own
+    if samples.ndim < 2:
         raise DataError(
-            f"the {name} set has samples of shape {list(samples.shape)} and labels of shape {list(labels.shape)}",
-            key="data",
-            hint="give samples [N, ...] and a label, or a row of labels, for each",
+            f"the {name} set has samples of shape {list(samples.shape)}", key="data", hint="give samples [N, ...]"
         )
     if samples.numel() * samples.element_size() > LARGEST:
         raise _too_large(name, samples.numel() * samples.element_size())
     _require_samples(samples, name)
-    samples, labels = samples.clone(), labels.clone()  # the program may change its own
     if _are_whole(samples[0]):
         samples = samples.to(torch.int64)
-        if int(samples.min()) < 0:
-            raise DataError(
-                f"the {name} set has rows of whole numbers, such as {int(samples.min())}, and they begin at 0",
-                key="data",
-                hint="give floating-point numbers, as by samples.float(), where they are quantities",
-            )
     elif not samples.is_floating_point() and samples.dtype != torch.uint8:
-        raise _other_type(samples.dtype, name)
+        raise DataError(
+            f"the {name} set has samples of type {samples.dtype}",
+            key="data",
+            hint="give floating-point numbers, as by samples.float(); pictures as uint8, which are scaled to 0..1; or "
+            "rows of whole numbers [N, T] from 0 on, such as tokens",
+        )
     if samples.is_floating_point() and samples.dtype not in (torch.float32, torch.float64):
         samples = samples.float()
-    if label == "class":
-        if labels.is_floating_point() or labels.numel() != len(labels):
-            raise DataError(
-                f"the {name} set has labels of type {labels.dtype} and shape {list(labels.shape)}, and the task has "
-                "classes",
-                key="data",
-                hint="give whole numbers [N], as by labels.long(), or of one-hot rows labels.argmax(1); or set the "
-                "task: regression for numbers, multi_label for rows of 0 and 1",
-            )
-        return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
-    if label == "classes" and (labels.is_floating_point() or labels.ndim < 2):
+    of_classes = {"class": labels.numel() == len(labels), "classes": labels.ndim > 1}
+    if (labels.is_floating_point() and label in of_classes) or not of_classes.get(label, True):
         raise DataError(
-            f"the {name} set has labels of type {labels.dtype} and shape {list(labels.shape)}, and the task has a "
-            "class for each position",
+            f"the {name} set has labels of type {labels.dtype} and shape {list(labels.shape)}, and the task has "
+            + ("classes" if label == "class" else "a class for each position"),
             key="data",
-            hint="give whole numbers [N, positions] or [N, height, width], as by labels.long()",
+            hint="give whole numbers [N], or [N, positions], as by labels.long(), or of one-hot rows labels.argmax(1); "
+            "or set the task: regression for numbers, multi_label for rows of 0 and 1",
         )
+    if label == "class":
+        return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
     if label == "flags":
         _require_flags(labels, name)
     if label in ("any", "classes"):
@@ -787,15 +684,6 @@ def _in_memory(given: Columns, name: SplitName, label: Label) -> TensorSet:
 def _are_whole(sample: Any) -> bool:
     """Whether a sample is a row of whole numbers, such as tokens. Other whole numbers are pictures or mistakes."""
     return isinstance(sample, Tensor) and sample.ndim == 1 and sample.dtype in WHOLE
-
-
-def _other_type(dtype: torch.dtype, name: SplitName) -> DataError:
-    return DataError(
-        f"the {name} set has samples of type {dtype}",
-        key="data",
-        hint="give floating-point numbers, as by samples.float(); pictures as uint8, which are scaled to 0..1; or rows "
-        "of whole numbers [N, T] from 0 on, such as tokens",
-    )
 
 
 def _sample(samples: SampleSet, index: int) -> Any:
@@ -832,27 +720,13 @@ def _require_samples(given: Sized, name: SplitName) -> None:
 def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
     """An entry of a user's set, the global generators seeded for it. Raises DataError if it is no pair."""
     entry = _pair_in(_read(samples, index, name))
-    hint = _PAIR
     match entry:
-        case (tuple() | list() as sample, _) if all(isinstance(each, int | float) for each in sample):
-            held = f"a pair of a {type(sample).__name__} of numbers, which is no tensor, and a label"
-            hint = "give tensors, as by torch.tensor(sample), or of a data set of Hugging Face its with_format('torch')"
-        case (tuple() | list() | Mapping() as sample, _):
-            held = f"a pair of {_inputs(sample)} and a label"
-        case (sample, label) if _is_sparse(sample):
-            raise DataError(
-                f"sample {index} of the {name} set is sparse", key="data", hint="give all values, as by to_dense()"
-            )
-        case (sample, label):
+        case (sample, label) if not isinstance(sample, tuple | list | Mapping):
             return sample, label
-        case tuple() | list() | Mapping():
-            held = _inputs(entry)
-        case _:
-            held = f"of type {type(entry).__name__}"
     raise DataError(
-        f"sample {index} of the {name} set is {held}, not a pair of a sample and a label",
+        f"sample {index} of the {name} set is {reprlib.repr(entry)}, not a pair of a tensor and a label",
         key="data",
-        hint=hint,
+        hint=f"{_PAIR}; numbers as tensors, as a data set of Hugging Face gives by its with_format('torch')",
     )
 
 
@@ -860,13 +734,6 @@ def _read(samples: Any, index: int, name: SplitName) -> Any:
     with put_back(), named(f"the {name} set", f"reading sample {index}", key="data"):
         seed_all(torch.device("cpu"), 0, "given", name, index)
         return samples[index]
-
-
-def _inputs(several: Any) -> str:
-    """What a sample consists of, in words."""
-    if isinstance(several, Mapping):
-        return f"a dictionary of {', '.join(f'`{key}`' for key in several)}"
-    return f"a {type(several).__name__} of {len(several)}"
 
 
 def _names_of_classes(sets: Mapping[SplitName, SampleSet | None]) -> tuple[str, ...] | None:
@@ -891,59 +758,42 @@ def _own_names(given: Any) -> tuple[str, ...] | None:
     return tuple(map(str, names)) if isinstance(names, tuple | list) and names else None
 
 
-def _numbered(sets: Sequence[SampleSet]) -> tuple[str, ...]:
-    """The numbers up to the largest label as names of classes. Raises DataError if they do not begin at 0."""
-    found = torch.cat([_numbers_in(samples) for samples in sets])
-    lowest, highest = int(found.min()), int(found.max())
-    if lowest != 0:
-        hint = _NUMBERED
-        if lowest > 0:
-            hint = (
-                f"give labels - {lowest}; or, if there is a class 0 of which no sample is here, say how many classes "
-                f"there are: data={{'classes': {highest + 1}}}"
-            )
+def _numbered(sets: Sequence[SampleSet], ignored: int | None) -> tuple[str, ...]:
+    """The numbers up to the largest label as names of classes. Raises DataError if they do not begin at 0.
+
+    Args:
+        ignored: of a class for each position, the label of those without one; None: there is one for each sample.
+    """
+    by_position = ignored is not None
+    found = torch.cat([_numbers_in(samples, by_position=by_position) for samples in sets])
+    found = found[found != ignored] if by_position else found
+    lowest, highest = (int(found.min()), int(found.max())) if len(found) else (0, 0)
+    if lowest < 0 or (lowest > 0 and not by_position):
+        hint = f"{_NUMBERED}; if no sample of some is here, say how many there are: data={{'classes': {highest + 1}}}"
         raise DataError(f"the labels are {lowest} to {highest}, and classes begin at 0", key="data", hint=hint)
     return tuple(map(str, range(max(2, highest + 1))))
 
 
-def _numbered_positions(sets: Sequence[SampleSet], ignored: int) -> tuple[str, ...]:
-    """The numbers up to the largest label of a position as names of classes."""
-    largest = 1
-    for samples in sets:
-        if not isinstance(samples, TensorSet) and len(samples) > _COUNTED:
-            raise _uncounted(samples)
-        every = (samples.labels,) if isinstance(samples, TensorSet) else (each[1] for each in _each(samples))
-        for labels in every:
-            known = torch.as_tensor(labels)
-            known = known[known != ignored]
-            largest = max(largest, int(known.max())) if len(known) else largest
-    return tuple(map(str, range(largest + 1)))
-
-
-def _each(samples: SampleSet) -> Iterator[tuple[Any, Any]]:
-    return (_entry(samples, index, "train") for index in range(len(samples)))
-
-
-def _uncounted(samples: SampleSet) -> DataError:
-    return DataError(
-        f"nothing says how many classes {counted(len(samples), 'sample')} have, and to read them all takes long",
-        key="data",
-        hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
-    )
-
-
-def _numbers_in(samples: SampleSet) -> Tensor:
+def _numbers_in(samples: SampleSet, *, by_position: bool) -> Tensor:
     """The class numbers of a set, [N] int64; of a part of a data set whose `targets` say them, those of the whole."""
     if isinstance(samples, TensorSet):
-        return samples.labels
+        return samples.labels.flatten()
     assert isinstance(samples, GivenSet)
     whole = samples.inner
     while isinstance(whole, Subset):
         whole = whole.dataset
-    labels = _targets(whole) if samples.told else None
+    labels = _targets(whole) if samples.told and not by_position else None
+    if labels is None and len(samples) > _COUNTED:
+        raise DataError(
+            f"nothing says how many classes {counted(len(samples), 'sample')} have, and to read them all takes long",
+            key="data",
+            hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
+        )
+    if by_position:
+        every = (_entry(samples, index, "train")[1] for index in range(len(samples)))
+        return torch.cat([torch.as_tensor(each).flatten() for each in every])
     labels = samples.class_numbers(read=True) if labels is None else labels
-    if labels is None:
-        raise _uncounted(samples)
+    assert labels is not None, "all samples may be read"
     return labels
 
 
@@ -962,15 +812,6 @@ def _targets(given: Any) -> Tensor | None:
         return None
     are_classes = not (found.is_floating_point() or found.is_complex()) and found.shape == (len(given),)
     return found.to(torch.int64) if are_classes else None
-
-
-def _class_number(label: Any) -> int:
-    try:
-        return operator.index(label)
-    except TypeError as error:
-        raise DataError(
-            f"the label {reprlib.repr(label)} is no class", key="data", hint="give whole numbers, or set the task"
-        ) from error
 
 
 def _outputs(made: Mapping[SplitName, SampleSet | None]) -> int:

@@ -86,26 +86,19 @@ class _OfClass:
     given: Tensors
 
 
-def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
+def model_alone(network: TrainedNetwork) -> nn.Module:
     """The model that `model.from` names, in evaluation mode, on the CPU in float32, with weights by which it gives the
-    scores of the route of this depth; of a route below the full depth, with the layers up to there alone.
+    scores of the deepest route.
 
-    They are compared. Raises RequestError if the components are blocks, if the class cannot be made with fewer layers,
-    or if it gives other scores.
+    They are compared. Raises RequestError if the components are blocks, or if it gives other scores.
     """
-    wanted = "" if depth == network.depths[-1] else depth
-    if network.workload.spec.model.source is None:
+    depth = network.depths[-1]
+    found = _of_class(network, network.route_in_full(depth))
+    if found is None:
         raise RequestError(
             "this network is made of alray's blocks, and no class computes it as a whole",
             key="model",
-            hint=f"take network({wanted}), an ordinary module too",
-        )
-    found = _of_class(network, network.route_in_full(depth), depth)
-    if found is None:
-        raise RequestError(
-            f"no object of the class of this model has its layers up to depth {depth} alone",
-            key="depth",
-            hint=f"leave it out, or take network({depth}); a class with a list of layers can, cut after one of them",
+            hint="take network(), an ordinary module too",
         )
     if len(network.route(depth).boundaries):
         raise RequestError(
@@ -121,21 +114,21 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
             f"predicts: `{method}` has trained readouts of its own"
             + (f", and not the model's `{last}`" if last else ""),
             key="model",
-            hint=f"take network({wanted}), which has these readouts; export('state_dict') writes the weights of both",
+            hint="take network(), which has these readouts; export('state_dict') writes the weights of both",
         )
     vars(found.model).pop(OF_MODEL, None)
     return found.model
 
 
-def _of_class(network: TrainedNetwork, route: Route, depth: int) -> _OfClass | None:
+def _of_class(network: TrainedNetwork, route: Route) -> _OfClass | None:
     """The model with the trained weights, and with the trained readout in place of its last layer where that gives the
-    scores of the route. None: the components are blocks, or the class cannot be made with fewer layers.
+    scores of the route. None: the components are blocks.
 
     Args:
-        route: of this depth, on the CPU in float32.
+        route: the deepest one, on the CPU in float32.
     """
     parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
-    model = network.workload.network.whole_model(parts, depth)
+    model = network.workload.network.whole_model(parts)
     if model is None:
         return None
     batch = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)
@@ -166,7 +159,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
         route: the deepest one, on the CPU in float32.
         header: of this route.
     """
-    found = _of_class(network, route, header.depth)
+    found = _of_class(network, route)
     if found is None:
         raise RequestError(
             "a state dict has the names of an imported model, and this network is made of alray's blocks",

@@ -69,9 +69,9 @@ class Chain(ABC):
     def as_spec(self, depth: int) -> dict[str, Any]:
         """The section `model` of a spec that builds at least the first `depth` encoders, for weights that are there."""
 
-    def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
-        """The model with the first `depth` encoders, in evaluation mode, on the CPU in float32, with the weights of
-        these parts of it. None: there is no such model."""
+    def whole(self, parts: Sequence[nn.Module]) -> nn.Module | None:
+        """The model, in evaluation mode, on the CPU in float32, with the weights of these parts of it. None: the
+        encoders are blocks."""
         return None
 
     @property
@@ -377,15 +377,8 @@ class _ImportedParts(Chain):
             ends=ends,
         )
 
-    def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
-        until: str | None = self._parts[depth - 1].until
-        whole: nn.Module | None = self._imported.whole
-        if depth < len(self._parts):
-            assert until is not None, "only the classifier has no end"
-            whole = self._imported.up_to(until)
-        if whole is None:
-            return None
-        model = copy.deepcopy(whole).float().eval()
+    def whole(self, parts: Sequence[nn.Module]) -> nn.Module:
+        model = copy.deepcopy(self._imported.whole).float().eval()
         weights = model.state_dict()  # with the versions of its modules
         of_parts = {name: value for part in parts for name, value in part.state_dict().items()}
         assert of_parts.keys() <= weights.keys(), "the parts of a model have its names"

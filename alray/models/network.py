@@ -335,16 +335,10 @@ class Network:
         """The section `model` of a spec for the routes up to this depth, whose weights are there."""
         return self._chain.as_spec(self._groups[depth - 1][-1] + 1)
 
-    def whole_model(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
+    def whole_model(self, parts: Sequence[nn.Module]) -> nn.Module | None:
         """The model that `model.from` names, in evaluation mode, on the CPU in float32, with the weights of these parts
-        of it.
-
-        None where the components are blocks, and where a shorter model cannot be made of this class.
-
-        Args:
-            depth: so many components; of fewer than all, a model with their layers alone.
-        """
-        return self._chain.whole(parts, self._groups[depth - 1][-1] + 1)
+        of it. None: the components are blocks."""
+        return self._chain.whole(parts)
 
     def require_parts(self, names: Collection[str]) -> None:
         """Raise SpecError if `optimizer.rate_factors` names a part that no component has."""

@@ -47,14 +47,16 @@ def gives_probabilities(network: Network) -> bool:
     if not network.encoders[last].own or network.method.gives_shares or label not in ("class", "tokens", "flags"):
         return False
     try:
-        given, drawn = (_passed(network, last, 1, training=False, drawn=each) for each in (False, True))
+        given = _passed(network, last, 1, training=False)
+        shape = network.method.task.learning.score_shape
+        found = [name for name, each in given.items() if each.shape[1:] == shape and not _beyond(each)]
+        if label != "flags" or not found:
+            return any(bool(_sums_to_1(given[name])) for name in found)
+        # The scores of a few samples may lie there by chance, but not also those by other, large weights.
+        drawn = _passed(network, last, 1, training=False, drawn=True)
     except FAULTS_OF_USER_CODE:
         return False
-    found = [name for name, each in given.items() if each.shape[1:] == network.method.task.learning.score_shape]
-    if label == "flags":
-        # The scores of a few samples may lie there by chance, but not also those by other, large weights.
-        return any(not _beyond(given[name]) and not _beyond(drawn[name]) for name in found)
-    return any(not _beyond(given[name]) and bool(_sums_to_1(given[name])) for name in found)
+    return any(not _beyond(drawn[name]) for name in found)
 
 
 def _beyond(values: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import json
 import pickle
 import sys
@@ -383,18 +384,16 @@ def hooked() -> nn.Module:
         (
             lambda: train(nn.Transformer(6, 1, 1, 1, 6), (X, Y)),
             "model.from",
-            "^model.from: `forward` .* takes [^;]*one tensor; give",
+            "^model.from: .* missing 1 required positional argument: 'tgt'; give",
         ),
         (lambda: train(net(), (X, numpy.array(["a", "b"] * 30))), "data", "labels are no numbers.*numpy.unique"),
-        (lambda: train(net(), (X.to_sparse(), Y)), "data", r"samples are sparse; .*to_dense\(\)"),
-        (lambda: train(net(), (sparse.csr_matrix(X.numpy()), Y)), "data", r"samples are sparse; .*toarray\(\)"),
-        (lambda: train(net(), [(row.to_sparse(), 1) for row in X]), "data", r"sample 0 .* is sparse; .*to_dense\(\)"),
-        (lambda: train(net(), (["good", "bad"] * 30, Y)), "data", "the samples are a list of `str`.*text_csv"),
-        (lambda: train(net(), ([[1.0, 2.0], [3.0]], [0, 1])), "data", "the samples are rows of different lengths"),
-        (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of `data`, `target`; give"),
+        (lambda: train(net(), (sparse.csr_matrix(X.numpy()), Y)), "data", "samples are no numbers"),
+        (lambda: train(net(), (["good", "bad"] * 30, Y)), "data", "the samples are no numbers.*text_csv"),
+        (lambda: train(net(), ([[1.0, 2.0], [3.0]], [0, 1])), "data", "the samples are no numbers.*inhomogeneous"),
+        (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of data, target; give"),
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*dense_classification"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
-        (lambda: train(lazy(), (X, Y)), "model", "lazy layers"),
+        (lambda: train(lazy(), (X, Y)), "model.from", "lazy layer"),
         (lambda: train(net().to("meta"), (X, Y)), "model", "device `meta`.*; give its class"),
         (lambda: train(net(), (X, Y), validation=0.1), "data", "the number 0.1; .*'validation_fraction': 0.1"),
         (lambda: train(nn.Conv2d(3, 3, 3), (torch.zeros(60, 4, 4, 3), Y)), "model.from", "as by samples.permute"),
@@ -402,14 +401,10 @@ def hooked() -> nn.Module:
         (lambda: train(hooked, (X, Y)), "model.from", "`0.weight` has a hook on its gradient"),
         (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
         (lambda: train(net(), (X[:, :5], Y)), "model.from", "does not take samples of"),
-        (lambda: train(net(), (X.long(), Y)), "data", r"such as -3, and they begin at 0; .*samples.float\(\)"),
+        (lambda: train(net(), (X.long(), Y)), "model.from", r"does not take samples of .*samples.float\(\)"),
         (lambda: train(net(), (X.long().abs(), Y)), "model.from", r"whole numbers from 0 to 3, .*samples.float\(\)"),
         (lambda: train(net(), (X.long()[:, None], Y)), "data", "samples of type torch.int64.*pictures as uint8"),
         (lambda: train(net(), (X, Y), data={"numbers": 3}), "data.numbers", "the samples are values"),
-        *(
-            (lambda wrong=wrong: train(net(), (X, Y), data={"classes": wrong}), "data.classes", "is no such number")
-            for wrong in (3.0, "ten", -1)
-        ),
         (
             lambda: train(Words(), (ROWS, Y), data={"batch_size": 10, "numbers": 5}),
             "data",
@@ -417,9 +412,9 @@ def hooked() -> nn.Module:
         ),
         (lambda: train(Words(), (ROWS + 3, Y)), "model.from", "an nn.Embedding needs a row for each"),
         (lambda: train(net(), (X[:0], Y[:0])), "data", "the train set is empty"),
-        (lambda: train(net(), [(list(range(6)), 1)] * 9), "data", "a list of numbers, which is no tensor"),
-        (lambda: train(net(), [(X[0], X[1], 0)] * 60), "model.from", "takes `input`, and a sample has 2 tensors"),
-        (lambda: train(net(), [("good", "bad", 1)] * 9), "data", "a tuple of 3, not a pair"),
+        (lambda: train(net(), [(list(range(6)), 1)] * 9), "data", "not a pair of a tensor and a label; .*with_format"),
+        (lambda: train(net(), [(X[0], X[1], 0)] * 60), "model.from", "takes 2 positional arguments but 3 were given"),
+        (lambda: train(net(), [("good", "bad", 1)] * 9), "data", "'good', 'bad', 1.*not a pair"),
         (
             lambda: train(net(), (X, Y), method={"kind": "decoupled_greedy", "group": 2}),
             "method.group",
@@ -427,10 +422,10 @@ def hooked() -> nn.Module:
         ),
         (lambda: train(net(), X), "data", r"a tensor without labels; give a pair \(samples, labels\)"),
         (lambda: alray.run(SPEC, model=net(), data=(Points(), Points())), "data", "two sets"),
-        (lambda: train(net(), (X, Y[:9])), "data", r"samples of shape \[60, 6\] and labels of shape \[9\]"),
-        (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "takes `input1` and `input2`, .*tuples"),
-        (lambda: train(net(), Named()), "model.from", "takes `input`, and a sample has `x` and `mask`; .*leave out"),
-        (lambda: train(net(), [((X[0], X[1]), 0)] * 60), "model.from", "takes `input`, and a sample has 2 tensors"),
+        (lambda: train(net(), (X, Y[:9])), "data", r"shapes \[60, 6\] and \[9\]"),
+        (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "argument: 'input2'; .*tuples"),
+        (lambda: train(net(), Named()), "model.from", "unexpected keyword argument 'x'; .*leave out"),
+        (lambda: train(net(), [((X[0], X[1]), 0)] * 60), "model.from", "takes 2 positional arguments but 3 were given"),
         (
             lambda: train(net(), (X, Y), lr_schedule=Root(3.0)),
             "lr_schedule",
@@ -460,11 +455,11 @@ def hooked() -> nn.Module:
                 Labelled(torch.stack([Y > 0, Y > 1, Y < 3], 1).float()),
             )
         ),
-        (lambda: train(net(), (X, Y + 1)), "data", r"labels are 1 to 3, .*give labels - 1; .*data=\{'classes': 4\}"),
+        (lambda: train(net(), (X, Y + 1)), "data", r"labels are 1 to 3, .*numpy.unique.*data=\{'classes': 4\}"),
         (lambda: train(net(), Labelled(2 * (Y > 0).long() - 1)), "data", r"labels are -1 to 1, .*numpy.unique"),
-        (lambda: train(net(), (X, ["cat", "dog"] * 30)), "data", "labels are a list of `str`; .*numpy.unique"),
-        (lambda: train(net(), (X, ("cat", "dog") * 30), validation=(X, Y)), "data", "labels are a tuple of `str`"),
-        (lambda: train(net(), (["cat", "dog"] * 30, Y), validation=(X, Y)), "data", "samples are a list of `str`"),
+        (lambda: train(net(), (X, ["cat", "dog"] * 30)), "data", "labels are no numbers.*numpy.unique"),
+        (lambda: train(net(), (X, ("cat", "dog") * 30), validation=(X, Y)), "data", "labels are no numbers"),
+        (lambda: train(net(), (["cat", "dog"] * 30, Y), validation=(X, Y)), "data", "samples are no numbers"),
         (lambda: train(with_outputs(2), (X, Y)), "model.with", r"gives \(2,\) .* 3 classes"),
         (lambda: train(net(), Endless()), "data", r"an IterableDataset, which has no length.*list\(it\)"),
         (lambda: train(net(), None), "data", "no training set"),
@@ -493,18 +488,17 @@ def hooked() -> nn.Module:
         (
             lambda: train(nn.Sequential(weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3)), (X, Y)),
             "model",
-            "`0` of this module has a parametrization, .*give the class",
+            "(?s)parametrized modules is only supported through state_dict.* give a class",
         ),
-        (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.bath_size", "did you mean `batch_size`"),
+        (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.source", "argument 'bath_size'"),
         (lambda: train(net(), (X, Y), data=(X, Y)), "data", "this is a list; give further keys"),
         (lambda: train(net(), (X, Y), data={"source": "digits"}), "data.source", "given already"),
         (lambda: train(net(), (X, Y), model={"componets": 3}), "model.componets", "did you mean `components`"),
         (lambda: train(net(), (X, Y), model={"components": [{"block": "mlp"}]}), "model.components", "no list of blo"),
-        (lambda: train(net(), (X, Y), model={"weights": "x.pt"}), "model.weights", "this is a Sequential; load"),
         (
             lambda: alray.run({**SPEC, "data": {"source": "digits", "bath_size": 3}}, model=net(), data=(X, Y)),
-            "data.bath_size",
-            "did you mean `batch_size`",
+            "data.source",
+            "argument 'bath_size'",
         ),
         (
             lambda: train(net(), (X, Y), optimizer=torch.optim.SGD(net().parameters())),
@@ -625,6 +619,97 @@ class Guarded(nn.Module):
 def test_what_looks_at_values_is_counted_and_trains_as_a_loop_of_torch() -> None:
     proof = alray.prove(Guarded(), (X, Y), ["data.batch_size=12"], mini_batches=2, stages=2, progress=False)
     assert proof.same and sum(way.verdict == "equal" for way in proof.ways) > 4
+
+
+class Ponders(nn.Module):
+    """Adaptive computation time (Graves 2016): each sample halts by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.cell, self.halt, self.last = (
+            nn.Linear(6, 8),
+            nn.GRUCell(8, 8),
+            nn.Linear(8, 1),
+            nn.Linear(8, 3),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).relu()
+        state, mean, total = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(x))
+        halted = torch.zeros(len(x), dtype=torch.bool)
+        while not halted.all():  # by values
+            state = self.cell(x, state)
+            share = self.halt(state).sigmoid().squeeze(1)
+            ends = ~halted & (total + share > 0.99)
+            share = torch.where(ends, 1 - total, share).masked_fill(halted, 0.0)
+            mean, total, halted = mean + share[:, None] * state, total + share, halted | ends
+        return self.last(mean)
+
+
+class Leaves(nn.Module):
+    """Goes no deeper where all samples are sure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.exits = (nn.ModuleList(nn.Linear(6, width) for _ in range(4)) for width in (6, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores, sure = self.exits[0](x), torch.zeros(len(x), dtype=torch.bool)
+        for layer, leave in zip(self.layers, self.exits, strict=True):
+            x = x + layer(x).tanh()
+            scores = torch.where(sure[:, None], scores, leave(x))
+            sure = sure | (scores.softmax(1).amax(1) > 0.6)
+            if sure.all():  # by values
+                break
+        return scores
+
+
+class Settles(nn.Module):
+    """A deep equilibrium: it iterates to a fixed point, and with large weights without an end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.inner, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        with torch.no_grad():
+            before, after = x, (self.inner(x) / 2 + x).tanh()
+            while (after - before).norm().item() > 1e-3:  # by values
+                before, after = after, (self.inner(after) / 2 + x).tanh()
+        return self.last((self.inner(after) / 2 + x).tanh())
+
+
+class Walks(nn.Module):
+    """As many steps as the longest sample says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.cell, self.last = nn.Linear(6, 8), nn.GRUCell(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = (3 * x[:, 0].abs()).long() + 1
+        x = self.first(x)
+        state = torch.zeros_like(x)
+        for step in range(int(lengths.max())):  # by values
+            state = torch.where((step < lengths)[:, None], self.cell(x, state), state)
+        return self.last(state)
+
+
+@pytest.mark.parametrize("make", [Ponders, Leaves, Settles, Walks])
+def test_a_loop_that_ends_by_values_is_one_stage_of_backpropagation(make: Callable[[], nn.Module]) -> None:
+    """To the bits of a plain loop. The refusal of a second stage, and of local losses, names its line."""
+    proof = alray.prove(make(), (X, Y), ["data.batch_size=12"], mini_batches=2, stages=1, progress=False)
+    assert proof.same and sum(way.verdict == "equal" for way in proof.ways) > 3
+    lines, first = inspect.getsourcelines(make)
+    line = first + next(number for number, text in enumerate(lines) if "# by values" in text)
+    for keys in ({"stages": 2}, {"method": "decoupled_greedy"}):
+        with pytest.raises(alray.AlrayError, match=rf"cut.* reads? .*\(line {line} of test_objects\.py\)"):
+            train(make(), (X, Y), **{**keys, "pipeline": {}})
 
 
 class Few(nn.Linear):
@@ -760,10 +845,7 @@ def test_the_loader_of_the_training_set_says_what_becomes_of_the_last_mini_batch
 @pytest.mark.parametrize(
     ("loader", "said"),
     [
-        (drawn(), "in their order"),
-        (drawn(shuffle=True, generator=torch.Generator()), "a generator of its own"),
-        (drawn(shuffle=True, worker_init_fn=print), "`worker_init_fn`"),
-        ((Points(), None, drawn(batch_size=7, drop_last=True)), "the 4 that its loader leaves out"),
+        (drawn(), "leaves their order"),
     ],
 )
 def test_what_a_run_does_otherwise_than_a_loader_is_told(loader: Any, said: str) -> None:
@@ -794,7 +876,7 @@ def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) ->
     torch.save(net(1).state_dict(), "first.pt")
     run = train(net, (X, Y), model={"weights": "first.pt", "with": {"seed": 3}})
     assert run.spec.model.weights == str(folder / "first.pt")
-    assert sha256(run) == sha256(train(net(1), (X, Y)))
+    assert sha256(run) == sha256(train(net(1), (X, Y))) == sha256(train(net(), (X, Y), model={"weights": "first.pt"}))
     replaced = {"model": {"from": "torchvision:resnet18", "weights": "DEFAULT", "freeze": ["0"]}}
     for model in (net(), net, partial(net)):
         made = taken(replaced, None, model=model).spec["model"]

@@ -93,7 +93,7 @@ def test_backpropagation_is_a_plain_loop_on_any_stages(
     workload = Workload.open(load_spec(spec).spec, UserCode(tmp_path))
     components = [workload.network.component(index, "cpu") for index in range(3)]
     parts = [part for each in components for part in each.modules() if isinstance(part, Part)]
-    plain = workload.network.whole_model(parts, 3)
+    plain = workload.network.whole_model(parts)
     assert plain is not None
     plain = plain.double().train()
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)

@@ -71,7 +71,7 @@ def opened(folder: Path, name: str, **model: Any) -> Workload:
     [
         ({"untie": False}, "model.from", "model.untie=true"),
         ({"with": {"n_layers": 4}}, "model.with.n_layers", "n_layer"),
-        ({"with": {"trust_remote_code": True}}, "model.with.trust_remote_code", "no code"),
+        ({"with": {"trust_remote_code": True}}, "model.with.trust_remote_code", "has no key"),
         ({"cut": ["transformer.h.9"], "components": "auto"}, "model.cut", "transformer.h"),
     ],
 )

@@ -239,7 +239,7 @@ class Draws(nn.Module):
         (PaddingMask, TOKENS, 10),
         (TakesMask, WORDS, 8),
         (FrozenBelow, ROW, 5),
-        (RareBranch, ROW, 5),
+        (RareBranch, ROW, 1),  # none after it has read a value
         (Counter, ROW, 4),
         (Shared, ROW, 2),
         (Experts, ROW, 1),

@@ -301,20 +301,13 @@ def test_initial_weights_from_a_file(tmp_path: Path) -> None:
     of_training = {"model": trained.whole.state_dict(), "epoch": 3, "optimizer": {"state": {}, "param_groups": []}}
     torch.save(of_training, tmp_path / "training.pt")
     before = {f"module.net.{name}": value for name, value in trained.whole.state_dict().items()}
-    torch.save({"state_dict": before, "epoch": 3}, tmp_path / "wrapped.pt")
-    for file, notes in (("training.pt", 0), ("wrapped.pt", 1)):
-        anew = own(Skips, Shape((3, 2, 2)))
-        anew.start_from(tmp_path / file)
-        assert all(map(torch.equal, anew.whole.parameters(), trained.whole.parameters()))
-        assert ["`module.net.`" in note for note in anew.notes] == [True] * notes
     torch.save(before | {"loss.weight": torch.ones(3)}, tmp_path / "beside.pt")
-    with pytest.raises(SpecError, match=r"has no weights for `scale`.*such as `module.net.scale`"):
+    with pytest.raises(SpecError, match=r"does not fit .*Missing key.*scale"):
         own(Skips, Shape((3, 2, 2))).start_from(tmp_path / "beside.pt")
-    torch.save(of_training | {"ema": trained.whole.state_dict()}, tmp_path / "several.pt")
-    with pytest.raises(SpecError, match=r"several state dicts: `model` and `ema`"):
-        own(Skips, Shape((3, 2, 2))).start_from(tmp_path / "several.pt")
+    with pytest.raises(SpecError, match=r"holds no state dict, but `model`, `epoch` and `optimizer`; save"):
+        own(Skips, Shape((3, 2, 2))).start_from(tmp_path / "training.pt")
     (tmp_path / "broken.pt").write_bytes(b"not weights")
-    for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "weights of another shape")):
+    for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "size mismatch for")):
         with pytest.raises(SpecError, match=said):
             own(Skips, Shape((3, 2, 2)), width=9).start_from(tmp_path / file)
 
@@ -636,7 +629,6 @@ def nested(depth: int) -> list[Any]:
     ("make", "one", "other"),
     [
         (lambda value: numpy.array([1, value], dtype=">f4"), 2, 3),
-        (lambda value: numpy.longdouble(1) + value * numpy.finfo(numpy.longdouble).eps, 0, 1),
         (lambda value: numpy.array([1, "a", [value]], dtype=object), 2, 3),
         (lambda value: numpy.array(["a", value]), "b", "c"),
         (lambda value: torch.diag(torch.tensor([1.0, value])).to_sparse(), 2, 3),

@@ -38,8 +38,6 @@ _MOST_TENSORS = 6
 """How many may travel: a message carries two more, such as labels and a mask."""
 _TRIALS = 20
 """Runs of the part after a cut, at most."""
-_MUCH_WORK = 1e7
-"""Floating-point operations a step: a model with more is tried without values, which takes less time."""
 _CPU = torch.device("cpu")
 
 
@@ -119,9 +117,6 @@ class Cutter:
                 came = _input(*self._given(number))
                 with self._mode(training=training):
                     recording.run(self._model, came, partial(self._called, came))
-                if not training and number == 0 and found[True][0].includes(recording):
-                    found[False] = found[True]
-                    break
                 found[training].append(recording)
         changed = {name: each for name, each in self._model.named_buffers() if not torch.equal(each, buffers[name])}
         self._changing = frozenset(changed)
@@ -199,9 +194,6 @@ class Cutter:
         above: set[str] = set()
         main = self._main(key)
         for training in (True, False):
-            if not training and self.recordings[False] is self.recordings[True]:
-                seen[False] = seen[True]
-                break
             kept, numbers, used = self._below(key, training=training)
             if main not in kept:
                 raise Refused("what is needed later is other in evaluation than in training")
@@ -228,6 +220,9 @@ class Cutter:
             asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves))
         names = dict(self._model.named_parameters(remove_duplicate=False))
+        looks = self.recordings[True][0].looks
+        if looks and not names.keys() <= below | above:  # another value may lead to where they are used
+            raise Refused(f"`forward` uses `{min(names.keys() - below - above)}` by a value that it reads{looks[0][2]}")
         for name in sorted(below & above & names.keys()):
             raise Refused(f"the parts before and after it share the parameter `{name}`")
         changed = below & above & self.changing
@@ -255,6 +250,8 @@ class Cutter:
         """What the part before a cut gives: its tensors, the numbers that it reads, and what of the model it uses."""
         recording = self.recordings[training][0]
         end = next((step.ended for step in recording.steps if step.key == key), -1)
+        if look := recording.look_before(key, end):
+            raise Refused(look)
         before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
         kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
         reads = {each: number for each, number in recording.reads.items() if each in before}
@@ -270,11 +267,10 @@ class Cutter:
         *,
         training: bool,
     ) -> tuple[PartRun, dict[Leaf, None]]:
-        """A run of the part after a cut that gives the result, and the tensors that it needs for that. Of a large
-        model, what comes has values only where it cannot be run without them."""
+        """A run of the part after a cut that gives the result, and the tensors that it needs for that. What comes has
+        values only where it cannot be run without them, which takes less time for a large model."""
         known = self._known[training]
-        last = self.recordings[training][0].steps[-1]
-        with_values = last.work < _MUCH_WORK * last.ended
+        with_values = False
         for _ in range(_TRIALS):
             came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
             sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}

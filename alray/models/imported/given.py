@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
+from textwrap import shorten
 from types import CellType, FunctionType
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OBJECT
-from alray.config.sections.section import listed, nearest
+from alray.config.sections.section import did_you_mean, listed, nearest
 from alray.config.user_code import own_error, own_place
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
@@ -28,13 +28,12 @@ from alray.models.imported.calls import copy_of, first_line, takes_documents
 from alray.models.imported.choice import Choice, list_of_layers
 from alray.models.imported.cutting import Cutter, Refused
 from alray.models.imported.ends import PartEnds
-from alray.models.imported.hugging_face import shorten
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Cut, Part
 from alray.models.imported.proof import prove
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
-from alray.models.several import OF_MODEL, Several
+from alray.models.several import OF_MODEL
 from alray.models.shape import Shape
 
 _NOWHERE = "its input"
@@ -42,6 +41,8 @@ _NOWHERE = "its input"
 _CHOICES = 6
 """How often cuts are chosen: again where a proof refuses them."""
 _MOST_NAMED = 12
+_MOST_SAID = 400
+"""Characters of an error of torch, which may name all weights."""
 ADDED = "alray."
 """How the names begin of what an export adds to the weights of a model."""
 
@@ -75,7 +76,6 @@ class GivenModel:
             lowered: whether its parts compute in mixed precision.
         """
         self.title = f"`{source}`"
-        _require_inputs(whole, self.title, sample.several)
         if sample.words is not None and not takes_documents(whole):
             raise SpecError(
                 f"{self.title} would get documents of different lengths, and their padding, of which its `forward` is "
@@ -89,13 +89,6 @@ class GivenModel:
         self._sample, self._lowered = sample, lowered
         self.whole = whole
         require_no_hooks(whole, "model.from")
-        for path, module in whole.named_modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                raise SpecError(
-                    f"`{path}` of {self.title} is a module of TorchScript, whose code cannot be sent to a stage",
-                    key="model.from",
-                    hint="give it as it was before torch.jit.script or torch.jit.trace",
-                )
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)
@@ -118,8 +111,15 @@ class GivenModel:
             with put_back(), torch.device("cpu"):
                 recordings = cutter.recordings
         except FAULTS_OF_USER_CODE as error:
-            message = f"{self.title} does not take samples of {tuple(self._sample)}: {first_line(error)}"
+            several = self._sample.several
+            given = f"samples of {tuple(self._sample)}" if several is None else "the inputs of a sample"
+            message = f"{self.title} does not take {given}: {first_line(error)}"
             hint = self._sample.hint_of_numbers or _hint_of_shape(self._sample)
+            if isinstance(error, TypeError):
+                hint = (
+                    "give samples that are dictionaries with the names of its arguments, or tuples in their order, and "
+                    "leave out what it does not take"
+                )
             raise own_error(error, message, key="model.from", hint=hint) from error
         result = recordings[True][0].result
         if not isinstance(result, torch.Tensor):
@@ -188,6 +188,8 @@ class GivenModel:
                     raise self._refusal_of(listed([f"`{name}`" for name in given], "and"), refused, []) from refused
                 self._note_wrong(ends, refused)
             else:
+                if not whole and self._is_short(str(ends[-1].until)):
+                    break
                 return ends
         if not whole or given is not None or components not in ("auto", 1):
             raise self._uncut(components, several=several)
@@ -204,14 +206,26 @@ class GivenModel:
 
     def _why(self, *, several: bool) -> str:
         """Why it cannot be cut: a sentence without its subject."""
-        if self._left_out:
-            return self._left_out
-        if self._choice.reason:
-            return self._choice.reason
+        if found := self._left_out or self._look or self._choice.reason:
+            return found
         if len(self._choice.starts) == 1:
             return "it has one layer with weights"
         needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
         return f"everywhere before its last layer with weights {needed}"
+
+    @cached_property
+    def _look(self) -> str:
+        """Where its code reads a value before its last layer with weights, so that no later part can end there: a
+        sentence, or "" if it does not."""
+        last = self._choice.steps[-1:]
+        return self._cutter.recordings[True][0].look_before(last[0].key, last[0].ended) if last else ""
+
+    def _is_short(self, until: str) -> bool:
+        """Whether components that end there lack layers with weights before the last one, because the model cannot be
+        cut after them: with a readout of a method's own they would be left out."""
+        end = self._choice.order(until)
+        after = any(start.begun > end for start in self._choice.starts[:-1])
+        return after and self._list is None and bool(self._look or self._choice.reason)
 
     @cached_property
     def _left_out(self) -> str:
@@ -231,7 +245,7 @@ class GivenModel:
         """The refusal of so many components."""
         end = self._choice.last(pooled=True, layers=self._list, several=several)
         untie = "set model.untie=true, so that each of several names of a parameter has its own"
-        if end is None:
+        if end is None or components == "auto":
             alone = "by backpropagation it trains on one stage as it is; else give each part a module of its own"
             return SpecError(
                 f"{self.title} cannot be cut: {self._why(several=several)}",
@@ -243,7 +257,7 @@ class GivenModel:
             more = self._choice.most(end, several=True) > most
             return SpecError(
                 f"{self.title} can be cut into at most {counted(most, 'component')} with weights"
-                + (f": {self._left_out}" if self._left_out else ""),
+                + (f": {why}" if (why := self._left_out or self._look) else ""),
                 key="model.components",
                 hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
             )
@@ -302,7 +316,7 @@ class GivenModel:
             raise SpecError(
                 f"{self.title} has no layer `{name}` before its classifier, after which it could be cut",
                 key="model.cut",
-                hint=f"did you mean `{meant}`?" if meant else f"cut it after {_some(self.cut_points)}",
+                hint=did_you_mean(meant, f"cut it after {listed(self.cut_points[:_MOST_NAMED], 'and')}"),
             )
         try:
             self._cutter.after(known[name])
@@ -346,26 +360,6 @@ class GivenModel:
         """Whether its forward changes the samples in place."""
         return self._cutter.writes_input
 
-    def up_to(self, until: str) -> nn.Module | None:
-        """The model without the layers after this cut point and with all that comes after them, so that its class
-        computes a shallower network. None where its class has no such form, or its config cannot say it."""
-        path = list_of_layers(self.whole)
-        if path is None or until == _NOWHERE:
-            return None
-        model = copy.deepcopy(self.whole)
-        layers = model.get_submodule(path)._modules
-        end = self._choice.order(until)
-        called = {step.key[-1][0] for step in self._cutter.steps if step.ended <= end}
-        number, kept = len(layers), sum(f"{path}.{name}" in called for name in layers)
-        if kept == 0:
-            return None
-        for name in list(layers)[kept:]:
-            del layers[name]
-        config = getattr(model, "config", None)
-        if config is not None and not shorten(model, config, number, kept):
-            return None
-        return model
-
     def prove(self, parts: Sequence[PartEnds]) -> None:
         """Raise Refused if the chain of these parts and the classifier computes otherwise than the whole model, and
         SpecError if no run can have the model."""
@@ -393,7 +387,7 @@ class GivenModel:
                 raise SpecError(
                     f"{self.title} has no module or parameter `{name}`",
                     key="model.freeze",
-                    hint=f"did you mean `{meant}`?" if meant else f"its largest modules are {tops}",
+                    hint=did_you_mean(meant, f"its largest modules are {tops}"),
                 )
         return frozenset(name for name in names if name in modules)
 
@@ -402,16 +396,12 @@ class GivenModel:
         name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
         classes. Raises SpecError."""
         if isinstance(weights, Path):
-            given, entry = _weights_of(weights)
-            self._take(given, f"`{weights}`" if entry is None else f"`{entry}` in `{weights}`")
+            self._take(_weights_of(weights), f"`{weights}`")
         else:
             self._take(named_weights(self._source, self._arguments, weights), f"`{weights}` of {self.title}")
 
     def _take(self, given: dict[str, torch.Tensor], title: str) -> None:
         own = self.whole.state_dict()
-        given, prefix = _without_prefix(given, own)
-        if prefix:
-            self.notes.append(f"the weights of {title} are taken without the `{prefix}` before each of their names")
         last = self.last_layer
         left = {name for name in own if name.startswith(f"{last}.")}
         other_shape = {name for name in left if name in given and own[name].shape != given[name].shape}
@@ -425,22 +415,14 @@ class GivenModel:
             self.notes.append(
                 f"the last layer `{last}` begins with {what} drawn by the seed, because {title} has {why}"
             )
-        missing = [name for name in own if name not in given and name not in left]
-        unknown = [name for name in given if name not in own]
-        other = [name for name in given if name in own and own[name].shape != given[name].shape]
-        for names, what in (
-            (missing, "has no weights"),
-            (unknown, "has weights"),
-            (other, "has weights of another shape"),
-        ):
-            if names:
-                has = f"; its names are such as `{unknown[0]}`" if names is missing and unknown else ""
-                raise SpecError(
-                    f"{title} {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
-                    key="model.weights",
-                    hint=f"give a state dict of the same model, made with the arguments in `with`{has}",
-                )
-        self.whole.load_state_dict(given, strict=False)
+        try:
+            self.whole.load_state_dict({name: own[name] for name in left} | given)
+        except RuntimeError as error:
+            raise SpecError(
+                f"{title} does not fit {self.title}: {shorten(str(error), _MOST_SAID)}",
+                key="model.weights",
+                hint="give a state dict of the same model, made with the arguments in `with`",
+            ) from error
 
 
 class _Closure:
@@ -473,35 +455,6 @@ def _keep_closures(model: nn.Module) -> None:
                     holder[name] = _Closure(value)
 
 
-def _require_inputs(model: nn.Module, title: str, several: Several | None) -> None:
-    """Raise SpecError if `forward` needs what samples do not have, or does not take what they have."""
-    signature = inspect.signature(model.forward)
-    parameters = signature.parameters.values()
-    needed = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    has = "one tensor"
-    if several is not None:
-        has = listed(several.names, "and") if several.names else f"{len(several.shapes)} tensors"
-        try:
-            signature.bind(*([] if several.names else several.shapes), **dict.fromkeys(several.names))
-        except TypeError:
-            pass
-        else:
-            return
-    elif len(needed) < 2 or needed[1] in ("mask", "attention_mask"):
-        return
-    takes = listed([each.name for each in parameters] if several else needed, "and")
-    raise SpecError(
-        f"`forward` of {title} takes {takes}, and a sample has {has}",
-        key="model.from",
-        hint="give samples that are dictionaries with the names of its arguments, or tuples in their order, and leave "
-        "out what it does not take",
-    )
-
-
 def require_no_hooks(model: nn.Module, key: str) -> None:
     """Raise SpecError for hooks on the gradient of a parameter: neither a copy nor a pickle of it has them."""
     for name, parameter in model.named_parameters():
@@ -511,13 +464,6 @@ def require_no_hooks(model: nn.Module, key: str) -> None:
                 key=key,
                 hint="let a submodule's `forward` hook what it gives, or an optimizer of yours change the gradient",
             )
-
-
-def _some(cut_points: Sequence[str]) -> str:
-    if len(cut_points) <= _MOST_NAMED:
-        return listed(list(cut_points), "and")
-    step = len(cut_points) / _MOST_NAMED
-    return listed([cut_points[int(index * step)] for index in range(_MOST_NAMED)], "and") + " among others"
 
 
 def names_of(model: nn.Module) -> list[list[str]]:
@@ -542,27 +488,6 @@ def _untie(model: nn.Module) -> None:
         config.tie_word_embeddings = False  # type: ignore[union-attr]
 
 
-def _without_prefix(given: dict[str, torch.Tensor], own: Collection[str]) -> tuple[dict[str, torch.Tensor], str]:
-    """The weights without what a module around the model put before each of their names, such as `module.` or `model.`,
-    and that; as they are where one of the names is the model's own.
-
-    Args:
-        own: the names of the model.
-    """
-    prefix = ""
-    while given and given.keys().isdisjoint(own):
-        first, dot, _ = next(iter(given)).partition(".")
-        if not dot or not all(name.startswith(f"{first}.") for name in given):
-            break
-        prefix += f"{first}."
-        given = {name.removeprefix(f"{first}."): value for name, value in given.items()}
-    return given, prefix
-
-
-def _is_state_dict(value: object) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(each, torch.Tensor) for each in value.values())
-
-
 def _hint_of_shape(sample: Sequence[int]) -> str:
     """What to do where a module does not take samples of this shape."""
     if len(sample) == 3 and sample[-1] in (1, 3) and sample[0] not in (1, 3):
@@ -575,13 +500,12 @@ def _hint_of_shape(sample: Sequence[int]) -> str:
     )
 
 
-def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
-    """The tensors of a file by name, without what `alray export` added. Nothing in it is run. Of a file of a training,
-    which holds more, those of its one entry that is a state dict, and the name of that entry."""
+def _weights_of(file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name, without what `alray export` added. Nothing in it is run."""
     try:
         if file.suffix == ".safetensors":
             loaded: dict[str, torch.Tensor] = load_file(file)
-            return loaded, None
+            return loaded
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise SpecError(
@@ -589,19 +513,11 @@ def _weights_of(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
             key="model.weights",
             hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
         ) from error
-    entry = None
-    if isinstance(found, dict) and not _is_state_dict(found):
-        entries = [name for name, value in found.items() if _is_state_dict(value)]
-        if len(entries) > 1:
-            raise SpecError(
-                f"`{file}` holds several state dicts: {listed(entries, 'and')}",
-                key="model.weights",
-                hint=f"save the one that you mean: torch.save(torch.load({file.name!r})[{entries[0]!r}], 'first.pt')",
-            )
-        entry = entries[0] if entries else None
-        found = found.get(entry)
-    if not _is_state_dict(found):
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        entries = f", but {listed([str(name) for name in found], 'and')}" if isinstance(found, dict) else ""
         raise SpecError(
-            f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
+            f"`{file}` holds no state dict{entries}",
+            key="model.weights",
+            hint=f"save the one that you mean: torch.save(torch.load({file.name!r})['state_dict'], 'first.pt')",
         )
-    return {name: value for name, value in found.items() if not name.startswith(ADDED)}, entry
+    return {name: value for name, value in found.items() if not name.startswith(ADDED)}

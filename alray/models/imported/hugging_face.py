@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
-from alray.config.sections.section import listed, nearest
+from alray.config.sections.section import did_you_mean, listed, nearest
 from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, SpecError
 from alray.core.packages import imported
 from alray.models.imported.calls import first_line
@@ -39,22 +39,18 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
         trained: whether weights will be loaded from a checkpoint, so that those of the folder are not read.
     """
     library = _library()
-    if "trust_remote_code" in arguments:
-        raise SpecError(
-            "alray runs no code that comes with a model", key="model.with.trust_remote_code", hint="leave it out"
-        )
     given = dict(arguments)
     attention = {_ATTENTION: given.pop(_ATTENTION)} if _ATTENTION in given else {}
     with _quietly(library), _explained(name):
         if (kind := _class_of(library, name)) is not None:
             config = _config(kind.config_class, given, attention)
-            _require_fitting(config, sample)
+            _require_fitting(config)
             return kind(config), []
         config, unknown = library.AutoConfig.from_pretrained(
             name, return_unused_kwargs=True, trust_remote_code=False, **given
         )
         _require_known(unknown, config)
-        _require_fitting(config, sample)
+        _require_fitting(config)
         chosen = _class_for(library, sample)
         if trained or not _has_weights(name):
             return chosen.from_config(config, dtype=torch.float32, trust_remote_code=False, **attention), []
@@ -79,16 +75,8 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
     return model, notes
 
 
-def _require_fitting(config: Any, sample: Shape) -> None:
-    """Raise SpecError where a config has fewer tokens than the data, or drops layers."""
-    numbers = len(sample.words) if sample.words is not None else sample.tokens or sample.numbers
-    known = getattr(config, "vocab_size", None)
-    if numbers is not None and known is not None and known < numbers:
-        raise SpecError(
-            f"the model knows {known} tokens, and the data has {numbers}",
-            key="model.with.vocab_size",
-            hint=f"set it to {numbers}, or give the data a smaller vocabulary",
-        )
+def _require_fitting(config: Any) -> None:
+    """Raise SpecError where a config drops layers."""
     for key in _DROPS_LAYERS:
         if getattr(config, key, 0):
             raise SpecError(
@@ -132,24 +120,14 @@ def _require_known(unknown: Mapping[str, Any], config: Any) -> None:
         raise SpecError(
             f"`{type(config).__name__}` has no key `{key}`",
             key=f"model.with.{key}",
-            hint=f"did you mean `{meant}`?" if meant else "the documentation of transformers has its keys",
+            hint=did_you_mean(meant, "the documentation of transformers has its keys"),
         )
 
 
 def _has_weights(name: str) -> bool:
-    """Whether a folder has weights; those of a name on the hub are looked for there. Raises SpecError where they are in
-    a form that could run code."""
+    """Whether a folder has weights; those of a name on the hub are looked for there."""
     folder = Path(name)
-    if not folder.is_dir() or any(folder.glob("*.safetensors")):
-        return True
-    pickled = sorted(folder.glob("*.bin"))
-    if pickled:
-        raise SpecError(
-            f"the weights `{pickled[0]}` may run code when they are read",
-            key="model.from",
-            hint="save them as safetensors: model.save_pretrained(FOLDER) does",
-        )
-    return False
+    return not folder.is_dir() or any(each.suffix in (".safetensors", ".bin") for each in folder.iterdir())
 
 
 @contextmanager
@@ -187,28 +165,6 @@ def as_arguments(model: Any) -> dict[str, Any]:
     config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=True))
     arguments = {key: value for key, value in config.items() if key not in _OF_LIBRARY and value is not None}
     return {**arguments, "num_labels": model.config.num_labels, _ATTENTION: model.config._attn_implementation}
-
-
-def shorten(model: nn.Module, config: Any, layers: int, kept: int) -> bool:
-    """Have the config of a model say that its first layers alone are there. Returns whether the class makes a model
-    with these weights of it.
-
-    Args:
-        layers: how many the config says; lists of as many entries, such as `layer_types`, have one for each.
-    """
-    for name, value in vars(config).items():
-        if isinstance(value, list | tuple) and len(value) == layers:
-            setattr(config, name, value[:kept])
-    if getattr(config, "num_hidden_layers", None) == layers:
-        config.num_hidden_layers = kept
-    kind: Any = type(model)
-    try:
-        with torch.device("meta"):
-            again = kind(config)
-    except FAULTS_OF_USER_CODE:  # its classes raise what they like
-        return False
-    shapes, of_class = ({name: each.shape for name, each in one.state_dict().items()} for one in (model, again))
-    return shapes == of_class
 
 
 def save(model: Any, folder: Path) -> None:

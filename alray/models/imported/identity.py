@@ -1,10 +1,11 @@
-"""The identity of a module that a Python program gives: equal for equal objects, also in another process."""
+"""What a module holds, as texts without addresses: equal for equal objects, also in another process."""
 
 from __future__ import annotations
 
 import enum
 import functools
 import hashlib
+import random
 import sys
 from collections.abc import Iterator, Mapping, Set
 from pathlib import PurePath
@@ -20,16 +21,15 @@ from alray.config.user_code import is_users
 _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has; hooks are added by name."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
-_MADE_BY = f"2 {sys.implementation.cache_tag} torch-{torch.__version__.partition('+')[0]}"
+_MADE_BY = f"3 {sys.implementation.cache_tag} torch-{torch.__version__.partition('+')[0]}"
 """What hashes depend on besides the module: how they are made, code of Python, and attributes of torch's layers."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), PurePath, torch.dtype, torch.device)
-_BYTES_SAY_ALL = "biufcSUMm"  # kinds of NumPy: numbers, texts, times
 _ENCODING = ("utf-8", "surrogatepass")
 _LONGEST = 1000  # characters of a text that is not hashed: one value may be a part of many
 
 
 def module_sha256(module: nn.Module, *, values: bool = True) -> str:
-    """SHA-256 of a module after what made it, `2 cpython-311 torch-2.9.0:...`.
+    """SHA-256 of a module after what made it, `3 cpython-311 torch-2.9.0:...`.
 
     It is of its parts the classes, their attributes, and the code of classes and functions that are not installed, as
     this version of Python compiles it; of its weights and buffers names, types, values, and whether they are trained.
@@ -41,9 +41,8 @@ def module_sha256(module: nn.Module, *, values: bool = True) -> str:
     found = hashlib.sha256()
     texts = _Texts(values=values)
     for name, part in module.named_modules():
-        kept = {key: value for key, value in vars(part).items() if key not in _OF_TORCH}
         hooks = [list(vars(part)[key].values()) for key in _HOOKS]
-        lines = (name, texts.of_class(type(part)), texts.of(kept), texts.of(hooks))
+        lines = (name, texts.of_class(type(part)), texts.of(_own(part)), texts.of(hooks))
         found.update("\n".join(lines).encode(*_ENCODING))
     trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
     for tensors in (module.named_parameters, module.named_buffers):
@@ -58,6 +57,22 @@ def is_same_module(one: str, other: str) -> bool | None:
     return sha256 == sha256_other or (None if by != by_other else False)
 
 
+def attributes(module: nn.Module) -> dict[str, str]:
+    """What the attributes of a module hold by name, without its weights, buffers and submodules. Without tensors of
+    torch's own layers too: old ways of parametrisation keep the weight there that they have computed."""
+    texts = _Texts(values=True)
+    of_torch = type(module).__module__.startswith("torch.")
+    return {
+        name: texts.of(value)
+        for name, value in _own(module).items()
+        if not (of_torch and isinstance(value, torch.Tensor))
+    }
+
+
+def _own(module: nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
+
+
 class _Texts:
     """Says what values hold, as texts without addresses."""
 
@@ -67,28 +82,19 @@ class _Texts:
             values: of tensors too; otherwise their types and shapes alone.
         """
         self._values = values
-        self._around: list[int] = []  # the values that hold this one, which it may hold itself
-        self._loops = 0
         self._known: dict[int, tuple[Any, str]] = {}  # by identity, which is one value's as long as that is kept
 
     def of(self, value: Any) -> str:
         """What a value holds; of much, its hash."""
         if isinstance(value, _PLAIN) and not isinstance(value, enum.Enum):
             return f"{type(value).__name__} {value!r}"
-        if id(value) in self._known:
-            return self._known[id(value)][1]
-        if id(value) in self._around:
-            self._loops += 1
-            return "..."
-        loops = self._loops
-        self._around.append(id(value))
-        text = self._held(value)
-        self._around.pop()
-        if len(text) > _LONGEST:
-            text = hashlib.sha256(text.encode(*_ENCODING)).hexdigest()
-        # One that holds itself depends on what is around it, and is told once.
-        self._known[id(value)] = value, text if loops == self._loops else "again"
-        return text
+        if id(value) not in self._known:
+            self._known[id(value)] = value, "..."  # it may hold itself
+            text = self._held(value)
+            if len(text) > _LONGEST:
+                text = hashlib.sha256(text.encode(*_ENCODING)).hexdigest()
+            self._known[id(value)] = value, text
+        return self._known[id(value)][1]
 
     def of_class(self, kind: type) -> str:
         """The name of a class, and what the classes that are not installed define."""
@@ -101,10 +107,10 @@ class _Texts:
                 return f"{_name(type(value))}.{value.name}"
             case torch.Tensor():
                 return _tensor(value, values=self._values)
-            case numpy.ndarray() | numpy.generic() if value.dtype.kind in _BYTES_SAY_ALL:
-                return _array(numpy.asarray(value))
-            case numpy.ndarray() | numpy.generic():
+            case numpy.ndarray() | numpy.generic() if value.dtype.hasobject:
                 return f"{value.dtype} {value.shape} {self.of(value.tolist())}"
+            case numpy.ndarray() | numpy.generic():
+                return f"{value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
             case tuple() | list():
                 return f"{type(value).__name__}[{', '.join(map(self.of, value))}]"
             case Mapping():
@@ -120,14 +126,18 @@ class _Texts:
                 return self._function(value)
             case functools.cached_property():
                 return self.of(value.func)
-            case type():
-                return _name(value)
-            case _ if hasattr(value, "__wrapped__"):  # of a cache
-                return f"{_name(type(value))} {self.of(value.__wrapped__)}"
-            case _ if hasattr(value, "__qualname__"):  # a function of C
-                return _name(value)
+            case random.Random():
+                return repr(value.getstate())
+            case torch.Generator():
+                return _tensor(value.get_state())
+            case numpy.random.Generator():
+                return repr(value.bit_generator.state)
             case nn.Module():
                 return _name(type(value))
+            case _ if hasattr(value, "__wrapped__"):  # of a cache
+                return f"{_name(type(value))} {self.of(value.__wrapped__)}"
+            case _ if hasattr(value, "__qualname__"):  # a class, or a function of C
+                return _name(value)
         of_users = _is_users(type(value)) and hasattr(value, "__dict__")
         return f"{self.of_class(type(value))} {self.of(vars(value))}" if of_users else _name(type(value))
 
@@ -164,26 +174,11 @@ def _name(value: Any) -> str:
 
 
 def _tensor(value: torch.Tensor, *, values: bool = True) -> str:
-    value = value.detach()
     of_type = f"{value.dtype} {value.layout} {tuple(value.shape)}"
-    if not values:
+    if not values or value.is_meta:
         return of_type
-    if value.is_meta:
-        return f"{of_type} without values"
-    value = value.cpu()
-    if value.layout != torch.strided:
-        parts = value.to_sparse().coalesce()
-        return f"{of_type} {_tensor(parts.indices())} {_tensor(parts.values())}"
-    whole = (value.dequantize() if value.is_quantized else value).resolve_conj().resolve_neg().contiguous()
+    whole = value.detach().cpu().to_dense().resolve_conj().resolve_neg().contiguous()
     return f"{of_type} {hashlib.sha256(whole.flatten().view(torch.uint8).numpy().data).hexdigest()}"
-
-
-def _array(value: numpy.ndarray[Any, Any]) -> str:
-    """Of numbers, texts, or times."""
-    if value.dtype.char in "gG":  # their bytes have gaps without a meaning
-        near = value.astype(value.dtype.char.replace("g", "d").replace("G", "D"))
-        return f"{value.dtype.char} {_array(near)} {_array((value - near).astype(near.dtype))}"
-    return f"{value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
 def _is_users(value: Any) -> bool:

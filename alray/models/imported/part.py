@@ -378,7 +378,7 @@ class Part(nn.Module):
             return self._passed(incoming)
         except LostError as error:
             message = f"`forward` of {self.alray_title} {asked_by(error)}"
-            hint = "take fewer stages, or cut the model elsewhere: model.cut"
+            hint = "cut the model elsewhere, by model.cut; or put what `forward` does there into a module of its own"
             raise StageError.of((own_problem(error, message, hint=hint) or Problem(message, hint),)) from error
 
     def _passed(self, incoming: Tensors) -> Tensors:

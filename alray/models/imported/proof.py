@@ -6,10 +6,12 @@ evaluation. Scores, gradients, buffers, and the state of the generators afterwar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import pickle
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
+import numpy
 import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointError
@@ -23,8 +25,8 @@ from alray.models.encoder import row_major
 from alray.models.imported.absent import LostError
 from alray.models.imported.calls import call, first_line, scores_of
 from alray.models.imported.cutting import Refused, reason_of, samples_of
+from alray.models.imported.identity import attributes
 from alray.models.imported.part import Part
-from alray.models.imported.watch import attributes, changed, draws_so_far, line_of_change
 from alray.models.shape import Shape
 
 MINI_BATCHES = ((True, 2), (True, 3), (False, 1))
@@ -55,7 +57,7 @@ def prove(whole: nn.Module, chain: Sequence[Part], sample: Shape, title: str, *,
     weights = {name: each.detach().clone() for name, each in whole.named_parameters()}
     given = torch.Generator().manual_seed(0)
     hint = sample.hint_of_numbers
-    kept: dict[str, dict[str, object]] = {}
+    kept: dict[str, dict[str, str]] = {}
     with put_back(), torch.device("cpu"), _without_fused_attention():
         for number, (training, count) in enumerate(MINI_BATCHES):
             shorter = max(sample[0] // 2, 1) if sample.is_text and not training else None
@@ -75,9 +77,8 @@ def prove(whole: nn.Module, chain: Sequence[Part], sample: Shape, title: str, *,
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
             _require_same(expected, unknown | found, training=training)
             if number > 0 and training:  # the first mini-batch may fill caches
-                compute = partial(call, whole, samples.clone(), mask)
-                _require_no_state(dict(whole.named_modules()), kept, title, compute)
-            kept = {path: attributes(module, buffers=False) for path, module in whole.named_modules()}
+                _require_no_state(dict(whole.named_modules()), kept, title)
+            kept = {path: attributes(module) for path, module in whole.named_modules()}
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
                 what = f"changes the values of the parameter `{name}`"
@@ -93,6 +94,12 @@ def _without_fused_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def draws_so_far() -> bytes:
+    """The state of all global generators."""
+    of_torch = torch.random.get_rng_state().numpy().tobytes()
+    return pickle.dumps((random.getstate(), numpy.random.get_state(legacy=False), of_torch))
 
 
 def buffers_of(modules: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
@@ -203,26 +210,19 @@ def _close(value: torch.Tensor, other: torch.Tensor, least: float) -> bool:
     )
 
 
-def _require_no_state(
-    modules: Mapping[str, nn.Module], kept: dict[str, dict[str, object]], title: str, compute: Callable[[], object]
-) -> None:
+def _require_no_state(modules: Mapping[str, nn.Module], kept: dict[str, dict[str, str]], title: str) -> None:
     """Raise SpecError if the last mini-batch has changed attributes of a module: no checkpoint holds them."""
     for path, module in modules.items():
-        names = changed(kept[path], module, buffers=False)
-        if not names:
-            continue
-        has_changed = partial(changed, attributes(module, buffers=False), module, buffers=False)
-        place = line_of_change(compute, has_changed)
-        file, line = place or own_place(type(module).forward) or (None, None)
-        what = listed([".".join(part for part in (path, name) if part) for name in sorted(names)], "and")
-        problem = Problem(
-            f"`forward` of {title} keeps {what} from one call to the next, and no checkpoint would hold it",
-            "keep it in a buffer (`register_buffer`), so that a run that is resumed ends in the same weights",
-            file,
-            line,
-            "model.from",
-        )
-        raise SpecError.of((problem,))
+        before, after = kept[path], attributes(module)
+        names = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
+        if names:
+            what = listed([".".join(part for part in (path, name) if part) for name in names], "and")
+            raise _refused(
+                f"keeps {what} from one call to the next, and no checkpoint would hold it",
+                type(module),
+                title,
+                hint="keep it in a buffer (`register_buffer`), so that a run that is resumed ends in the same weights",
+            )
 
 
 def _refused(what: str, model: type[nn.Module], title: str, hint: str) -> SpecError:

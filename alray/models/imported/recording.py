@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from alray.config.user_code import own_place_of
 from alray.core.compat import TorchDispatchMode, tree_leaves
-from alray.models.imported.steps import READS, Gives, Key, Leaf, Walk, is_same
+from alray.models.imported.steps import LOOKS, READS, Gives, Key, Leaf, Walk, is_open
 
 _LAST = ("linear", "layer_norm")
 _FIRST = ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm")
@@ -72,10 +75,14 @@ class Recording(Walk):
         """All tensors that the steps gave, and the samples."""
         self.reads: dict[Key, float] = {}
         """The numbers that steps read of tensors."""
+        self.looks: list[tuple[Key, int, str]] = []
+        """Where Python reads what the model has computed, or numbers in its samples: the call around it, the number of
+        steps that had ended before, and the line of a user's code in words."""
         self.used: dict[str, int] = {}
         """The parameters and buffers that are used, each with the number of steps that had ended before."""
         self._known: set[int] = set()  # where the memory comes from: samples, buffers, constants, functions
         self._made: dict[int, int] = {}  # after which step a memory got values of parameters or random numbers
+        self._computed: dict[int, bool] = {}  # the memory of what is made of samples; True: of parameters, too
         self._used: dict[int, int] = {}  # before the end of which step it was used last
         self._last: dict[int, bool] = {}  # whether a tensor has its channels last
 
@@ -88,6 +95,7 @@ class Recording(Walk):
         plain = (value for module in model.modules() for value in (*vars(module).values(), *module._buffers.values()))
         self._known = {_memory(each) for each in _tensors([*given.values(), *plain])}
         self.values |= given
+        self._computed = dict.fromkeys(map(_memory, given.values()), False)
         versions = [each._version for each in given.values()]
         touched = Touched(model, lambda name: self.used.setdefault(name, len(self.steps)))
         with self._counter, touched, self.over(model):
@@ -123,6 +131,9 @@ class Recording(Walk):
         took, gave = list(_tensors(given)), list(_tensors(value))
         for tensor in took:
             self._used[_memory(tensor)] = begun
+        computed = {isinstance(each, nn.Parameter) or self._computed.get(_memory(each)) for each in took} - {None}
+        if computed and name in LOOKS and (True in computed or name != "__bool__"):
+            self.looks.append((key[:-1], begun, own_line()))
         if not gave:
             if name in READS:
                 self.reads[key] = value
@@ -132,6 +143,7 @@ class Recording(Walk):
         made = any(isinstance(each, nn.Parameter) for each in took) or not all(map(self._is_free, took))
         made = made or not torch.equal(drawn, torch.get_rng_state())
         memories = {_memory(each) for each in gave}
+        self._computed |= dict.fromkeys(memories, True in computed) if computed else {}
         in_place = any(one is other for one in gave for other in took)
         of_weights = {_memory(each) for each in took if isinstance(each, nn.Parameter)}
         is_view = memories <= {_memory(each) for each in took} and not in_place and not memories & of_weights
@@ -170,22 +182,11 @@ class Recording(Walk):
             Step(key, Gives.of(value), module, begun, number, again, weights, last, work, work + self._elements)
         )
 
-    def includes(self, other: Recording) -> bool:
-        """Whether another run has the same steps, which give the same, and uses no further parameters and buffers."""
-        steps, others = self._outside_layers(), other._outside_layers()
-        return (
-            len(steps) == len(others)
-            and other.used.keys() <= self.used.keys()
-            and all(
-                one.key == of_other.key and one.again == of_other.again and is_same(one.gives, of_other.gives)
-                for one, of_other in zip(steps, others, strict=True)
-            )
-        )
-
-    def _outside_layers(self) -> list[Step]:
-        """Without those in modules that have no others, where no cut lies."""
-        layers = {step.key for step in self.steps if step.module is not None and not step.module._modules}
-        return [step for step in self.steps if step.key[:-1] not in layers]
+    def look_before(self, key: Key, ended: int) -> str:
+        """Where `forward` reads a value before a step ends, in code that the part after it runs too: a sentence, or "".
+        By the value it may choose other steps for another mini-batch, as a loop does that ends by values."""
+        lines = [line for around, before, line in self.looks if before <= ended and is_open(around, [key])]
+        return f"`forward` reads the value of a tensor{lines[0]}" if lines else ""
 
     def starts(self) -> list[Step]:
         """The steps with weights, each without what it calls, in the order in which they begin."""
@@ -220,6 +221,14 @@ class Touched(TorchDispatchMode):
             for name in self._names.get(_memory(tensor), ()):
                 self._note(name)
         return func(*args, **(kwargs or {}))
+
+
+def own_line() -> str:
+    """The line of a user's code that is being run, in brackets; "" where there is none."""
+    frame = inspect.currentframe()
+    while frame is not None and not own_place_of(frame.f_code):
+        frame = frame.f_back
+    return "" if frame is None else f" (line {frame.f_lineno} of {Path(frame.f_code.co_filename).name})"
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:

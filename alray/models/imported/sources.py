@@ -13,7 +13,7 @@ from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OWN
-from alray.config.sections.section import listed, nearest
+from alray.config.sections.section import did_you_mean, listed, nearest
 from alray.config.user_code import own_error
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.packages import imported
@@ -45,7 +45,7 @@ def made(
         _refuse_files(source, arguments)
     make = {
         "python": lambda: load(source),
-        "object": lambda: _of_object(load(source)),
+        "object": lambda: _maker_of(load(source)),
         "torchvision": lambda: _of_torchvision(name),
         "timm": lambda: _of_timm(name),
     }[kind]()
@@ -88,13 +88,9 @@ def made_with_notes(
     return made_of(source.removeprefix(TRANSFORMERS), arguments, sample, trained=trained)
 
 
-def _of_object(given: Any) -> Any:
+def _maker_of(given: Any) -> Any:
     """A class or a function as it is; of a module, what returns it."""
-    return partial(_itself, given) if isinstance(given, nn.Module) else given
-
-
-def _itself(given: nn.Module) -> nn.Module:
-    return given
+    return (lambda: given) if isinstance(given, nn.Module) else given
 
 
 def _refuse_files(source: str, arguments: Mapping[str, Any]) -> None:
@@ -209,5 +205,5 @@ def _of_timm(name: str) -> Callable[..., Any]:
 def _require(name: str, known: Sequence[str], library: str) -> None:
     if name not in known:
         meant = nearest(name, known)
-        hint = f"did you mean `{meant}`?" if meant else f"see {library}'s `list_models()`"
+        hint = did_you_mean(meant, f"see {library}'s `list_models()`")
         raise SpecError(f"{library} has no model `{name}`", key="model.from", hint=hint)

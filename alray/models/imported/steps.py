@@ -31,6 +31,8 @@ POSITIONS: Key = (("", 1),)
 """How many positions the samples of a mini-batch have, among the numbers that are read."""
 READS = frozenset({"__bool__", "__float__", "__index__", "__int__", "item"})
 """Functions that make a number of a tensor."""
+LOOKS = READS | {"allclose", "equal", "numpy", "tolist"}
+"""Functions by which Python sees values of a tensor."""
 _OF_SIZES = frozenset(
     {
         "__format__",
@@ -272,11 +274,6 @@ def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int
         order = _order(leaf)
         leaves.append(Sizes(tuple(each for each in found if each is not None), order, leaf.dtype))
     return Gives(tuple(leaves), one.tree)
-
-
-def is_same(one: Gives, other: Gives) -> bool:
-    """Whether two steps give the same: tensors of one form, and equal values of other kinds."""
-    return one.tree == other.tree and all(map(_is_equal, one.leaves, other.leaves))
 
 
 def _is_equal(leaf: Any, other: Any) -> bool:
