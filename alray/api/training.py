@@ -66,7 +66,12 @@ def train(
         raise RequestError("unknown argument", key=key, hint=hint)
     for section, key in _GIVEN.items():
         _require_further_keys(section, key, keys.get(section, {}))
-
+    if validation is not None and keys.get("data", {}).get("validation_fraction"):
+        raise RequestError(
+            "a validation set is given, so no part of the training set becomes one",
+            key="data.validation_fraction",
+            hint="give one of the two",
+        )
     task = keys.get("task")
     task = task.get("kind") if isinstance(task, Mapping) else task
     if callable(task) and not isinstance(task, type):
@@ -92,11 +97,17 @@ def train(
 
 def _require_further_keys(section: str, given: str, value: Any) -> None:
     """Raise RequestError unless a section is keys that go with the object that `train` was given."""
-    if not isinstance(value, Mapping) or given in value:
-        wrong = f"this is {describe(value)}, and `{given}` was given as an object"
-        example = "{'components': 4}" if section == "model" else "{'batch_size': 32}"
-        hint = f"give further keys of the section alone, such as {section}={example}"
-        raise RequestError(wrong, key=section, hint=hint)
+    key = section
+    if not isinstance(value, Mapping):
+        wrong = f"this is {describe(value)}"
+    elif given in value:
+        wrong, key = f"`{given}` was given already, as an object", f"{section}.{given}"
+    elif isinstance(value.get("components"), list | tuple):
+        wrong, key = "a module has no list of blocks", "model.components"
+    else:
+        return
+    example = "{'components': 4}" if section == "model" else "{'batch_size': 32}"
+    raise RequestError(wrong, key=key, hint=f"give further keys of the section alone, such as {section}={example}")
 
 
 def _as_argument(key: str) -> str:

@@ -159,7 +159,7 @@ class Dashboard:
             requests.get(
                 f"{self.url}/api/v0/logs/file",
                 query,
-                headers=self._client._headers,
+                headers=self._client.headers,
                 stream=True,
                 timeout=_ANSWER_S,
             ) as answer,
@@ -225,6 +225,11 @@ def _client(url: str) -> Any:
     logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)  # it tells of each upload
 
     class Limited(JobSubmissionClient):
+        @property
+        def headers(self) -> dict[str, Any]:
+            """With the token, where the cluster asks for one."""
+            return dict(self._headers)
+
         def _do_request(self, method: str, *arguments: Any, **options: Any) -> Any:
             limit = (_UPLOAD_S, _ANSWER_S) if method == "PUT" else _ANSWER_S
             answer = super()._do_request(method, *arguments, timeout=limit, **options)

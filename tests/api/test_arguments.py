@@ -74,6 +74,7 @@ class Deaf(alray.Callback):
         (lambda: alray.train(Net(), (), inlin=True), "^inlin: unknown argument; did you mean `inline`"),
         (lambda: alray.train(Net(), (), losss=len), "^losss: unknown argument; did you mean `loss`"),
         (lambda: alray.train(Net(), (), lr=0.1), r"did you mean `optimizer=\{'lr': \.\.\.\}`"),
+        (lambda: alray.train(Net(), (), (), data={"validation_fraction": 0.1}), "data.validation_fraction"),
         (lambda: alray.train(Net(), (), steps=3), r"did you mean `run=\{'steps': \.\.\.\}`"),
         (
             lambda: alray.run({}, callbacks=[alray.Callback(), Deaf()]),
