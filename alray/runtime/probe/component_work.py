@@ -52,7 +52,7 @@ class ComponentWork:
 
     @property
     def passed_up(self) -> Tensors:
-        """What the next component gets: after F without labels that L makes, after B nothing."""
+        """What the next component gets: after F without labels that L makes."""
         return self._batch.outgoing
 
     def actions(
@@ -99,22 +99,28 @@ class ComponentWork:
         self._work.weight_gradients(self._batch)
 
     def _take_gradients(self, above: ComponentWork | None) -> None:
-        """The gradients of what was passed up, which is not kept."""
+        """In a chain of backpropagation the gradients of what was passed up, which is kept no longer. Where nobody
+        gives them, they are of ones or, as a compressed message, of zeros."""
+        if isinstance(self._work, LocalLosses):
+            return
+        batch, shapes = self._batch, self._gradient_shapes()
+        batch.outgoing = {}
         if above is not None:
-            self._batch.from_above = above._batch.to_below
-        elif isinstance(self._work, BackpropagationWork):
-            self._batch.from_above = self._made_up(self._batch.outgoing)
-        self._batch.outgoing = {}
+            batch.from_above = above._batch.to_below
+        else:
+            value, device = int(self.component.above is None), batch.incoming["s"].device
+            batch.from_above = {
+                name: torch.full((batch.samples, *shape), value, dtype=shape.dtype, device=device)
+                for name, shape in shapes.items()
+            }
 
-    def _made_up(self, outgoing: Tensors) -> Tensors:
-        """Gradients of ones or, where they are compressed, a message of zeros."""
-        above = self.component.above
-        if above is None:
-            return {name: torch.ones_like(each) for name, each in outgoing.items() if each.is_floating_point()}
-        sent = above.up.unpack(outgoing, training=True)
+    def _gradient_shapes(self) -> dict[str, Shape]:
+        """Of one sample, as a message has them."""
+        sent, above = self._batch.outgoing, self.component.above
+        if above is not None:
+            sent = above.up.unpack(sent, training=True)
         shapes = {name: Shape(each.shape[1:], each.dtype) for name, each in sent.items() if each.is_floating_point()}
-        packed = above.down.packed(shapes)
-        return {name: shape.empty(self._batch.samples, sent[name].device).zero_() for name, shape in packed.items()}
+        return shapes if above is None else above.down.packed(shapes)
 
     def forget(self) -> None:
         """Keep nothing of the last mini-batch, as between two of them."""

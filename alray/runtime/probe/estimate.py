@@ -242,6 +242,7 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
     """
     flops = {name: sum(each.flops for each in operations) for name, operations in counted.operations.items()}
     component, moved_s = counted.component, counted.moved_bytes / ASSUMED_BYTES_PER_S
+    routed_s = component.route_bytes / ASSUMED_BYTES_PER_S
     updated_bytes = 2 * component.gradient_bytes + counted.state_bytes  # frozen weights are not updated
     gathered_bytes = 2 * component.gradient_bytes
     return replace(
@@ -250,8 +251,8 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
         backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
         label_s=flops["label_s"] / rate,
         update_s=counted.each_mini_batch(updated_bytes, gathered_bytes) / ASSUMED_BYTES_PER_S,
-        infer_s=flops["infer_s"] / rate + moved_s,
-        route_s=flops["route_s"] / rate + component.route_bytes / ASSUMED_BYTES_PER_S,
+        infer_s=flops["infer_s"] / rate + moved_s + component.ends_route * routed_s,
+        route_s=flops["route_s"] / rate + routed_s,
     )
 
 
