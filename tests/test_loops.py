@@ -82,7 +82,6 @@ ENDS = {
     "runtime/probe/link.py: _exactly": "_SILENT_S of the socket",
     "runtime/probe/link.py: _take": "the same",
     # Storage, jobs
-    "cli/submit.py: end": "a job that has ended, or a second Ctrl-C",
     "core/storage/appended.py: _CopyToObject.run": "the end of the run",
     "core/storage/objects.py: ObjectPath._retry": "_PATIENCE_S",
     "core/storage/objects.py: ObjectPath.remove": "no object, or the same ones as in the round before",

@@ -7,8 +7,6 @@ from benchmarks.key_users import Key, all_keys, default_kinds, open_kinds, sched
 
 WITHOUT: dict[Key, str] = {
     Key("DataSection", "brings_validation"): "alray writes it where a Python program gives a validation set",
-    Key("Int3", "kind"): "docs/crossover.md alone has it: it goes",
-    Key("Int3Half", "kind"): "benchmarks/slow_links.py alone has it: it goes",
     Key("Spec", "version"): "alray writes it into the spec of a run folder",
 }
 """Keys that no committed file has, with the reason."""
