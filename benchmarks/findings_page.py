@@ -50,7 +50,7 @@ computed; `make recomputed` computes it again by other code.
 
 *In fewer than three days*: sessions of one day, or that begin within an hour, count as one, and times of one or two are
 not decided, because another day may measure others. *Not run yet* means that no report has this claim. A report of a
-tree with uncommitted changes is none.
+tree with uncommitted changes does not count.
 
 The number behind a publication leads to what it says, below the table. {quoted} have its sentence, in quotation marks;
 *in other words* means that it could not be read here. Where the publication gives a value of the figure, the interval

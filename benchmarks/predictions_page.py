@@ -41,7 +41,7 @@ have](#machines-that-you-do-not-have).
 Predicted over measured step time of the trials of the [studies](studies.md) that had the machine to themselves, on two
 processor cores; below 1 the step took longer than predicted. The step time is [the median from one mini-batch to the
 next](runs.md#results-in-files). A setting is a row of a report. Of memory the prediction
-is within a tenth ([speed](benchmarks.md#memory))."""
+is within a tenth ([speed](benchmarks.md#memory)), on [a GPU](gpu_measured.md) once 0.86."""
 
 MACHINES = """\
 Some kinds are predicted badly: two replicas of a small network, and pipelines of backpropagation of small parts, take
@@ -54,7 +54,7 @@ up to 1.6 times as long as predicted, because other things than computing take t
     alray plan specs/language/gpt_two_offices.yaml
 
 `--on 2x4xA100` are two nodes of four devices; `8xA100,4xV100` is a node of each. Each stage of each replica has a
-device of its own, in this order. `--link` is the network card of a node, which its devices share; `--within` is what
+device of its own, in this order; `pipeline.stages` says how many stages there are. `--link` is the network card of a node, which its devices share; `--within` is what
 connects those of a node, where the published link is not meant. With one node `--link` is the same as `--within`.
 `--compare` searches schedules, stages, cuts and micro-batches within the memory of the devices, and `--map` replicas
 and [methods too](crossover.md#for-your-network). In Python: `alray.plan(spec, on="2x4xA100", link="25GB/s")`, for

@@ -74,7 +74,7 @@ def plan(
         if map_ways:
             for key, value in {"--compare": compare, "--costs": costs, "--svg": svg}.items():
                 if value:
-                    raise RequestError("this is not of a map", key=key, hint="leave it out, or --map")
+                    raise RequestError("a map does not take this option", key=key, hint="leave it out, or --map")
             page = location_of(output or PAGE)
             files = page.parent / f"{page.name.removesuffix('.html')}_files"
             require_no_links(files, itself=True)
@@ -104,7 +104,7 @@ def plan(
             streams.fields([("page", shown(page)), ("every way", shown(made.ways_file(files)))])
             return
         if output is not None:
-            raise RequestError("this is of a map", key="--output", hint="add --map")
+            raise RequestError("a map alone takes this option", key="--output", hint="add --map")
         if len(links) > 1:
             raise RequestError("several links are of a map", key="--link", hint="give one, or add --map")
         from alray.api.plans import with_machines

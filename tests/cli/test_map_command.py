@@ -78,7 +78,7 @@ def test_ways_that_were_measured_alike_have_no_range(spec: Path, monkeypatch: py
         (["--devices", "0,2"], "--devices: `0,2` is not a list of whole numbers"),
         (["resources.per_stage=[{CPU: 1}, {CPU: 2}]"], "resources.per_stage: this is a list for one number of stages"),
         (["--link", "fast"], "--link: `fast` is not a link; write"),
-        (["--costs", "costs.json"], "--costs: this is not of a map"),
+        (["--costs", "costs.json"], "--costs: a map does not take this option"),
     ],
 )
 def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[str], message: str) -> None:

@@ -164,7 +164,8 @@ def inside(annotation: Any, value: Any) -> Iterator[tuple[Any, Any]]:
     chosen = selected(annotation, value)
     section = section_of(chosen)
     if isinstance(value, list):
-        yield from ((index, item_of(chosen)) for index in range(len(value)))
+        item = item_of(chosen)
+        yield from ((index, item) for index in range(len(value)))
     elif isinstance(value, dict) and section is not None:
         yield from ((key, inner) for key, inner in key_types(section).items() if key in value)
 

@@ -221,8 +221,9 @@ class Cutter:
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves))
         names = dict(self._model.named_parameters(remove_duplicate=False))
         looks = self.recordings[True][0].looks
-        if looks and not names.keys() <= below | above:  # another value may lead to where they are used
-            raise Refused(f"`forward` uses `{min(names.keys() - below - above)}` by a value that it reads{looks[0][2]}")
+        unused = names.keys() - below - above
+        if looks and unused:  # another value may lead to where they are used
+            raise Refused(f"a value that `forward` reads{looks[0][2]} decides whether it uses `{min(unused)}`")
         for name in sorted(below & above & names.keys()):
             raise Refused(f"the parts before and after it share the parameter `{name}`")
         changed = below & above & self.changing

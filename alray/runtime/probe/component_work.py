@@ -20,9 +20,9 @@ from alray.runtime.stage.work.work import MicroBatch, Work
 class ComponentWork:
     """The actions of one component on one mini-batch, one by one.
 
-    They are called in the order F, L, B, U, or F, I, G where the backward has two parts; repeating them changes no
-    weight. A mini-batch is computed alone or, where there are neighbours, with what the one below has just passed up
-    and the one above has just passed down.
+    They are called in the order F, L, B, U, or F, I, G where the backward has two parts. Repeating them changes no
+    weight. Where there are neighbours, a component reads the outputs that the one below has just computed, and the
+    gradients that the one above has just computed.
     """
 
     def __init__(self, network: Network, component: Component, incoming: Tensors, cut: MicroBatching = WHOLE) -> None:
@@ -52,7 +52,7 @@ class ComponentWork:
 
     @property
     def passed_up(self) -> Tensors:
-        """What the next component gets: after F without labels that L makes."""
+        """What the next component gets: of F, and after L its labels too."""
         return self._batch.outgoing
 
     def actions(
@@ -99,8 +99,10 @@ class ComponentWork:
         self._work.weight_gradients(self._batch)
 
     def _take_gradients(self, above: ComponentWork | None) -> None:
-        """In a chain of backpropagation the gradients of what was passed up, which is kept no longer. Where nobody
-        gives them, they are of ones or, as a compressed message, of zeros."""
+        """Before B of a chain of backpropagation: take the gradients of the output, and drop the output.
+
+        Without a neighbour above, the gradients are ones, or a message of zeros where messages are compressed.
+        """
         if isinstance(self._work, LocalLosses):
             return
         batch, shapes = self._batch, self._gradient_shapes()
@@ -115,7 +117,7 @@ class ComponentWork:
             }
 
     def _gradient_shapes(self) -> dict[str, Shape]:
-        """Of one sample, as a message has them."""
+        """Shapes of the gradients of one sample, as a message has them."""
         sent, above = self._batch.outgoing, self.component.above
         if above is not None:
             sent = above.up.unpack(sent, training=True)
