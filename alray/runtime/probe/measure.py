@@ -86,7 +86,8 @@ def probe_costs(
     gatherings: dict[str, float] = {}
     reductions: dict[str, float] = {}
     passed_on: dict[str, Tensors] = {}
-    largest: ComponentWork | None = None
+    busiest: dict[int, ComponentWork] = {}
+    busiest_s = 0.0
     with companions(surroundings.others, threads=threads) as others:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         others.wait_until_ready()
@@ -114,14 +115,16 @@ def probe_costs(
                         require_no_later_position(
                             work.component, network.encoders[alike[0]], work.incoming, network.tokens
                         )
-                    if kinds[name].train_s == max(kind.train_s for kind in kinds.values()):
-                        largest = work
+                if (together_s := sum(each.train_s for each in measured.values())) >= busiest_s:
+                    busiest, busiest_s = works, together_s
                 # What no component above still needs takes no memory of the device.
                 passed_on = {name: passed_on[name] for name in passed_on.keys() & set(names[indices.stop - 1 :])}
             other_processors = machine.other_processors()
-            assert largest is not None, "a network has a component"
+            local_losses = network.method.local_losses
             contention = (
-                measure_contention(partial(_times_of, largest), others) if surroundings.others else Contention()
+                measure_contention(partial(_times_of, busiest, local_losses=local_losses), others)
+                if surroundings.others
+                else Contention()
             )
             edge_latency_s, edge_s_per_byte = _time_packing(
                 max(component.output_bytes for component in counted.components)
@@ -273,15 +276,19 @@ def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator
         ) from error
 
 
-def _times_of(work: ComponentWork) -> list[ComputationTimes]:
-    """Of some repeats of F, B and U. How much slower they are beside others, processor seconds tell: wall time would
-    also count the time that other processes run."""
+def _times_of(works: Mapping[int, ComponentWork], *, local_losses: bool) -> list[ComputationTimes]:
+    """Of some mini-batches of neighbours, as many as a stage may have: a component that is repeated alone stays in the
+    caches that others share.
+
+    How much slower they are beside others, processor seconds tell: wall time would also count the time that other
+    processes run.
+    """
+    trained = [each for each in mini_batch_of(works, local_losses=local_losses) if each.name in _TRAINING]
     began, found = time.perf_counter(), list[ComputationTimes]()
-    actions = work.actions()
     while not found or time.perf_counter() - began < _WORK_S:
         started, busy = time.perf_counter(), time.process_time()
-        for name in _TRAINING:
-            actions[name]()
+        for action in trained:
+            action.run()
         found.append(ComputationTimes(time.perf_counter() - started, time.process_time() - busy))
     return found
 
