@@ -404,7 +404,8 @@ def _labels(runs: Sequence[ComparedRun]) -> list[str]:
     names, paths = [str(run.spec["name"]) for run in runs], [run.folder.path.name for run in runs]
     if len(set(paths)) < len(paths):
         paths = [str(run.folder.path) for run in runs]
-    return [name if names.count(name) == 1 else f"{name}, {path}" for name, path in zip(names, paths, strict=True)]
+    longer = [path if path.startswith(name) else f"{name}, {path}" for name, path in zip(names, paths, strict=True)]
+    return [name if names.count(name) == 1 else both for name, both in zip(names, longer, strict=True)]
 
 
 def _of_one_identity(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
