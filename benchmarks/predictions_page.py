@@ -46,6 +46,8 @@ is within a tenth ([speed](benchmarks.md#memory)), on [a GPU](gpu_measured.md) o
 MACHINES = """\
 Some kinds are predicted badly: two replicas of a small network, and pipelines of backpropagation of small parts, take
 up to 1.6 times as long as predicted, because other things than computing take their time.
+A checkpoint is written beside the mini-batches after it. With one every ten short mini-batches, as after each epoch of
+few samples, these took up to a fifth longer than predicted (`run.checkpoint.every` says how often).
 
 ## Machines that you do not have
 
