@@ -142,9 +142,7 @@ OF_FACTORS = ("Gradients of ", "DGL: ", "AL: ")
 """So begin the findings of a map about alpha and rho: these are of one run."""
 FILES = {
     "fastest_over_links.svg": "ways",
-    "advantage_over_links.svg": "times",
-    "rule_*.svg": "rule",
-    "fastest.csv": "what changes it",
+    "fastest.csv": "table",
     "measured.csv": "runs",
 }
 

@@ -4,7 +4,7 @@ changed.
     python -m benchmarks.decided_again [NAME ...]     without names: all reports
 
 It writes verdicts.json, the verdicts on each page, and what a page says of best settings, of steps to a target, of
-scaling and of numbers of components, with their figures. What follows from run folders, which are not committed, stays
+scaling, with their figures. What follows from run folders, which are not committed, stays
 as it is.
 """
 
@@ -20,8 +20,7 @@ from pathlib import Path
 
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.table import in_markdown
-from alray.studies.batch_size import not_bracketed
-from alray.studies.figures.over_axes import over_components
+from alray.studies.doubt import not_bracketed
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, steps_to_target
 from alray.studies.report import shown
@@ -41,7 +40,7 @@ def decide(report: Report) -> None:
     kept["verdicts"] = [answer.model_dump(mode="json") for answer in answers]
     (report.folder / KEPT).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     page = report.page.read_text(encoding="utf-8")
-    of_tables = exhibits_of(results, (steps_to_target, best_settings, device_scaling, over_components))
+    of_tables = exhibits_of(results, (steps_to_target, best_settings, device_scaling))
     if not answers:
         before, _, after = page.partition("\n## Verdicts\n")
         page = before + after[after.find("\n## ") :]

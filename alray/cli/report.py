@@ -54,7 +54,6 @@ def report(
             return
         if columns:
             raise RequestError("only a study has columns to choose", key="--columns", hint="name a study folder")
-        from alray.report.attempts import earlier_plan
         from alray.report.folder import read_run
         from alray.report.make import make_report
         from alray.report.single_step import single_step
@@ -66,8 +65,6 @@ def report(
             streams.answer({"report": str(path), "single_step": step.as_json()})
         else:
             streams.put(single_step_text(step, streams.page))
-            if (sentence := earlier_plan(step.plan, run.plan)) is not None:
-                streams.put(f"{streams.page.sentence(sentence)}\n")
             streams.fields([("report", shown(path))])
 
 
@@ -162,7 +159,6 @@ def list_runs(
     sort: Annotated[
         str, typer.Option(metavar="COLUMN", help="Sort by date, folder, name, method, state, validation, test, ...")
     ] = "date",
-    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order round.")] = False,
     json: Json = False,
 ) -> None:
     """List the runs and studies of a folder.
@@ -177,7 +173,7 @@ def list_runs(
         words = given or []
         filters = [word for word in words if gives_value(word)]
         rows = chosen(rows_in([location_of(word) for word in words if word not in filters]), filters)
-        rows = ordered(rows, sort, reverse=reverse)
+        rows = ordered(rows, sort)
         if json:
             streams.answer({"runs": [row.as_json() for row in rows]})
             return

@@ -84,7 +84,6 @@ def crossover_text(made: CrossoverReport, page: Page) -> str:
     left_out = ", ".join(f"{schedule} of {method}" for method, schedule in made.found.refused)
     without = f", without {left_out}: for the reasons below" if left_out else ""
     heading = page.heading(f"{made.found.name}: the fastest way to train{without}")
-    table = winners_table(made.found)
-    places = page.table(table.only(range(len(table.head) - 1)))
+    places = page.table(winners_table(made.found))
     notes = [*findings(made.found), *refused(made.found)]
     return "\n\n".join([heading, places, "\n".join(map(page.sentence, notes))]) + "\n"

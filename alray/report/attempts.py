@@ -199,30 +199,6 @@ def timed_with(attempts: Sequence[Attempt], plan: Plan) -> Timed:
     )
 
 
-def timed_plan(attempts: Sequence[Attempt], plan: Plan) -> Plan:
-    """The plan under which figures of time were measured last: `plan`, with which the run last ran, or an earlier one
-    where that was not measured, as after a resume of a few mini-batches on other stages."""
-    if any(attempt.timed for attempt in attempts if attempt.ran(plan)):
-        return plan
-    measured = [attempt.plan for attempt in attempts if attempt.timed and attempt.plan is not None]
-    return Plan.from_json(measured[-1]) if measured else plan
-
-
-def earlier_plan(timed: Plan, last: Plan) -> str | None:
-    """The sentence for times of another plan than the last one; None: they are of the last one.
-
-    Args:
-        timed: by `timed_plan`.
-    """
-    if timed is last:
-        return None
-    replicas = f" x {timed.replicas}" if timed.replicas > 1 else ""
-    return (
-        "The last plan was not measured. These are the times of an earlier one: "
-        f"{timed.schedule_name} {list(timed.partition)}{replicas}."
-    )
-
-
 def _steps_of(record: StageRecord) -> Iterator[StepTime]:
     """The times of a record of a last stage."""
     first = record.step - len(record.step_times_s) + 1

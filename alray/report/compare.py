@@ -1,7 +1,7 @@
 """A comparison of several runs, as values. Runs that differ only in their seed form one group, with mean and spread.
 
-The accuracies of a run are those of the evaluation with the best validation accuracy (`best` in its summary), if its
-weights were kept; otherwise those of the last evaluation. The test set chooses nothing.
+The accuracies of a run are those of the evaluation with the best validation accuracy (`best` in its summary); without a
+validation set those of the last evaluation. The test set chooses nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from alray.config.loading.yaml_text import read_yaml
 from alray.config.sections.own_code import OBJECT
 from alray.core.errors import RequestError, SpecError
 from alray.core.metric import Metric
-from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Record, StageRecord, StepRecord
-from alray.core.run_folder.store import has_checkpoint
+from alray.core.run_folder.records import EvaluationRecord, Figures, Record, StepRecord
 from alray.core.storage.location import Location
-from alray.report.attempts import earlier_plan, split_attempts, timed_plan
 from alray.report.environments import differing, has_other_data
 from alray.report.flat import flat
 from alray.report.folder import RunFolder, read_run
@@ -27,7 +25,6 @@ from alray.report.same_weights import Weights
 from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of
-from alray.report.text import number, score
 from alray.report.training_time import TrainingTime
 
 ComparedSplit = Literal["validation", "test"]
@@ -58,11 +55,9 @@ class ComparedRun:
         self.tell_object("data", "source", "given_sha256")
         self.figures: Figures = figures_of(folder.records, folder.plan, folder.task_metric)
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
-        self._training_time = TrainingTime(folder.effective_records)
-        # Many runs may be compared. So each keeps only what a comparison shows, a small part of a long run's records.
-        evaluated = [each.step for each in folder.evaluations]
-        whole = {evaluated[-1] if evaluated else 0, self.figures.best.step if self.figures.best else 0}
-        kept = [_compact(each, whole) for each in folder.effective_records if not isinstance(each, StepRecord)]
+        self.training_time = TrainingTime(folder.effective_records)
+        # Many runs may be compared. So each keeps only what a comparison shows, a part of a long run's records.
+        kept: list[Record] = [each for each in folder.effective_records if not isinstance(each, StepRecord)]
         self.folder = replace(folder, records=[], effective_records=kept)
 
     def tell_object(self, section: str, key: str, kept: str) -> None:
@@ -115,28 +110,12 @@ class ComparedRun:
 
     @property
     def chosen(self) -> EvaluationRecord | None:
-        """The evaluation with the best validation accuracy; the last one without a validation set, or if the weights of
-        the best were not kept. The end of a run may evaluate the same weights again, and then measures more."""
+        """The evaluation with the best validation accuracy; the last one without a validation set. The end of a run may
+        evaluate the same weights again, and then measures more."""
         best = self.figures.best
-        if best is None or not self.keeps_best:
+        if best is None:
             return self.evaluations[-1] if self.evaluations else None
         return next(record for record in reversed(self.evaluations) if record.step == best.step)
-
-    @property
-    def earlier_plan(self) -> str | None:
-        """See `alray.report.attempts.earlier_plan`."""
-        last = self.folder.plan
-        return earlier_plan(timed_plan(split_attempts(self.folder.effective_records), last), last)
-
-    @cached_property
-    def keeps_best(self) -> bool:
-        """Whether there are weights with the best validation accuracy."""
-        best = self.figures.best
-        return best is not None and has_checkpoint(self.folder.path, best.step)
-
-    def training_s(self, record: EvaluationRecord) -> float | None:
-        """Seconds of training before an evaluation, see `alray.report.training_time`."""
-        return self._training_time.until(record.step)
 
     @property
     def duration_s(self) -> float:
@@ -192,28 +171,12 @@ class ComparedRun:
             "engine": self.engine,
             "weights_sha256": self.weights_sha256,
             "chosen": None if record is None else record.model_dump(mode="json", include=_CHOSEN),
-            "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
-            "best_kept": self.keeps_best,
             "metric": self.figures.metric,
             self.figures.metric: self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
 
 
-def _compact(record: Record, whole: set[int]) -> Record:
-    """A record without what a comparison does not show: traces, and the depths of most evaluations.
-
-    Args:
-        whole: mini-batches with an evaluation that may be chosen.
-    """
-    if isinstance(record, StageRecord):
-        return record.model_copy(update={"spans": []})
-    if isinstance(record, EvaluationRecord) and record.step not in whole:
-        return record.model_copy(update={"per_depth": []})
-    return record
-
-
-_BEST = {"step", "validation", "test"}
 _CHOSEN = {"step", "epoch", "samples", "time_s", "validation", "test", "per_depth"}
 
 
@@ -328,15 +291,9 @@ class ComparedRuns:
             found.append(f"different machines or versions, so times cannot be compared ({machines})")
         if has_other_data((run.data, run.environment) for run in runs):
             found.append("runs that name the same data had other data")
-        found += [
-            f"{listed}: the weights at the end are the same, so one curve stands for them, except against seconds"
-            for listed in (" and ".join(labels) for labels in self._same_weights)
-        ]
         for group in self.groups:
             found += [f"{group.label}, seed {run.seed}: {doubt}" for run in group.runs for doubt in run.figures.doubts]
         for group in self.groups:
-            # Those of seeds with the same sentence are one note.
-            found += dict.fromkeys(f"{group.label}: {text}" for run in group.counted if (text := run.earlier_plan))
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):
                 found.append(f"{group.label}: two runs have the same seed, so the spread is too small")
@@ -344,23 +301,7 @@ class ComparedRuns:
                 found.append(
                     f"{group.label}: no validation {self.metric.title}, so the last evaluation is used, not the best"
                 )
-            lost = [run.figures.best for run in group.counted if run.figures.best is not None and not run.keeps_best]
-            if lost:
-                found.append(
-                    f"{group.label}: the last evaluation is used, because the weights of the best validation "
-                    f"{self.metric.title} ({_best_shown(lost)}) were not kept; `run.checkpoint` keeps them unless it "
-                    "is null"
-                )
         return found
-
-    @property
-    def _same_weights(self) -> list[list[str]]:
-        """The labels of groups that ended in the same weights, seed by seed: two or more in each entry."""
-        found: dict[Weights, list[str]] = {}
-        for group in self.groups:
-            if group.weights is not None:
-                found.setdefault(group.weights, []).append(group.label)
-        return [labels for labels in found.values() if len(labels) > 1]
 
     @property
     def split(self) -> ComparedSplit:
@@ -380,10 +321,6 @@ def compare_runs(run_dirs: Sequence[Location]) -> ComparedRuns:
     """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder, and
     RequestError if their metrics differ."""
     runs = [ComparedRun(run_dir) for run_dir in run_dirs]
-    for alike in _of_one_identity(runs):
-        if _has_two_models_of_a_seed(alike):
-            for run in alike:
-                run.tell_object("model", "from", "model_sha256")
     groups = _of_one_identity(runs)
     metrics = list(dict.fromkeys(run.figures.measures.title for runs in groups for run in runs if run.evaluations))
     if len(metrics) > 1:
@@ -415,63 +352,20 @@ def _of_one_identity(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
     return list(grouped.values())
 
 
-def _has_two_models_of_a_seed(runs: Sequence[ComparedRun]) -> bool:
-    """Whether objects of a Python program began with other weights though the seed is the same, as one that was trained
-    before and one that was not. Hashes that other versions made cannot be compared."""
-    found: dict[tuple[int, str], set[str]] = {}
-    for run in runs:
-        if (sha256 := run.environment.get("model_sha256")) is not None:
-            found.setdefault((run.seed, sha256.rpartition(":")[0]), set()).add(sha256)
-    return any(len(hashes) > 1 for hashes in found.values())
-
-
-def _best_shown(lost: Sequence[Best]) -> str:
-    return ", ".join(f"{score(best.validation)} after {number(best.step)} mini-batches" for best in lost)
-
-
 def _json_of(value: Spread | None) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
 
 
-_FIRST = ("name", "method.kind", "pipeline.schedule", "pipeline.stages")
-"""Keys of a spec that are listed before any other key."""
-_LAST = ("version", "run.", "resources.", "data.")
-"""Keys that are seldom the reason for a comparison."""
-_LONGEST = 60
 _ABSENT = "–"
 
 
 def _differences(specs: Sequence[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Every key except `seed` whose values differ, with its value in each spec as one short line of text."""
-    of_specs = [_texts(spec) for spec in specs]
+    """Every key except `seed` whose values differ, with its value in each spec as one line of text."""
+    of_specs = [{key: _text(value) for key, value in flat(spec)} for spec in specs]
     keys = [key for key in dict.fromkeys(key for values in of_specs for key in values) if key != "seed"]
-    found = {key: tuple(values.get(key, _ABSENT) for values in of_specs) for key in sorted(keys, key=_rank)}
-    return {key: tuple(map(_short, values)) for key, values in found.items() if len(set(values)) > 1}
+    found = {key: tuple(values.get(key, _ABSENT) for values in of_specs) for key in keys}
+    return {key: values for key, values in found.items() if len(set(values)) > 1}
 
 
-def _rank(key: str) -> tuple[int, str]:
-    if key in _FIRST:
-        return _FIRST.index(key), key
-    return len(_FIRST) + key.startswith(_LAST), key
-
-
-def _texts(spec: dict[str, Any]) -> dict[str, str]:
-    """Every value that is not a section, by its full key."""
-    return {key: _text(key, value) for key, value in flat(spec)}
-
-
-def _text(key: str, value: Any) -> str:
-    if key.rpartition(".")[2] == "components" and isinstance(value, list):
-        return " ".join(_component(entry) for entry in value)
+def _text(value: Any) -> str:
     return " ".join(value.splitlines()) if isinstance(value, str) else json.dumps(value)
-
-
-def _component(entry: dict[str, Any]) -> str:
-    fields = [f"{key}={json.dumps(value)}" for key, value in entry.items() if key not in ("block", "repeat")]
-    times = f"{entry['repeat']}x" if entry.get("repeat", 1) != 1 else ""
-    return f"{times}{entry['block']}({', '.join(fields)})"
-
-
-def _short(text: str) -> str:
-    """A long text without its middle, because long values often differ at their ends."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2 - 1]}…{text[-_LONGEST // 2 :]}"

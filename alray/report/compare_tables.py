@@ -93,8 +93,8 @@ def run_table(comparison: ComparedRuns) -> Table:
                 score(run.score("test")),
                 seconds(run.duration_s),
                 run.figures.failures[-1].message if run.figures.failures else "",
-                ((run.folder.environment or {}).get("git") or {}).get("commit", ""),
-                (run.folder.summary.weights_sha256 if run.folder.summary else None) or "",
+                (run.environment.get("git") or {}).get("commit", ""),
+                run.weights_sha256 or "",
             )
             for group in comparison.groups
             for run in group.runs
@@ -122,10 +122,6 @@ def _schedule(figures: Figures) -> str:
 
 
 def _chosen_steps(group: Group) -> str:
-    """The number of mini-batches before the chosen evaluations, as a range if the runs differ, and why these."""
+    """The number of mini-batches before the chosen evaluations, as a range if the runs differ."""
     steps = sorted({run.chosen.step for run in group.counted if run.chosen})
-    if not steps:
-        return NOT_MEASURED
-    shown = number(steps[0]) if len(steps) == 1 else f"{number(steps[0])} to {number(steps[-1])}"
-    why = {"best" if run.keeps_best else "last" for run in group.counted if run.chosen}
-    return f"{shown} ({' and '.join(sorted(why))})"
+    return " to ".join(map(number, dict.fromkeys((steps[0], steps[-1])))) if steps else NOT_MEASURED

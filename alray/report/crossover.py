@@ -1,21 +1,17 @@
-"""A crossover in words and tables: which way is fastest where, by how much, and what would change it."""
+"""A crossover in words and tables: which way is fastest where, and by how much."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from alray.config.sections.method import METHODS
 from alray.core.counting import counted
 from alray.planning.prediction.crossover import CLOSE, OWN, REFERENCE, Crossover, Factors, Row, Way
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.table import Table
-from alray.report.text import number, seconds, size
-
-Value = TypeVar("Value")
+from alray.report.text import number, seconds
 
 SOURCES = {
     "probe": "measured here",
@@ -41,7 +37,6 @@ class Cell:
 
     devices: int
     link: str
-    memory: int | None
     best: Row | None
     other: Row | None
     ratio: float | None
@@ -52,28 +47,16 @@ class Cell:
         """Whether the two differ by less than the simulation can tell."""
         return self.least_ratio is not None and self.least_ratio < CLOSE
 
-    @property
-    def advantage(self) -> float | None:
-        """The time of backpropagation over that of local losses (`Crossover.seconds`): above 1 these are faster. None
-        where both are of one family."""
-        if self.best is None or self.ratio is None:
-            return None
-        if self.other is not None and self.best.way.local_losses == self.other.way.local_losses:
-            return None
-        return self.ratio if self.best.way.local_losses else 1.0 / self.ratio
 
-
-def cell(
-    found: Crossover, devices: int, link: str, memory: int | None = None, micro_batches: int | None = None
-) -> Cell:
+def cell(found: Crossover, devices: int, link: str, memory: int | None = None) -> Cell:
     """Which way is fastest on at most so many devices over this link. For the arguments see `Crossover.at`."""
-    ranked = found.at(devices, link, memory, micro_batches=micro_batches)
+    ranked = found.at(devices, link, memory)
     best = ranked[0] if ranked else None
     others = [row for row in ranked if best is not None and _rivals(found, best, row)]
     if best is None or not others:
-        return Cell(devices, link, memory, best, None, None)
+        return Cell(devices, link, best, None, None)
     ratios = found.ratios([row for row in ranked if not _rivals(found, best, row)], others)
-    return Cell(devices, link, memory, best, others[0], ratios[0], min(ratios))
+    return Cell(devices, link, best, others[0], ratios[0], min(ratios))
 
 
 def _rivals(found: Crossover, one: Row, other: Row) -> bool:
@@ -84,7 +67,7 @@ def _rivals(found: Crossover, one: Row, other: Row) -> bool:
 
 
 def cells(found: Crossover) -> list[Cell]:
-    """The places with the first memory, and any number of micro-batches."""
+    """The places with the first memory."""
     axes = found.axes
     return [cell(found, devices, link, axes.memory[0]) for link in axes.links for devices in axes.devices]
 
@@ -114,50 +97,6 @@ def layout_of(found: Crossover, way: Way) -> str:
     if not found.one_size:
         text += f", {number(way.batch_size)} samples"
     return text + (", checkpointing" if way.recomputes else "")
-
-
-def changes(found: Crossover, at: Cell) -> str:
-    """What would let the other family win at a place, or another kind where there is one family, in a sentence."""
-    if at.best is None:
-        return "no way fits"
-    if at.ratio is None:
-        return f"nothing: no {'other way' if found.one_family else 'way of the other family'} runs here"
-    who, than, times = f"{kind_of(at.best.way)} takes", "more", at.ratio
-    if at.advantage is not None:
-        who, than, times = "local losses take", "more" if at.best.way.local_losses else "less", at.advantage
-    change = f"{who} {than} than {times:.2f} times as many mini-batches as here or as long for each"
-    return "; or ".join([change, *_neighbours(found, at)])
-
-
-def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
-    """The nearest place in each direction of the axes where one of the others wins."""
-    assert at.best is not None and at.other is not None
-    best, axes = at.best, found.axes
-
-    def turns(
-        devices: int = at.devices,
-        link: str = at.link,
-        memory: int | None = at.memory,
-        micro_batches: int | None = None,
-    ) -> bool:
-        other = cell(found, devices, link, memory, micro_batches)
-        return other.best is not None and _rivals(found, best, other.best) and not other.is_close
-
-    for links in _both_ways(axes.links, at.link):
-        yield from islice((f"over {each}" for each in links if turns(link=each)), 1)
-    for several in _both_ways(axes.devices, at.devices):
-        yield from islice((f"with {counted(each, 'device')}" for each in several if turns(devices=each)), 1)
-    cut = [row.way for row in (at.best, at.other) if SCHEDULES[row.way.schedule].cuts_mini_batches]
-    for parts in _both_ways(axes.micro_batches, cut[0].micro_batches) if cut else ():
-        yield from islice((f"with {each} micro-batches" for each in parts if turns(micro_batches=each)), 1)
-    limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
-    yield from islice((f"with {size(axes.device_bytes(each))} a device" for each in limits if turns(memory=each)), 1)
-
-
-def _both_ways(values: Sequence[Value], own: Value) -> tuple[Sequence[Value], Sequence[Value]]:
-    """The values after this one, and those before it, each with the nearest first."""
-    index = values.index(own)
-    return values[index + 1 :], values[:index][::-1]
 
 
 def findings(found: Crossover) -> list[str]:
@@ -206,7 +145,7 @@ def _product(found: Crossover, factors: Factors) -> str:
 
 
 def winners_table(found: Crossover) -> Table:
-    """The fastest way at each place, and what would change it. With the size of the mini-batch where several are
+    """The fastest way at each place, beside the best of the others. With the size of the mini-batch where several are
     compared."""
     timed = any(found.steps_of(row.way) is not None for row in found.rows[:1])
     size_too = () if found.one_size else ("mini-batch",)
@@ -225,10 +164,9 @@ def winners_table(found: Crossover) -> Table:
                 *own,
                 "–" if other is None else kind_of(other.way),
                 "–" if at.ratio is None else f"{at.ratio:.2f}{' ~' if at.is_close else ''}",
-                changes(found, at),
             )
         )
-    head = ("link", "devices", *of_best, "best of others", "times as long", "the others win if")
+    head = ("link", "devices", *of_best, "best of others", "times as long")
     return Table(head, tuple(rows))
 
 
@@ -323,12 +261,10 @@ def as_json(found: Crossover) -> dict[str, Any]:
                 "devices": at.devices,
                 **{name: at.best and _columns(found, at.best)[name] for name in _OF_PLACE},
                 "step_range_s": at.best and at.best.range_s,
-                "advantage_of_local_losses": at.advantage,
                 "other_method": at.other and at.other.way.method,
                 "other_schedule": at.other and at.other.way.schedule,
                 "times_as_long": at.ratio,
                 "close": at.is_close,
-                "changes": changes(found, at),
             }
             for at in cells(found)
         ],

@@ -1,4 +1,4 @@
-"""Drawings in Vega-Lite: curves over an axis, and heat maps.
+"""Drawings in Vega-Lite: curves over an axis.
 
 The rows of curves have `series`, `kind` (whether a value was measured, predicted, ...), the fields of the two axes,
 perhaps `low` and `high` (the ends of an error bar or of a band) and `mark` (what the shape of a point tells).
@@ -7,11 +7,9 @@ perhaps `low` and `high` (the ends of an error bar or of a band) and `mark` (wha
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
-from operator import sub
 from typing import Any
 
 from alray.report.figure import ROWS_NAME, Figure, Series
@@ -37,12 +35,6 @@ _PATTERNS = ("", "6 4", "2 3", "10 3 2 3")
 _LOW = "shown_low"
 """The lower end of an error bar as it is drawn: a logarithmic axis has no 0, so a bar that reaches it ends below all
 other values."""
-_SHIFTED = "beside"
-"""The horizontal position of a point as drawn: series stand next to each other where their bars would overlap."""
-_WIDTH = 560
-"""Pixels of a horizontal axis."""
-_STEP = 5
-"""Pixels between two series that stand next to each other."""
 _NUM_COLOURS = 16
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
 
@@ -101,7 +93,6 @@ class Curves:
     marks: Sequence[str] = ()
     tells: Mapping[str, str] = field(default_factory=dict)
     joined: bool = True  # whether lines join the points of a series
-    each: str = "series"  # the field whose values have a line each
     size: int = 55  # of the points, in square pixels
     bands: bool = False  # whether `low` and `high` are the edges of an area instead of an error bar
 
@@ -137,18 +128,22 @@ class Curves:
     def _drawing(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The parameter `hidden` holds the labels of the series that are not drawn."""
         spread = any("low" in row for row in rows)
-        side_by_side = self._stand_side_by_side(rows)
         spreads = [self._from_low_to_high()] if spread else []
         layers = [*spreads, *(self._lines() if self.joined else ()), *self._points()]
-        if side_by_side:
-            layers = [self._moved(layer) for layer in layers]
+        if not (self.bands or self.x.names) and len({row["series"] for row in rows if "low" in row}) > 1:
+            layers = [{**layer, "mark": {**layer["mark"], "xOffset": {"expr": self._aside}}} for layer in layers]
         layers[0]["params"] = [zoom()]
         drawing = {"data": {"name": ROWS_NAME}, **hiding(), "layer": layers}
         if spread:
             drawing["transform"] += [{"calculate": self._low(rows), "as": _LOW}]
-        if side_by_side and not self.x.names:
-            drawing["transform"] += [{"calculate": self._position(), "as": _SHIFTED}]
         return drawing
+
+    @property
+    def _aside(self) -> str:
+        """The pixels by which a measured value stands beside its place, where bars of series would cover each other."""
+        labels = json.dumps([each.label for each in self.series])
+        place = f"indexof({labels}, datum.series) - {(len(self.series) - 1) / 2}"
+        return f"datum.kind === '{MEASURED}' ? {min(5, 18 / len(self.series))!r} * ({place}) : 0"
 
     def _low(self, rows: Sequence[Mapping[str, Any]]) -> str:
         """The lower end of a bar as an expression."""
@@ -158,36 +153,8 @@ class Curves:
         least = min(value for value in shown if value is not None and value > 0)
         return f"isValid(datum.low) ? max(datum.low, {0.8 * least!r}) : null"
 
-    def _stand_side_by_side(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether bars of several series share their position on an axis with few positions."""
-        barred = {row["series"] for row in rows if "low" in row}
-        return not self.bands and len(barred) > 1 and bool(self.x.names or len(set(self.x.ticks)) > 1)
-
-    def _position(self) -> str:
-        """The position of a measured value next to those of other series, as an expression: some pixels aside, and
-        together at most half of the way to the next value."""
-        ends = [math.log(tick) if self.x.base else tick for tick in sorted(set(self.x.ticks))]
-        step = min(_STEP / _WIDTH * (ends[-1] - ends[0]), min(map(sub, ends[1:], ends)) / 2 / len(self.series))
-        labels = json.dumps([each.label for each in self.series])
-        shift = f"{step!r} * (indexof({labels}, datum.series) - {(len(self.series) - 1) / 2})"
-        at = f"datum[{json.dumps(self.x.field)}]"
-        moved = f"{at} * exp({shift})" if self.x.base else f"{at} + {shift}"
-        return f"datum.kind === '{MEASURED}' ? {moved} : {at}"
-
-    def _moved(self, layer: dict[str, Any]) -> dict[str, Any]:
-        """A layer whose marks stand next to those of other series."""
-        encoding = dict(layer["encoding"])
-        if self.x.names:
-            domain = {"domain": [each.label for each in self.series]}
-            encoding["xOffset"] = {"field": "series", "type": "nominal", "scale": domain}
-        else:
-            scale = {**encoding["x"]["scale"], "padding": 12 + _STEP * len(self.series) / 2}
-            encoding["x"] = {**encoding["x"], "field": _SHIFTED, "scale": scale}
-        return {**layer, "encoding": encoding}
-
     def _lines(self) -> list[dict[str, Any]]:
-        detail = [{"field": name, "type": "nominal"} for name in dict.fromkeys((self.each, "series"))]
-        encoding = {**self._placed(), "detail": detail}
+        encoding = self._placed()
         if len(self.kinds) > 1:
             patterns = [_dashes(_DASHES[kind]) for kind in self.kinds]
             widths = [2 if kind == MEASURED else 1.3 for kind in self.kinds]
@@ -198,7 +165,9 @@ class Curves:
         elif self._patterns:
             scale = {"domain": list(self._patterns), "range": [_dashes(each) for each in self._patterns.values()]}
             encoding["strokeDash"] = {**encoding["color"], "scale": scale}
-        return [{"transform": [{"filter": f"datum.mark !== '{BEYOND}'"}], "mark": "line", "encoding": encoding}]
+        return [
+            {"transform": [{"filter": f"datum.mark !== '{BEYOND}'"}], "mark": {"type": "line"}, "encoding": encoding}
+        ]
 
     def _from_low_to_high(self) -> dict[str, Any]:
         """Error bars, or bands."""
@@ -234,7 +203,12 @@ class Curves:
         ]
 
     def _placed(self) -> dict[str, Any]:
-        return {"x": self.x.options(), "y": self.y.options(), "color": colour_of(self.series)}
+        """The channels of all marks. Series stand next to each other where the values of the axis are names."""
+        placed = {"x": self.x.options(), "y": self.y.options(), "color": colour_of(self.series)}
+        if self.x.names and len(self.series) > 1:
+            domain = [each.label for each in self.series]
+            placed["xOffset"] = {"field": "series", "type": "nominal", "scale": {"domain": domain}}
+        return placed
 
 
 def colour_of(series: Sequence[Series]) -> dict[str, Any]:
@@ -264,30 +238,6 @@ def zoom(*channels: str, shown: tuple[float, float] | None = None) -> dict[str, 
         "select": select,
         "bind": "scales",
         **({"value": {"x": list(shown)}} if shown else {}),
-    }
-
-
-def heat_map(x: Scale, y: Scale, tells: Mapping[str, str], middle: float) -> dict[str, Any]:
-    """A field of rectangles, each with its value. The rows have the names of both axes, `value` and its `text`.
-
-    Args:
-        middle: values above it stand on a bright rectangle.
-    """
-    placed = {"x": x.options(), "y": y.options(), "tooltip": [x.tooltip, y.tooltip, *starmap(tell, tells.items())]}
-    colour = {"field": "value", "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
-
-    def layer(condition: str, mark: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"transform": [{"filter": condition}], "mark": mark, "encoding": {**placed, **more}}
-
-    text, known = {"field": "text", "type": "nominal"}, "isValid(datum.value)"
-    return {
-        "data": {"name": ROWS_NAME},
-        "layer": [
-            layer(known, {"type": "rect"}, color=colour),
-            layer(f"datum.value > {middle!r}", {"type": "text", "color": "black"}, text=text),
-            layer(f"{known} && datum.value <= {middle!r}", {"type": "text", "color": "white"}, text=text),
-            layer(f"!{known}", {"type": "text"}, text=text),
-        ],
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from html import escape, unescape
+from html import escape
 from importlib import metadata
 from importlib.resources import files
 from itertools import chain, count
@@ -30,7 +30,7 @@ ROWS_NAME = "rows"
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 _FILE_FONT = '"Liberation Sans", Arial, Helvetica, Arimo, sans-serif'
-"""The fonts of a saved figure, which have the same widths. The first one, which vl-convert has, measures texts."""
+"""The fonts of a saved figure, which have the same widths. The first is that of vl-convert, which lays texts out."""
 _TEXT = {
     "labelColor": "--soft",
     "titleColor": "--ink",
@@ -124,7 +124,6 @@ class Figure:
         # Vega counts the clips of all drawings of a process. Equal figures have equal files.
         names = {name: f"clip{index}" for index, name in enumerate(dict.fromkeys(re.findall(r'id="(clip\d+)"', svg)))}
         svg = re.sub(r"\bclip\d+\b(?=[\")])", lambda found: names.get(found[0], found[0]), svg)
-        svg = with_text_lengths(svg)
         return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(self.description, quote=True)}" ', 1)
 
 
@@ -232,35 +231,6 @@ def light_colours() -> dict[str, str]:
     """The colours of a page in light, by name."""
     style = files("alray.report").joinpath("templates/page.css").read_text(encoding="utf-8")
     return dict(reversed(re.findall(r"(--\w+): (#\w+)", style)))
-
-
-_TEXT_ELEMENT = re.compile(r'<text ([^>]*font-size="([\d.]+)px"[^>]*)>([^<]*)</text>')
-_WIDTHS = (
-    "278 278 355 556 556 889 667 191 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556 556 556 "
-    "278 278 584 584 584 556 1015 667 667 722 722 667 611 778 722 278 500 667 556 833 722 778 667 778 722 667 "
-    "611 722 667 944 667 667 611 278 278 278 469 556 333 556 556 500 556 556 278 556 556 222 222 500 222 833 "
-    "556 556 556 556 333 500 278 556 500 722 500 500 500 334 260 334 584"
-)
-"""The widths of the ASCII characters from the space on, in thousandths of the font size, in Helvetica, Arial and
-Liberation Sans."""
-
-
-def with_text_lengths(svg: str) -> str:
-    """A drawing whose texts have the width with which they were laid out, in whatever font a viewer has.
-
-    Bold texts and those with other characters than ASCII are left as they are.
-    """
-    widths = dict(enumerate(map(int, _WIDTHS.split()), start=32))
-
-    def with_length(found: re.Match[str]) -> str:
-        attributes, size, text = found.groups()
-        characters = [ord(each) for each in unescape(text)]
-        if not characters or "bold" in attributes or not widths.keys() >= set(characters):
-            return found[0]
-        length = sum(map(widths.__getitem__, characters)) / 1000 * float(size)
-        return f'<text {attributes} textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs">{text}</text>'
-
-    return _TEXT_ELEMENT.sub(with_length, svg)
 
 
 def _file_names(names: Iterable[str]) -> list[str]:

@@ -26,7 +26,7 @@ from alray.core.storage.json_file import RESTORE, read_json
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import with_whole_plans
-from alray.report.attempts import of_final_weights, split_attempts, timed_plan
+from alray.report.attempts import of_final_weights
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,6 @@ class RunFolder:
         cannot be compared. Without those of work that an interrupted or failed run could not save."""
         made = [record for record in of_final_weights(self.effective_records) if isinstance(record, EvaluationRecord)]
         return [record for record in made if record.metric == made[-1].metric]
-
-    @cached_property
-    def timed_plan(self) -> Plan:
-        """The plan under which its times were measured last: see `alray.report.attempts.timed_plan`."""
-        return timed_plan(split_attempts(self.effective_records), self.plan)
 
 
 def read_run(run_dir: Location) -> RunFolder:

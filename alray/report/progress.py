@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
-from typing import NamedTuple
 
 from alray.core.run_folder.records import (
     EvaluationRecord,
@@ -14,25 +12,12 @@ from alray.core.run_folder.records import (
     StageRecord,
     StepRecord,
     mean_losses,
-    samples_per_s,
 )
 from alray.core.run_folder.utilisation import Utilisation
 from alray.planning.prediction.plan import Plan
 from alray.report.text import seconds, share
 
 _NUM_AVERAGED = 20  # mini-batches whose losses are averaged; a single one varies too much to be read
-_RATE_OVER_S = 10.0  # the last seconds, whose step times give the throughput
-
-
-class _Mark(NamedTuple):
-    time_s: float
-    step: int
-
-
-class _Pace(NamedTuple):
-    time_s: float
-    batch_size: float
-    step_times_s: list[float]
 
 
 class Progress:
@@ -43,10 +28,11 @@ class Progress:
         self.step = 0
         """Mini-batches completed, by the latest losses: those of `losses`."""
         self.evaluation: EvaluationRecord | None = None
+        self.samples_per_s: float | None = None
+        """As in `summary.json`, of the latest record; None during warm-up."""
         self._losses: deque[dict[int, dict[str, float]]] = deque(maxlen=_NUM_AVERAGED)
-        self._first: _Mark | None = None
-        self._last: _Mark | None = None
-        self._recent: deque[_Pace] = deque()
+        self._first: StepRecord | None = None
+        self._last: StepRecord | None = None
         self._utilisation = Utilisation()
         self._shares: dict[tuple[int, int], float] = {}
 
@@ -57,18 +43,15 @@ class Progress:
         elif isinstance(record, StageRecord):
             if (share := self._utilisation.take(record)) is not None:
                 self._shares[record.stage, record.replica] = share
-            if record.step_times_s and not record.warm_up:
-                self._recent.append(_Pace(record.time_s, record.samples / record.step, record.counted_times_s))
-                while record.time_s - self._recent[0].time_s > _RATE_OVER_S:
-                    self._recent.popleft()
+            if record.samples_per_s is not None and not record.warm_up:
+                self.samples_per_s = record.samples_per_s
         elif isinstance(record, EvaluationRecord):
             self.evaluation = record
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self.step = record.step
             if self.evaluation is not None and self.evaluation.step > record.step:
                 self.evaluation = None
-            self._first = self._last = None
-            self._recent.clear()
+            self._first = self._last = self.samples_per_s = None
             self._losses.clear()
         elif isinstance(record, PlanRecord):
             self.plan = Plan.from_json(record.plan)
@@ -78,8 +61,8 @@ class Progress:
     def _take_step(self, record: StepRecord) -> None:
         self.step = record.step
         self._losses.append(record.losses)
-        self._last = _Mark(record.time_s, record.step)
-        self._first = self._first or self._last
+        self._last = record
+        self._first = self._first or record
 
     @property
     def epoch(self) -> float:
@@ -90,12 +73,6 @@ class Progress:
     def num_epochs(self) -> float | None:
         """Epochs that the run will have; None if its length is not known."""
         return self.plan.total_steps / self.plan.steps_per_epoch if self.plan.total_steps is not None else None
-
-    @property
-    def samples_per_s(self) -> float | None:
-        """As in `summary.json`, of the last ten seconds; None during warm-up."""
-        times = [seconds for pace in self._recent for seconds in pace.step_times_s]
-        return samples_per_s(self._recent[-1].batch_size, median(times)) if times else None
 
     @property
     def left_s(self) -> float | None:

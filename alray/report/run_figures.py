@@ -13,13 +13,13 @@ from alray.core.metric import Metric
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
 from alray.planning.prediction.plan import Plan
-from alray.report.attempts import Timed, earlier_plan, split_attempts, timed_with
+from alray.report.attempts import Timed, split_attempts, timed_with
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
 from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
-from alray.report.single_step import COLUMNS, HEAD, measured_parts, rows_of, single_step
+from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.table import Table
 from alray.report.text import number, score
 from alray.report.thinning import CurvePoint, groups, run_length, spaced, thin
@@ -29,16 +29,6 @@ _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
 _MOST_SLOTS = 2500  # of the schedule, predicted and measured
 _MOST_POINTS = 2000  # of all curves of a figure together
 _STEPS = Scale("step", "mini-batches completed", form=PLAIN_NUMBER, from_zero=True)
-_PARTS = {
-    "data": "--data",
-    "forward": "--forward",
-    "backward": "--backward",
-    "update": "--update",
-    "send wait": "--send",
-    "receive wait": "--receive",
-    "idle": "--idle",
-}
-"""Into what the time of a stage is divided, and the colours."""
 
 
 def network(run: RunFolder) -> Exhibit:
@@ -167,11 +157,10 @@ def schedule(run: RunFolder) -> Exhibit:
 
 
 def utilisation(run: RunFolder) -> Exhibit:
-    """Left, the share of the step time in which each stage computes, over the run: reading data counts as computing,
-    and evaluations and checkpoints are not part of the time. Right, into what the step time is divided, over all
-    mini-batches after warm-up and all replicas. Source: the records of the stages in records.jsonl."""
+    """The share of the step time in which each stage computes, over the run: reading data counts as computing, and
+    evaluations and checkpoints are not part of the time. Source: the records of the stages in records.jsonl."""
     title = "Utilisation of the stages"
-    plan = run.timed_plan
+    plan = run.plan
     timed = timed_with(split_attempts(run.effective_records), plan)
     if not timed:
         return Exhibit(title, findings=("No mini-batch after warm-up was measured.",))
@@ -182,12 +171,10 @@ def utilisation(run: RunFolder) -> Exhibit:
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
     evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
     findings = [f"Stage 0 spent {evaluated_s:.3g} s on evaluations in all, from its last mini-batch before each."]
-    if (sentence := earlier_plan(plan, run.plan)) is not None:
-        findings.append(sentence)
     if plan.in_turns:
         findings.append("The stages take turns in one process: what one of them waits for is the work of the others.")
     over_time = curves.figure("utilisation", "Utilisation over time", rows, "Utilisation of each stage over time.")
-    return Exhibit(title, (over_time, _parts_figure(timed, stages)), tuple(findings))
+    return Exhibit(title, (over_time,), tuple(findings))
 
 
 def one_step(run: RunFolder) -> Exhibit:
@@ -201,8 +188,7 @@ def one_step(run: RunFolder) -> Exhibit:
         f"A mini-batch of {costs.batch_size} samples on {costs.device}, {counted(costs.threads, 'thread')} a stage; "
     )
     finding += f"costs {sources.get(costs.source, costs.origin)}."
-    found = [sentence for sentence in (finding, earlier_plan(step.plan, run.plan)) if sentence is not None]
-    return Exhibit("The single step", findings=tuple(found), tables={"single_step": table}, meanings=COLUMNS)
+    return Exhibit("The single step", findings=(finding,), tables={"single_step": table}, meanings=COLUMNS)
 
 
 EXHIBITS: tuple[Show[RunFolder], ...] = (network, losses, accuracy, schedule, utilisation, one_step)
@@ -329,36 +315,3 @@ class _StepSeconds:
         """Of the mini-batches after `after`, until `until`; of the whole run where none of these has a step time."""
         first, end = bisect_right(self._numbers, after), bisect_right(self._numbers, until)
         return (self._sums[end] - self._sums[first]) / (end - first) if end > first else self._whole
-
-
-def _parts_figure(timed: Timed, stages: Sequence[str]) -> Figure:
-    """The time of each stage, divided into its parts."""
-    rows = []
-    parts = measured_parts(timed, len(stages))
-    for place, (stage, own) in enumerate(zip(stages, parts, strict=True)):
-        if own is None:
-            continue
-        num_steps = sum(record.steps for record in timed.of_stage(place))
-        spent = {part: num_steps * getattr(own, f"{part.replace(' ', '_')}_s") for part in _PARTS}
-        total = sum(spent.values())
-        rows += [
-            {"series": part, "stage": stage, "share": seconds / total, "seconds": seconds, "place": order}
-            for order, (part, seconds) in enumerate(spent.items())
-            if seconds > 0
-        ]
-    found = {row["series"] for row in rows}
-    series = tuple(Series(part, colour) for part, colour in _PARTS.items() if part in found)
-    axis, scale = {"format": ".0%", "tickCount": 4}, {"domain": [0, 1]}
-    x = {"field": "share", "type": "quantitative", "title": "share of the time", "axis": axis, "scale": scale}
-    y = {"field": "stage", "type": "nominal", "title": None, "sort": list(stages)}
-    tooltip = [
-        tell("stage", "stage"),
-        tell("series", "part"),
-        tell("share", "share", ".1%"),
-        tell("seconds", "seconds", ",.3~f"),
-    ]
-    encoding = {"x": x, "y": y, "color": colour_of(series), "order": {"field": "place"}, "tooltip": tooltip}
-    drawing = {"data": {"name": ROWS_NAME}, **hiding(), "mark": {"type": "bar", "clip": True}, "encoding": encoding}
-    what = "Into what each stage divided its time: " + ", ".join(each.label for each in series) + "."
-    size = (560, max(120, min(340, 44 * len(stages) + 50)))
-    return Figure("stage_time", "How each stage spent its time", what, rows, drawing, series, size=size)

@@ -43,11 +43,10 @@ def the_plan(shown: MeasuredRun) -> Exhibit:
             plan.stage_plans, figures.predicted_memory_bytes, figures.peak_memory_bytes, strict=True
         )
     ]
-    measured_s = figures.step_time_s if run.timed_plan is plan else None
     found = [
         plan.limited_by,
         f"No step is below {seconds(plan.bound_s)} with these costs; predicted step "
-        f"{seconds(plan.predicted_step_time_s)}, measured {seconds(measured_s)}.",
+        f"{seconds(plan.predicted_step_time_s)}, measured {seconds(figures.step_time_s)}.",
     ]
     # The edges of a pipeline have room for every micro-batch.
     if plan.edges and not SCHEDULES[plan.schedule].is_pipeline:
@@ -78,8 +77,7 @@ def edges(shown: MeasuredRun) -> Exhibit:
 
 
 def attempts(shown: MeasuredRun) -> Exhibit | None:
-    """An attempt begins with a start or a resume. The figures at the top of the page are those of the last plan that
-    was measured."""
+    """An attempt begins with a start or a resume. The figures at the top of the page are those of the last plan."""
     figures = shown.figures
     if len(figures.attempts) < 2:
         return None

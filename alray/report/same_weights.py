@@ -18,13 +18,11 @@ class Merged(NamedTuple):
 
     Attributes:
         notes: which curves stand for several series, in sentences.
-        names: label of a series that is left -> its label now.
     """
 
     rows: list[dict[str, Any]]
     series: tuple[Series, ...]
     notes: tuple[str, ...]
-    names: dict[str, str]
 
 
 def merged(
@@ -59,7 +57,6 @@ def merged(
             for labels in alike.values()
             if len(labels) > 1
         ),
-        names,
     )
 
 

@@ -14,7 +14,7 @@ from alray.core.run_folder.records import Record, StageRecord
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.timeline import TimedAction
 from alray.planning.schedules.actions import ActionKind, parse
-from alray.report.attempts import Timed, split_attempts, timed_plan, timed_with
+from alray.report.attempts import Timed, split_attempts, timed_with
 from alray.report.definitions import definition
 from alray.report.text import milliseconds
 from alray.report.timeline import steady_timeline
@@ -119,16 +119,15 @@ def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
     """The table of a run.
 
     Measured values are means over the mini-batches after warm-up and over all replicas, from the attempts that ran with
-    `timed_plan`. Predicted ones are those of this plan.
+    this plan. Predicted ones are those of the plan.
 
     Args:
         effective_records: its records without lost work.
         plan: the plan with which it last ran.
     """
-    attempts = split_attempts(effective_records)
-    plan = timed_plan(attempts, plan)
+    timed = timed_with(split_attempts(effective_records), plan)
     predicted = predicted_parts(plan)
-    measured = measured_parts(timed_with(attempts, plan), plan.stages)
+    measured = measured_parts(timed, plan.stages)
     known = [parts for parts in measured if parts is not None]
     whole = _mean(known) if len(known) == plan.stages else None
     rows = [StepRow(stage, predicted[stage], measured[stage]) for stage in range(plan.stages)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 from statistics import median
@@ -35,12 +36,19 @@ from alray.core.run_folder.store import checkpoint_folder, has_checkpoint
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
-from alray.report.attempts import Attempt, Timed, of_final_weights, split_attempts, timed_plan, timed_with
-from alray.report.invariants import beside_others, doubts_of
+from alray.report.attempts import Attempt, Timed, of_final_weights, split_attempts, timed_with
+from alray.report.spread import spread
+from alray.report.text import seconds
+from alray.runtime.probe.other_programs import measured_beside, trained_beside
 from alray.runtime.stage.weights_hash import weights_sha256
 
 if TYPE_CHECKING:
     from alray.runtime.workload import Workload
+
+_TOLERANCE = 0.02
+"""By how much of its time a run may seem to train for less time than its busiest stage computed without a warning."""
+_STANDARD_ERRORS = 3
+"""By how many standard errors the mean of a few step times may be too small by chance."""
 
 
 def summarise(records: Sequence[Record], plan: Plan, metric: Metric = ACCURACY, **facts: Any) -> Summary:
@@ -103,7 +111,7 @@ def write_summary(
 def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCURACY) -> Figures:
     """The figures of a run.
 
-    Times and the bubble, measured and predicted, are those of `timed_plan`. Mini-batches, metric and bytes are those of
+    Times and the bubble are those of the attempts that ran with this plan. Mini-batches, metric and bytes are those of
     the final weights. The metric is None if they were not evaluated, for example after an interruption between two
     evaluations.
 
@@ -117,8 +125,7 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     steps, epochs, samples = _progress(kept)
     attempts = split_attempts(effective_records)
     last = _last_of_stages(split_attempts(kept))
-    measured = timed_plan(attempts, plan)
-    timed = timed_with(attempts, measured)
+    timed = timed_with(attempts, plan)
     times = timed.step_times_s
     step_time_s = median(times) if times else None
     trained, _, seen = _progress(effective_records)
@@ -138,10 +145,10 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         samples_per_s=samples_per_s(batch_size, step_time_s),
         step_time_s=step_time_s,
         step_time_quartiles_s=np.quantile(times, (0.25, 0.75)).tolist() if times else None,
-        predicted_step_time_s=measured.predicted_step_time_s,
-        bubble=_bubble(timed, measured),
-        predicted_bubble=measured.predicted_bubble,
-        doubts=[*doubts_of(timed, measured.stages), *beside_others(attempts, measured)],
+        predicted_step_time_s=plan.predicted_step_time_s,
+        bubble=_bubble(timed, plan),
+        predicted_bubble=plan.predicted_bubble,
+        doubts=[*doubts_of(timed, plan.stages), *beside_others(attempts, plan)],
         metric=evaluations[-1].metric if evaluations else task_metric.name,
         scores=Scores() if final is None else Scores(train=final.train, validation=final.validation, test=final.test),
         best=reduce(Standing.after, evaluations, Standing()).best,
@@ -266,3 +273,35 @@ def _failures(records: Sequence[Record]) -> list[Failure]:
             failures.append(Failure(step=record.step, stage=record.stage, message=record.message))
         counted = record.event == "failure"
     return failures
+
+
+def doubts_of(timed: Timed, stages: int) -> list[str]:
+    """The warning about times of a run in which it trained for less time than its busiest stage computed; none if all
+    times are possible.
+
+    Several mini-batches are under way at once, so a stage computed those whose times count at another time, when it may
+    have been slower for a while. Over a few mini-batches it can seem to compute for longer than they took. So the mean
+    step time has to be too small by more than their spread explains, and fewer than three show no spread.
+
+    Args:
+        timed: its mini-batches after warm-up.
+    """
+    busiest = max(range(stages), key=lambda stage: timed.computing_s(stage) or 0.0)
+    computing_s, step_s = timed.computing_s(busiest), spread(timed.step_times_s)
+    if computing_s is None or step_s is None or step_s.deviation is None or not timed.of_the_same:
+        return []
+    at_most_s = step_s.mean + _STANDARD_ERRORS * step_s.deviation / math.sqrt(step_s.runs)
+    if at_most_s >= computing_s * (1.0 - _TOLERANCE):
+        return []
+    return [
+        f"a mini-batch took {seconds(step_s.mean)}, less than the {seconds(computing_s)} that stage {busiest} "
+        "computed for it: do not rely on the times, the throughput and the bubble of this run"
+    ]
+
+
+def beside_others(attempts: Sequence[Attempt], plan: Plan) -> list[str]:
+    """What other programs did to the times of a run: to the prediction, and to what was measured with this plan."""
+    events = [record for each in attempts if each.ran(plan) for record in each.records]
+    taken = max((each.taken_processors or 0.0 for each in events if isinstance(each, EventRecord)), default=0.0)
+    found = (measured_beside(plan.costs.taken_processors), trained_beside(taken))
+    return [sentence for sentence in found if sentence is not None]

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal, TypeGuard
@@ -51,11 +51,6 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: Numbers | None = None
-
-    def only(self, columns: Sequence[int]) -> Table:
-        """The table with these columns alone."""
-        head, *rows = (tuple(row[column] for column in columns) for row in (self.head, *self.rows))
-        return Table(head, tuple(rows))
 
     @property
     def long_columns(self) -> list[int]:
@@ -100,16 +95,12 @@ class Column:
         form: how a number is shown as text.
         kind: `seconds` and `share` have a unit; a `setting` was chosen, not measured: each of
             these kinds is shown with its own number of digits.
-        best: whether the largest or the smallest number is the best one; None where there is no best.
-        is_metric: whether runs are compared by it, so that LaTeX has its best mean in bold.
     """
 
     name: str
     title: str
     form: Callable[[float | None], str] = number
     kind: Literal["count", "seconds", "share", "setting"] = "count"
-    best: Literal["largest", "smallest"] | None = None
-    is_metric: bool = False
     spread: bool = False  # whether its values are means over runs; the CSV has a further column for the deviation
 
 
@@ -119,13 +110,11 @@ class Numbers:
 
     Attributes:
         latex_columns: the names of those that the LaTeX table has, if they have a value; empty: all of them.
-        comparable: a value for each row, which is equal for rows whose metrics can be compared; empty: all can.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[CellValue, ...], ...]
     latex_columns: tuple[str, ...] = ()
-    comparable: tuple[Hashable, ...] = ()
 
     def only(self, names: Sequence[str]) -> Numbers:
         """The columns of these names, in this order. Raises RequestError if there is no such column."""
@@ -166,8 +155,7 @@ class Numbers:
         r"""A `tabular` with the rules of the package booktabs.
 
         The heading of a column has its unit. Mean and deviation of all its cells have as many decimals, so they stand
-        below each other. In the column of a metric the best mean of the rows that can be compared is bold. A raised 2/3
-        says that two of three runs have the figure; such a mean is never the best.
+        below each other. A raised 2/3 says that two of three runs have the figure.
         """
         names = self.latex_columns or [column.name for column in self.columns]
         columns = [each for each in self.only(names)._by_column if any(value is not None for value in each[1])]
@@ -176,7 +164,7 @@ class Numbers:
             unit, factor = _unit(column, values)
             title = _in_latex(column.title)
             head.append(f"{title} ({unit})" if unit else title)
-            cells.append(_latex_cells(column, values, factor, self.comparable or ("all",) * len(values)))
+            cells.append(_latex_cells(column, values, factor))
         texts = [all(isinstance(each, str) or each is None for each in values) for _, values in columns]
         return _tabular("".join("l" if text else "r" for text in texts), head, *map(list, zip(*cells, strict=True)))
 
@@ -209,16 +197,10 @@ def _unit(column: Column, values: Sequence[CellValue]) -> tuple[str, float]:
     return unit, 1.0 / size
 
 
-def _latex_cells(
-    column: Column, values: Sequence[CellValue], factor: float, comparable: Sequence[Hashable]
-) -> list[str]:
+def _latex_cells(column: Column, values: Sequence[CellValue], factor: float) -> list[str]:
     decimals = _decimals(column, values, factor)
-    groups: dict[Hashable, list[CellValue]] = {}
-    for group, value in zip(comparable, values, strict=True):
-        groups.setdefault(group, []).append(value)
-    best = {group: _best(column, each, factor, decimals) for group, each in groups.items()}
     found = []
-    for group, value in zip(comparable, values, strict=True):
+    for value in values:
         mean = _mean(value)
         if isinstance(value, str) or mean is None:
             found.append(_in_latex(value) if isinstance(value, str) else "--")
@@ -226,14 +208,12 @@ def _latex_cells(
         if column.kind == "setting":
             found.append(_setting(mean))
             continue
-        text = _grouped(mean * factor, decimals)
-        missing = ""
+        text, missing = _grouped(mean * factor, decimals), ""
         if isinstance(value, Spread):
             deviation = _grouped((value.deviation or 0.0) * factor, decimals)
             text += f" \\pm {deviation}" if deviation != _grouped(0.0, decimals) else ""
             missing = rf"\textsuperscript{{{value.runs}/{value.runs + value.missing}}}" if value.missing else ""
-        is_best = not missing and round(mean * factor, decimals) == best[group]
-        found.append((rf"{{\boldmath$\mathbf{{{text}}}$}}" if is_best else f"${text}$") + missing)
+        found.append(f"${text}${missing}")
     return found
 
 
@@ -258,15 +238,6 @@ def _is_finite(value: float | None) -> TypeGuard[float]:
 def _power(value: float) -> int:
     """The power of ten of the first digit."""
     return math.floor(math.log10(value))
-
-
-def _best(column: Column, values: Sequence[CellValue], factor: float, decimals: int) -> float | None:
-    """The best mean of a metric as it is shown, of those that no run lacks; None if there is none or all are equal."""
-    whole = [each for each in values if not (isinstance(each, Spread) and each.missing)]
-    means = {round(mean * factor, decimals) for mean in map(_mean, whole) if _is_finite(mean)}
-    if not column.is_metric or column.best is None or len(means) < 2:
-        return None
-    return max(means) if column.best == "largest" else min(means)
 
 
 def _grouped(value: float, decimals: int) -> str:

@@ -20,11 +20,11 @@ import numpy as np
 
 from alray.config.study.points import label_of
 from alray.config.study.section import BATCH_SIZE, SCORES
-from alray.core.counting import counted
+from alray.config.study.space import Distribution
+from alray.core.counting import counted, setting_text
 from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord
 from alray.report.spread import LEAST_FOR_SPREAD
-from alray.studies.batch_size import not_bracketed
 from alray.studies.busy import is_disturbed
 from alray.studies.confidence import (
     Confidence,
@@ -42,6 +42,8 @@ _BY_AMOUNTS = (*SCORES, "bubble")
 COUNTED = ("accuracy", "top_1")
 """Metrics that are a share of samples, each of which is right or wrong."""
 _MOST_SAMPLES = 1_000_000
+_EDGE = 0.05
+"""A value within this share of its range from an end lies on the edge, on the scale of its distribution."""
 _OF_EVALUATIONS = ("steps_to_target", "samples_to_target")
 """Figures that are known to one interval between two evaluations."""
 NO_FIGURE = "there is no such figure"
@@ -355,3 +357,46 @@ def _share_since_evaluation(results: Results, record: TrialRecord) -> float:
     reached = _steps(record)
     evaluated = (each.step for each in results.records_of(record) if isinstance(each, EvaluationRecord))
     return 1.0 - max((step for step in evaluated if step < reached), default=0) / reached
+
+
+def not_bracketed(results: Results, rows: Sequence[PointRow]) -> Iterator[tuple[PointRow, str, str]]:
+    """The points whose best settings no search has bracketed, with the key and a sentence about it: the value lies on
+    the edge of its range, or it is the smallest or the largest that was tried, also of a choice of numbers. Trials that
+    failed tried nothing."""
+    search = results.study.search
+    if search is None:
+        return
+    for row in rows:
+        where = f"{label_of(row.point)}: " if row.point else ""
+        ran = [each for settings in results.settings_of(row) for each in settings if each.status != "failed"]
+        for key, distribution in search.space_at(row.point).items():
+            if key not in row.settings or not _has_an_order(distribution):
+                continue
+            value, tried = row.settings[key], {record.values[key] for record in ran}
+            if why := _edge(distribution, value) or _outermost(tried, value):
+                yield row, key, f"{where}the best {key}, {setting_text(value)}, is not bracketed: {why}"
+
+
+def _has_an_order(distribution: Distribution) -> bool:
+    """Whether one value can be larger than another one: not those of a choice of names, nor a single one."""
+    choice = distribution.choice
+    numbers = [isinstance(each, int | float) and not isinstance(each, bool) for each in choice or ()]
+    return choice is None or (len(choice) > 1 and all(numbers))
+
+
+def _edge(distribution: Distribution, value: float) -> str:
+    share = distribution.share(value)
+    if share is None or _EDGE < share < 1.0 - _EDGE:  # a choice has no edge
+        return ""
+    low, high = distribution.ends
+    end = "lower" if share <= _EDGE else "upper"
+    return f"it lies at the {end} end of its range [{low:g}, {high:g}]; widen the range"
+
+
+def _outermost(tried: set[float], value: float) -> str:
+    if min(tried) < value < max(tried):
+        return ""
+    if len(tried) == 1:
+        return "no other was tried; try more"
+    end = "smallest" if value == min(tried) else "largest"
+    return f"it is the {end} of {len(tried)} that were tried; try more"

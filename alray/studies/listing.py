@@ -17,7 +17,7 @@ from alray.core.counting import counted
 from alray.core.errors import AlrayError, RequestError
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.metrics import METRICS
-from alray.core.run_folder.records import read_environment, read_summary
+from alray.core.run_folder.records import Scores, read_environment, read_summary
 from alray.core.run_folder.store import never_began
 from alray.core.storage.location import Location
 from alray.report.folder import longest_silence_s, read_plan
@@ -105,13 +105,13 @@ def chosen(rows: Iterable[Listed], filters: Sequence[str]) -> list[Listed]:
     return [row for row in rows if all(_suits(getattr(row, key), value) for key, value in wanted)]
 
 
-def ordered(rows: Iterable[Listed], by: str, *, reverse: bool) -> list[Listed]:
+def ordered(rows: Iterable[Listed], by: str) -> list[Listed]:
     """The rows in order: the latest, the most accurate, the fastest first, or by the alphabet. What has no value, or
     one that is not a number, comes last. Raises RequestError if there is no such key."""
     if by not in _ORDERS:
         raise RequestError(f"`{by}` is not a column", key="--sort", hint=f"choose one of {', '.join(_ORDERS)}")
     known = [row for row in rows if not _is_unknown(getattr(row, by))]
-    known.sort(key=lambda row: (_rank(row, by), row.folder), reverse=(by in _LARGEST_FIRST) != reverse)
+    known.sort(key=lambda row: (_rank(row, by), row.folder), reverse=by in _LARGEST_FIRST)
     return known + [row for row in rows if _is_unknown(getattr(row, by))]
 
 
@@ -196,43 +196,20 @@ def _guarded(folder: L, kind: Literal["run", "study"], read: Callable[[L], Liste
 
 
 def _run(folder: Location) -> Listed:
-    spec = read_document(folder / "spec.yaml").value
-    summary, date = read_summary(folder), _date(folder)
-    state = _state(folder, None if summary is None else summary.status)
-    if summary is not None:
-        return Listed(
-            folder=str(folder),
-            kind="run",
-            state=state,
-            name=summary.name,
-            method=summary.method,
-            schedule=summary.schedule,
-            stages=summary.stages,
-            replicas=summary.replicas,
-            steps=summary.steps,
-            metric=summary.metric,
-            validation=summary.scores.validation,
-            test=summary.scores.test,
-            step_time_s=summary.step_time_s,
-            date=date,
-        )
-    planned = read_plan(folder) if (folder / "plan.json").is_file() else None
+    name, summary = read_document(folder / "spec.yaml").value.get("name"), read_summary(folder)
+    planned = summary or (read_plan(folder) if (folder / "plan.json").is_file() else None)
+    scores = Scores() if summary is None else summary.scores
     return Listed(
         folder=str(folder),
         kind="run",
-        state=state,
-        name=_text(spec.get("name")),
-        method=_text(spec["method"].get("kind")) if isinstance(spec.get("method"), dict) else None,
-        schedule=planned.schedule if planned else None,
-        stages=planned.stages if planned else None,
-        replicas=planned.replicas if planned else None,
-        date=date,
+        state=_state(folder, None if summary is None else summary.status),
+        name=name if isinstance(name, str) else None,
+        **{key: getattr(planned, key, None) for key in ("method", "schedule", "stages", "replicas")},
+        **{key: getattr(summary, key, None) for key in ("steps", "metric", "step_time_s")},
+        validation=scores.validation,
+        test=scores.test,
+        date=_date(folder),
     )
-
-
-def _text(value: Any) -> str | None:
-    """A value of a spec that was not checked, if it is a text."""
-    return value if isinstance(value, str) else None
 
 
 def _state(folder: Location, ended: ListedState | None) -> ListedState:

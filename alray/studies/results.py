@@ -84,20 +84,6 @@ class Results:
         numbers of devices."""
         return bool(self.axes) and not self.is_of_batch_sizes and self.scaling is None
 
-    @property
-    def axis_of_cuts(self) -> str | None:
-        """The axis whose values, which are no numbers, cut the network into different numbers of components. At least
-        three: two variants may differ in their number by chance."""
-        return next((axis for axis in self.axes if not self.is_numeric(axis) and self._cuts(axis)), None)
-
-    def _cuts(self, axis: str) -> bool:
-        numbers: dict[str, set[int]] = {}
-        for row in self.rows:
-            if row.summary is not None:
-                numbers.setdefault(json.dumps(row.point[axis]), set()).add(sum(row.summary.partition))
-        found = list(numbers.values())
-        return len(found) > 2 and all(len(each) == 1 for each in found) and len(set.union(*found)) == len(found)
-
     def values(self, axis: str) -> list[Any]:
         """The values of an axis that have records, in the order of the study."""
         found = {json.dumps(row.point[axis]): row.point[axis] for row in self.rows if axis in row.point}
@@ -107,16 +93,14 @@ class Results:
         """Whether every value of an axis is a number."""
         return all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.values(axis))
 
-    def along(self, *axes: str) -> dict[str, list[PointRow]]:
-        """The points by the values of their other axes: series -> rows, in the order of these axes if they are
-        numeric."""
+    def along(self, axis: str) -> dict[str, list[PointRow]]:
+        """The points by the values of their other axes: series -> rows, in the order of this axis if it is numeric."""
         found: dict[str, list[PointRow]] = {}
         for row in self.rows:
-            found.setdefault(series_label(row.point, axes), []).append(row)
-        for axis in reversed(axes):
-            if self.is_numeric(axis):
-                for rows in found.values():
-                    rows.sort(key=lambda row: float(row.point[axis]))
+            found.setdefault(series_label(row.point, (axis,)), []).append(row)
+        if self.is_numeric(axis):
+            for rows in found.values():
+                rows.sort(key=lambda row: float(row.point[axis]))
         return found
 
     def records_of(self, record: TrialRecord) -> list[Record]:

@@ -82,13 +82,11 @@ class Scaling:
         devices: what is counted, in words.
         kind: strong: the work of a mini-batch is the same on every number of devices; weak: each device has the same
             work; growing: neither.
-        along: the axes that decide how many devices there are; empty: a series is of one method and schedule.
     """
 
     devices: Literal["stages", "replicas", "devices"]
     kind: Literal["strong", "weak", "growing"]
     series: dict[str, tuple[ScaledPoint, ...]]
-    along: tuple[str, ...]
 
 
 def scaling_of(rows: Sequence[PointRow]) -> Scaling | None:
@@ -104,7 +102,7 @@ def scaling_of(rows: Sequence[PointRow]) -> Scaling | None:
         series = _series(timed, axes, along)
         if any(len(each) > 1 for each in series.values()):
             points = _scaled(series, axes)
-            return Scaling(_counted(timed), _kind(points), points, tuple(axes))
+            return Scaling(_counted(timed), _kind(points), points)
     return None
 
 

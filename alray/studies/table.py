@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from alray.config.study.points import in_words, label_of, named, parts_of, value_text
-from alray.config.study.section import SCORES, VARIANT
+from alray.config.study.section import SCORES
 from alray.core.counting import setting_text
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Summary
@@ -90,7 +90,7 @@ def _bytes_between_stages(record: TrialRecord) -> float | None:
 
 
 def _metric_column(split: str) -> Column:
-    return Column(split, split, score, "share", "largest", is_metric=True)
+    return Column(split, split, score, "share")
 
 
 ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
@@ -98,32 +98,32 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
     for column, figure in (
         (_metric_column("validation"), lambda each: _score(each, "validation")),
         (_metric_column("test"), lambda each: _score(each, "test")),
-        (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
+        (Column("step_time_s", "step time", seconds, "seconds"), _measured("step_time_s")),
         (
-            Column("predicted_step_time_s", "predicted", seconds, "seconds", "smallest"),
+            Column("predicted_step_time_s", "predicted", seconds, "seconds"),
             _measured("predicted_step_time_s"),
         ),
-        (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
-        (Column("bubble", "bubble", share, "share", "smallest"), _measured("bubble")),
-        (Column("training_s", "training time", seconds, "seconds", "smallest"), _took("training_s")),
-        (Column("epoch_s", "epoch", seconds, "seconds", "smallest"), _took("epoch_s")),
-        (Column("forward_s", "forward", seconds, "seconds", "smallest"), _took("forward_s")),
-        (Column("backward_s", "backward", seconds, "seconds", "smallest"), _took("backward_s")),
-        (Column("update_s", "update", seconds, "seconds", "smallest"), _took("update_s")),
-        (Column("parameters", "parameters", whole, best="smallest"), _measured("parameters")),
+        (Column("samples_per_s", "samples/s", whole), _measured("samples_per_s")),
+        (Column("bubble", "bubble", share, "share"), _measured("bubble")),
+        (Column("training_s", "training time", seconds, "seconds"), _took("training_s")),
+        (Column("epoch_s", "epoch", seconds, "seconds"), _took("epoch_s")),
+        (Column("forward_s", "forward", seconds, "seconds"), _took("forward_s")),
+        (Column("backward_s", "backward", seconds, "seconds"), _took("backward_s")),
+        (Column("update_s", "update", seconds, "seconds"), _took("update_s")),
+        (Column("parameters", "parameters", whole), _measured("parameters")),
         (
-            Column("peak_memory_bytes", "peak memory of a stage (bytes)", whole, best="smallest"),
+            Column("peak_memory_bytes", "peak memory of a stage (bytes)", whole),
             _largest_of_stages("peak_memory_bytes"),
         ),
         (
-            Column("predicted_memory_bytes", "predicted memory of a stage (bytes)", whole, best="smallest"),
+            Column("predicted_memory_bytes", "predicted memory of a stage (bytes)", whole),
             _largest_of_stages("predicted_memory_bytes"),
         ),
-        (Column("bytes_sent", "bytes between stages", whole, best="smallest"), _bytes_between_stages),
-        (Column("all_reduce_bytes", "bytes between replicas", whole, best="smallest"), _bytes_between_replicas),
-        (Column("steps_to_target", "steps to target", number, best="smallest"), _to_reach("step")),
-        (Column("samples_to_target", "samples to target", number, best="smallest"), _to_reach("samples")),
-        (Column("seconds_to_target", "time to target", seconds, "seconds", "smallest"), _to_reach("training_s")),
+        (Column("bytes_sent", "bytes between stages", whole), _bytes_between_stages),
+        (Column("all_reduce_bytes", "bytes between replicas", whole), _bytes_between_replicas),
+        (Column("steps_to_target", "steps to target", number), _to_reach("step")),
+        (Column("samples_to_target", "samples to target", number), _to_reach("samples")),
+        (Column("seconds_to_target", "time to target", seconds, "seconds"), _to_reach("training_s")),
     )
 }
 """Each figure of a row: its column, and how it is read from a trial."""
@@ -149,8 +149,8 @@ _IF_KNOWN = (*_OF_ALL_TRAINING, *_PARTS)
 _IF_DIFFERENT = ("parameters", "all_reduce_bytes")
 _IF_CHOSEN = ("peak_memory_bytes", "predicted_memory_bytes", "bytes_sent")
 _GAINS = (
-    Column("speed_up", "speed-up", number, best="largest", spread=True),
-    Column("efficiency", "efficiency", share, "share", "largest", spread=True),
+    Column("speed_up", "speed-up", number, spread=True),
+    Column("efficiency", "efficiency", share, "share", spread=True),
 )
 
 
@@ -293,65 +293,29 @@ def table_of(
     whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *of_points, *_GAINS)
     cells = [_cells(row) for row in rows]
     chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
-    comparable = tuple(range(len(rows))) if target else tuple(map(_comparable(rows), rows))  # targets end all alike
-    values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen), comparable=comparable)
+    values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen))
     if columns:
         return replace(values.only(columns).texts, numbers=values)
     texts = ["point", "statuses", *keys, "seeds", *(["share_reached"] if target else []), *measured, *gains]
     return replace(_numbers((*whole_row, *_TEXTS), cells).only(texts).texts, numbers=values)
 
 
-def _comparable(rows: Sequence[PointRow]) -> Callable[[PointRow], str]:
-    """A function that gives equal texts for rows whose metrics can be compared: they train on the same data and for as
-    long, and have the same values on all axes but one. This is the one that is most likely to be another way to train
-    the same: a method, or else the variant."""
-    values: dict[str, set[str]] = {}
-    for row in rows:
-        for axis, value in row.point.items():
-            values.setdefault(axis, set()).add(json.dumps(value))
-    several = [axis for axis, found in values.items() if len(found) > 1]
-    compared = min(several, key=_rank_of_comparison, default=None)
-
-    def text(row: PointRow) -> str:
-        others = {axis: value for axis, value in row.point.items() if axis != compared}
-        overrides = row.best[0].overrides if row.best else ()
-        return json.dumps([others, _data_and_budget(overrides)], sort_keys=True)
-
-    return text
-
-
 _SAME_DATA = ("data.batch_size", "data.workers", "data.last_batch", "data.augment", "data.mix")
 """Keys of `data` that leave the samples themselves as they are."""
-_BUDGET = ("run.epochs", "run.steps", "run.samples", "run.stop_at")
-
-
-def _data_and_budget(overrides: Sequence[str]) -> dict[str, Any]:
-    """The values among a trial's overrides that decide what is learned, and for how long."""
-    found: dict[str, Any] = {}
-    for override in overrides:
-        key, _, value = override.partition("=")
-        found.update(flat({key: json.loads(value)}))
-    return {
-        key: value
-        for key, value in found.items()
-        if key.startswith(_BUDGET) or (parts_of(key)[0] in ("data", "task") and not key.startswith(_SAME_DATA))
-    }
 
 
 def data_of(record: TrialRecord) -> str:
     """A text that is equal for trials that should have the same data. A seed may choose the validation set."""
-    values = _data_and_budget(record.overrides).items()
-    data = {key: value for key, value in values if not key.startswith(_BUDGET)}
+    values: dict[str, Any] = {}
+    for override in record.overrides:
+        key, _, value = override.partition("=")
+        values.update(flat({key: json.loads(value)}))
+    data = {
+        key: value
+        for key, value in values.items()
+        if parts_of(key)[0] in ("data", "task") and not key.startswith(_SAME_DATA)
+    }
     return json.dumps([record.seed, data], sort_keys=True)
-
-
-def _rank_of_comparison(axis: str) -> int:
-    section = parts_of(axis)[0]
-    if section == "method":
-        return 0
-    if axis == VARIANT:
-        return 1
-    return 3 if section in ("data", "run", "task") else 2
 
 
 def _is_shown(name: str, rows: Sequence[PointRow], target: bool, times_only: bool) -> bool:
@@ -389,13 +353,7 @@ def of_metric(column: Column, metric: Metric) -> Column:
     """A column, which says of values of a metric which one it is, unless it is the accuracy."""
     if metric == ACCURACY or column.name not in SCORES:
         return column
-    best: Literal["largest", "smallest"] | None = "smallest" if metric.lowest else "largest"
-    return replace(
-        column,
-        title=f"{column.title} {metric.title}",
-        kind="share" if metric.share else "count",
-        best=column.best and best,
-    )
+    return replace(column, title=f"{column.title} {metric.title}", kind="share" if metric.share else "count")
 
 
 _COUNTS = (Column("trials", "trials"), Column("seeds", "seeds"), Column("reached", "reached"), Column("tried", "of"))
@@ -406,7 +364,7 @@ _OF_TRIALS = (
     Column("status", "status"),
     Column("steps", "mini-batches"),
     *(
-        replace(column, spread=False, best=None, title="to the target" if name == "steps_to_target" else column.title)
+        replace(column, spread=False, title="to the target" if name == "steps_to_target" else column.title)
         for name, (column, _) in ROW_FIGURES.items()
     ),
     Column("reason", "reason"),

@@ -7,7 +7,6 @@ Tune makes for it. Processes are used again for the next trial of the same resou
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import math
@@ -316,20 +315,6 @@ def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConf
     )
 
 
-def _load_callbacks() -> None:
-    """Load Ray's callback for wandb without wandb itself.
-
-    Tune counts the callbacks that Ray knows, and for that would import wandb: a second, and two folders in TMPDIR that
-    a study leaves when it is killed.
-    """
-    if "wandb" not in sys.modules:
-        sys.modules["wandb"] = None  # type: ignore[assignment]  # an import of it is an ImportError, which Ray expects
-        try:
-            importlib.import_module("ray.air.integrations.wandb")
-        finally:
-            del sys.modules["wandb"]
-
-
 def run_trials(
     orders: Sequence[tuple[TrialOrder, Spec]],
     *,
@@ -350,7 +335,6 @@ def run_trials(
         asha: stops bad trials of each point; None: every trial runs to its end.
         propose: gives the settings of each trial; None: they are known.
     """
-    _load_callbacks()
     by_number = {order.trial.number: order for order, _ in orders}
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
@@ -375,7 +359,7 @@ def run_trials(
 
     watch = _Watch(max_failures, listener)
     point_of = {number: order.trial.point.number for number, order in by_number.items()}
-    with _emptied(storage), _silent(), _named_if_ray_is_silent(), _named_if_removed(storage):
+    with _emptied(storage), _silent(), _named_if_ray_is_silent():
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
             param_space={NUMBER: tune.grid_search(numbers)} if propose is None else None,
@@ -392,19 +376,6 @@ def run_trials(
         ).fit()
     if watch.fault is not None:
         raise watch.fault
-
-
-@contextmanager
-def _named_if_removed(storage: Path) -> Iterator[None]:
-    """Raise RunError where Ray Tune does not find what it wrote, because the folder of the study is gone."""
-    try:
-        yield
-    except ValueError as error:
-        if any(storage.rglob("experiment_state-*.json")):
-            raise
-        raise RunError(
-            f"{storage.parent}: this folder was removed while the study ran", hint="begin the study again"
-        ) from error
 
 
 @contextmanager

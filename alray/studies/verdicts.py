@@ -186,7 +186,7 @@ def _at_a_place(
 def _smallest_is_best(verdict: Verdict, metric: Metric) -> bool:
     if verdict.figure in SCORES:
         return metric.lowest
-    return verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
+    return verdict.figure in ROW_FIGURES and verdict.figure != "samples_per_s"
 
 
 def _decided_by(verdict: Verdict) -> str:

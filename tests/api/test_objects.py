@@ -1138,9 +1138,6 @@ def test_other_models_and_other_data_are_other_rows() -> None:
     assert [len(group.runs) for group in comparison.groups] == [2, 1, 1]
     assert set(comparison.differences) == {"data.source", "model.from"}
     assert len({group.label for group in comparison.groups}) == 3
-    comparison = compare_runs([*of_seeds, trained(net(9), Y, 0)])  # as one that was trained before
-    assert [len(group.runs) for group in comparison.groups] == [1, 1, 1]
-    assert set(comparison.differences) == {"model.from"}
 
 
 def test_the_validation_set_of_a_run_is_not_needed_to_evaluate_another_set() -> None:

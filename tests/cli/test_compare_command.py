@@ -22,7 +22,7 @@ def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ende
     assert (said.code, said.out.splitlines()[-1]) == (0, "page  compare.html")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     drawn = {path.name for path in Path("compare_files/figures").glob("accuracy_by_*")}
-    assert {"accuracy_by_steps.svg", "accuracy_by_seconds.csv"} <= drawn
+    assert {"accuracy_by_samples.svg", "accuracy_by_seconds.csv"} <= drawn
     assert Path("compare_files/tables/costs.tex").read_text(encoding="utf-8").startswith("\\begin{tabular}")
     lines = said.out.splitlines()
     assert lines[0] == "1  tiny, associated_learning"

@@ -90,7 +90,6 @@ def test_a_figure_that_is_not_finite_has_no_value(alray: Callable[..., Any], fol
     [
         (["method=backpropagation"], ["better"]),
         (["state=finished", "--sort", "test"], ["better", "finished"]),
-        (["state=finished", "--sort", "test", "--reverse"], ["finished", "better"]),
         (["stages=2", "schedule=str*", "--sort", "state"], ["finished", "killed", "going_on"]),
         (["runs/killed"], ["killed"]),
         (["name=nothing"], []),

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -212,8 +211,6 @@ def test_a_killed_stage_trial_or_driver_leaves_no_process(workshop: Workshop, cl
 
 @pytest.mark.timeout(600)
 def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: None) -> None:
-    temporary = Path(tempfile.gettempdir())
-    before = set(temporary.iterdir())
     slow = ", ".join(key.replace("=", ": ") for key in LONG)
     path, out = study(workshop, f"set: {{{slow}}}\naxes: {{pipeline.stages: [2]}}\n"), workshop.folder / "out"
     driver = begin(None, path, "--output", out)
@@ -224,7 +221,6 @@ def test_a_killed_study_takes_its_own_ray_with_it(workshop: Workshop, own_ray: N
     driver.wait()
     _, alive = psutil.wait_procs(begun, timeout=15)
     assert {process.name() for process in alive} <= RAYS_AGENTS
-    assert not [path for path in set(temporary.iterdir()) - before if "wandb" in path.name]
 
 
 @pytest.mark.timeout(300)

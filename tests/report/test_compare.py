@@ -17,7 +17,6 @@ import pytest
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.study.section import Study
 from alray.core.errors import CheckpointError, RequestError
-from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import (
     DepthScores,
     EvaluationRecord,
@@ -25,22 +24,20 @@ from alray.core.run_folder.records import (
     effective,
     read,
     read_summary,
-    write_json,
 )
-from alray.core.run_folder.store import write_manifest
 from alray.report.compare import ComparedRuns, compare_runs
-from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
+from alray.report.compare_page import ComparisonReport, curve_rows, depth_rows
 from alray.report.compare_tables import cost_table, depth_table, score_table
 from alray.report.figure import write_exhibits
 from alray.report.folder import read_run
 from alray.report.make import make_report
 from alray.report.run_page import RunReport
 from alray.report.spread import Spread, spread
-from alray.report.summary import figures_of, summarise
+from alray.report.summary import summarise
 from alray.studies.figures.training import race
-from alray.studies.outcome import first_reached
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
+from alray.studies.trial import first_reached
 
 IMAGES = {"source": "digits", "batch_size": 64}
 AL = [{"along_parameters": 800, "turn_parameters": 100}] * 2
@@ -66,7 +63,6 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         blocks: tuple[str, str] = ("embedding", "vgg"),
         failure: str = "stage 1 died",
         engine: str = "ray",
-        best_kept: bool = True,
         start_s: float = 0.0,
         metric: str = "accuracy",
         sha256: str | None = None,
@@ -116,12 +112,6 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
             **spec,
         }
         (path / "spec.yaml").write_text(write_yaml(document))
-        best = figures_of(records, plan).best
-        if best is not None and best_kept:
-            (path / f"checkpoints/step-{best.step:08d}").mkdir(parents=True)
-            facts = {"epoch": 1.0, "samples": 1, "partition": (1, 1), "files": (), "environment": {}}
-            data = DataIdentity(train=1, validation=1, shape=(1,), classes="", words=None, contents=None)
-            write_manifest(path, step=best.step, data=data, **facts)
         return path
 
     return write
@@ -144,7 +134,7 @@ def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
     assert [group.label for group in comparison.groups] == ["net, a", "net, d"]
     assert comparison.differences == {"method.kind": ("associated_learning", "backpropagation")}
     assert score_table(comparison).rows[0][3:] == (
-        *("ray", "0 1 2", "finished", "10 to 20 (best)", "0.8000 ± 0.1000", "0.7000 ± 0.1000"),
+        *("ray", "0 1 2", "finished", "10 to 20", "0.8000 ± 0.1000", "0.7000 ± 0.1000"),
     )
     assert depth_table(comparison).rows == (
         ("net, a", "0.2667 ± 0.1155", "0.7000 ± 0.1000"),
@@ -163,7 +153,7 @@ def test_runs_of_an_error_are_compared_by_the_lowest(add: Add) -> None:
     # Chosen on validation: the error 0.2, whatever the test errors are.
     assert [group.score("test") for group in comparison.groups] == [Spread(0.3, None, 1), Spread(0.6, None, 1)]
     page = re.sub(r"<script>.*?</script>", "", ComparisonReport(comparison).page(), flags=re.DOTALL)
-    assert "Validation mean squared error against steps" in page
+    assert "Mean squared error against samples" in page
     assert "accuracy" not in page.lower()
     with pytest.raises(RequestError, match="different metrics"):
         compare_runs([*runs, add("c", (0.5, 0.5))])
@@ -214,11 +204,10 @@ def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:
     runs = [add("a", (0.5, 0.1), (0.7, 0.2)), add("b", (0.7, 0.3), seed=1, start_s=70.0), add("c", (0.6, 0.2), seed=2)]
     comparison = compare_runs(runs)
     # Nine mini-batches of 0.2 s, of 0.3 s and of 0.4 s; the first one counts as their mean.
-    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 3.0)):
-        (row,) = training_rows(comparison, axis)
-        assert (row[axis], row["accuracy"]) == (pytest.approx(at), pytest.approx(0.6))
-        assert (row["low"], row["high"], row["runs"]) == (0.5, 0.7, 3)
-    depths = depth_rows(comparison)
+    (row,) = curve_rows(comparison)
+    assert [row[key] for key in ("step", "samples", "seconds")] == [10, 640, pytest.approx(3.0)]
+    assert (row["accuracy"], row["low"], row["high"], row["seeds"]) == (pytest.approx(0.6), 0.5, 0.7, 3)
+    depths = list(depth_rows(comparison))
     assert [row["depth"] for row in depths] == [1, 2]
     assert depths[1]["accuracy"] == pytest.approx(0.7 / 3)
 
@@ -228,23 +217,22 @@ def test_two_runs_show_no_spread(add: Add) -> None:
     runs = [add("a", (0.5, 0.1)), add("b", (0.5, 0.1), seed=1)]
     comparison = compare_runs(runs)
     assert score_table(comparison).rows[0][-2:] == ("0.5000", "0.1000")
-    assert not any({"low", "high"} & set(row) for row in (*training_rows(comparison, "steps"), *depth_rows(comparison)))
+    assert not any({"low", "high"} & set(row) for row in (*curve_rows(comparison), *depth_rows(comparison)))
     comparison = compare_runs([*runs, add("c", (0.5, 0.1), seed=2)])
     assert score_table(comparison).rows[0][-2:] == ("0.5000", "0.1000"), "± 0 says nothing"
-    assert [(row["low"], row["high"]) for row in training_rows(comparison, "steps")] == [(0.5, 0.5)]
+    assert [(row["low"], row["high"]) for row in curve_rows(comparison)] == [(0.5, 0.5)]
 
 
 def test_runs_that_end_in_the_same_weights_have_one_curve(add: Add) -> None:
     stages = {1: "a" * 64, 2: "a" * 64, 4: "b" * 64}
     runs = [add(f"{n}", (0.5, 0.1), (0.6, 0.2), sha256=sha256, pipeline={"stages": n}) for n, sha256 in stages.items()]
     exhibits = {one.title: one for one in ComparisonReport(compare_runs(runs)).exhibits}
-    steps, samples, _ = exhibits["Accuracy during training"].figures
+    seconds, samples = exhibits["Accuracy during training"].figures
     one = "net, 1 (and 1 of equal weights)"
-    assert [each.label for each in steps.series] == [one, "net, 4"]
-    assert [row["series"] for row in steps.rows] == [one, one, "net, 4", "net, 4"]
-    assert [row["series"] for row in samples.rows] == [row["series"] for row in steps.rows]
-    (note,) = compare_runs(runs).notes
-    assert note.startswith("net, 1 and net, 2: the weights at the end are the same")
+    assert [each.label for each in samples.series] == [one, "net, 4"] and len(seconds.series) == 3
+    assert [row["series"] for row in samples.rows] == [one, one, "net, 4", "net, 4"]
+    (note,) = exhibits["Accuracy during training"].findings
+    assert note.endswith("is that of `net, 1` and `net, 2`, which end in the same weights.")
 
 
 def test_what_must_be_said_is_said(add: Add) -> None:
@@ -288,34 +276,8 @@ def test_weights_that_a_failed_run_could_not_save_are_not_compared(add: Add) -> 
     comparison = compare_runs([folder])
     assert comparison.groups[0].score("test") is None
     assert score_table(comparison).rows[0][-3:] == ("–", "–", "–")
-    assert not training_rows(comparison, "steps")
+    assert not curve_rows(comparison)
     assert not comparison.notes
-
-
-def test_times_of_an_earlier_plan_are_said_to_be_of_it(add: Add, given: ModuleType) -> None:
-    """After a resume of a few mini-batches on other stages the tables have the times of the plan before."""
-    run = add("a", (0.5, 0.5))
-    assert not compare_runs([run]).notes
-    plan = replace(read_run(run).plan, schedule="gpipe")
-    write_json(run / "plan.json", plan.as_json())
-    with (run / "records.jsonl").open("a") as file:
-        resumed = (given.event("resumed", 10, 20.0), given.planned(plan, 10, 20.1))
-        file.writelines(f"{record.model_dump_json()}\n" for record in resumed)
-    (note,) = compare_runs([run]).notes
-    assert note.startswith("net: The last plan was not measured. These are the times of an earlier one: streamed")
-
-
-def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) -> None:
-    """A run whose only usable weights are its last ones has their accuracy."""
-    (group,) = compare_runs([add("a", (1.0, 0.9), (0.3333, 0.4), best_kept=False)]).groups
-    assert group.score("validation") == Spread(0.3333, None, 1)
-    assert group.score("test") == Spread(0.4, None, 1)
-    comparison = compare_runs([group.first.folder.path])
-    assert score_table(comparison).rows[0][-3:] == ("20 (last)", "0.3333", "0.4000")
-    (note,) = comparison.notes
-    assert "(1.0000 after 10 mini-batches) were not kept" in note
-    (run,) = comparison.as_json()["groups"][0]["runs"]
-    assert (run["chosen"]["step"], run["best"]["step"], run["best_kept"]) == (20, 10, False)
 
 
 def test_what_the_end_of_a_run_measures_of_the_best_weights_counts(given: ModuleType, add: Add) -> None:
@@ -352,7 +314,7 @@ def resumed(given: ModuleType, add: Add) -> Path:
 
 
 def test_seconds_leave_every_start_and_evaluation_out(resumed: Path) -> None:
-    rows = training_rows(compare_runs([resumed]), "seconds")
+    rows = curve_rows(compare_runs([resumed]))
     assert [row["seconds"] for row in rows] == pytest.approx([10 * 0.2, 10 * 0.2 + 10 * 0.4])
 
 
@@ -362,7 +324,7 @@ def test_an_evaluation_after_the_first_mini_batch_has_no_seconds(given: ModuleTy
     writer.write(given.evaluated(1, 5.0, 0.5, 0.5))
     writer.close()
     comparison = compare_runs([path])
-    assert [len(training_rows(comparison, axis)) for axis in ("steps", "samples", "seconds")] == [1, 1, 0]
+    assert [row["seconds"] for row in curve_rows(comparison)] == [None]
 
 
 def test_a_comparison_and_a_study_show_the_same_seconds(resumed: Path) -> None:
@@ -373,7 +335,7 @@ def test_a_comparison_and_a_study_show_the_same_seconds(resumed: Path) -> None:
     of_study = race(Results(study, [trial], lambda number: resumed))
     assert of_study is not None
     (by_seconds,) = (figure for figure in of_study.figures if figure.name == "accuracy_by_seconds")
-    seconds = [row["seconds"] for row in training_rows(compare_runs([resumed]), "seconds")]
+    seconds = [row["seconds"] for row in curve_rows(compare_runs([resumed]))]
     assert [row["seconds"] for row in by_seconds.rows] == seconds
     target = first_reached(effective(read(resumed / "records.jsonl")), 0.6)
     assert target is not None and target.training_s == seconds[-1]
@@ -386,7 +348,7 @@ def test_a_second_evaluation_of_the_same_weights_takes_no_training_time(given: M
     writer.close()
     (run,) = compare_runs([resumed]).groups[0].runs
     *_, first, again = run.evaluations
-    assert run.training_s(first) == pytest.approx(run.training_s(again))
+    assert run.training_time.until(first.step) == pytest.approx(run.training_time.until(again.step))
 
 
 def test_the_page_is_whole_without_a_network(add: Add) -> None:
@@ -401,11 +363,11 @@ def test_the_page_is_whole_without_a_network(add: Add) -> None:
     assert not re.findall(r"""src\s*=|href\s*=\s*.(?!#|data:)|https?://(?!vega\.github)|<i>|@import|<script>""", page)
     assert page.count("<h2 ") == 7
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    for axis in ("steps", "samples", "seconds"):
-        assert f"Validation accuracy against {axis}" in page
+    for axis in ("samples", "seconds of training"):
+        assert f"Accuracy against {axis}" in page
     assert "stage 1 &lt;script&gt;" in page
     bands = [row for exhibit in report.exhibits for figure in exhibit.figures for row in figure.rows if "low" in row]
-    assert {row["runs"] for row in bands} == {3} and len(bands) == 3 + 2
+    assert {row["seeds"] for row in bands} == {3} and len(bands) == 2 + 2
     assert "\\u003cscript\\u003ealert(1)" in page
 
 
@@ -436,12 +398,11 @@ def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None
     """The curves of two runs with 1,200 evaluations each: evenly spaced, with the last one; nothing else is lost."""
     runs = [add(name, *[(0.5, 0.001 * (number % 900)) for number in range(1200)], name=name) for name in ("a", "b")]
     comparison = compare_runs(runs)
-    for axis in ("steps", "samples", "seconds"):
-        rows = training_rows(comparison, axis)
-        assert 1000 <= len(rows) <= 2000
-        assert [max(row[axis] for row in rows if row["series"] == name) for name in ("a", "b")] == [
-            pytest.approx({"steps": 12_000, "samples": 12_000 * 64, "seconds": 12_000 * 0.2}[axis])
-        ] * 2
+    rows = curve_rows(comparison)
+    assert 1000 <= len(rows) <= 2000
+    for axis, most in (("step", 12_000), ("samples", 12_000 * 64), ("seconds", 12_000 * 0.2)):
+        found = [max(row[axis] for row in rows if row["series"] == name) for name in ("a", "b")]
+        assert found == [pytest.approx(most)] * 2
     (run,) = comparison.groups[0].runs
     assert not run.folder.records and run.score("test", 2) == pytest.approx(0.0), "those of the best, the first one"
 

@@ -172,8 +172,8 @@ def rows(page: Page, name: str) -> list[dict[str, Any]]:
 
 def test_a_comparison_and_a_study_are_drawn(opened: Open) -> None:
     page = opened("comparison")
-    assert {row["runs"] for row in rows(page, "accuracy_by_steps")} == {2}
-    assert page.locator("[data-name=accuracy_by_steps] .mark-area path").count() == 0  # two runs have no interval
+    assert {row["seeds"] for row in rows(page, "accuracy_by_samples")} == {2}
+    assert page.locator("[data-name=accuracy_by_samples] .mark-area path").count() == 0  # two runs have no interval
     page = opened("study")
     # Three variants of equal weights are one line, with a mark at each of four batch sizes.
     points = [label for label in marks(page, "steps_to_target") if label.startswith("batch size: ")]

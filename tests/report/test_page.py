@@ -236,17 +236,15 @@ def test_the_other_files_are_written_too(given: ModuleType, tmp_path: Path) -> N
 
 
 def test_a_plan_that_was_not_measured_stands_beside_no_times_of_another(given: ModuleType, tmp_path: Path) -> None:
-    """Continued for five mini-batches on two stages: all times are those of the one stage before."""
+    """Continued for five mini-batches on two stages: the table of attempts has the times of the one stage before."""
     alone, plan = given.example_plan((2,)), given.example_plan((1, 1))
     few = [given.staged(45, 9.5, stage, steps=5, warm_up=True) for stage in (0, 1)]
     more = [given.event("resumed", 40, 9.0), given.planned(plan, 40, 9.0), *few]
     page = report(given, tmp_path / "run", plan, [*given.example_records(alone), *more])
-    assert "Step time 5.00 ms predicted 8.00 ms" in page.text
+    assert "Step time – predicted 4.00 ms" in page.text
     assert "predicted step 4.00 ms, measured –." in page.text
-    assert page.text.count("The last plan was not measured. These are the times of an earlier one: streamed [2].") == 2
-    assert {row["series"] for row in page.figures["utilisation"]} == {"stage 0"}
-    assert "No mini-batch after warm-up was measured" not in page.text
-    assert "stage 0 predicted 0 2.00 4.00 2.00" in page.text and "measured 0 1.00 2.00 1.00" in page.text
+    assert "No mini-batch after warm-up was measured" in page.text
+    assert "0 to 40" in page.text and "5.00 ms 8.00 ms" in page.text
 
 
 def test_backpropagation_on_one_stage(given: ModuleType, tmp_path: Path) -> None:
@@ -370,18 +368,3 @@ def test_every_schedule_is_drawn(given: ModuleType, tmp_path: Path, schedule: st
     plan = given.example_plan((1, 2, 1), schedule=schedule)
     actions = {row.get("action") for row in report(given, tmp_path / "run", plan, []).figures["schedule"]}
     assert {f"{stage}{kind}{batch}" for stage in range(3) for kind in "FBU" for batch in (0, 5)} <= actions
-
-
-def test_what_stage_0_takes_to_get_mini_batches_ready_has_its_own_part(given: ModuleType, tmp_path: Path) -> None:
-    plan = given.example_plan()
-    records = given.example_records(plan)
-    with_data = [
-        record.model_copy(update={"data_s": 0.01, "compute_s": record.compute_s + 0.01})
-        if record.kind == "stage" and record.stage == 0
-        else record
-        for record in records
-    ]
-    parts = report(given, tmp_path / "a", plan, with_data).figures["stage_time"]
-    assert [(row["stage"], row["share"]) for row in parts if row["series"] == "data"] == [
-        ("stage 0", pytest.approx(10 / 57))
-    ]

@@ -248,7 +248,7 @@ def test_links_between_nodes_are_measured_anew_and_are_the_same(given: ModuleTyp
 
 
 def test_every_attempt_keeps_its_figures(given: ModuleType) -> None:
-    """The second attempt was too short to be measured: the figures of time are those of the first."""
+    """The second attempt was too short to be measured."""
     alone, plan = given.example_plan((2,)), given.example_plan((1, 1))
     records = [
         given.event("started", 0, 0.0),
@@ -262,9 +262,8 @@ def test_every_attempt_keeps_its_figures(given: ModuleType) -> None:
     ]
     figures = figures_of(records, plan)
     assert (figures.stages, figures.steps) == (2, 20)
-    assert (figures.step_time_s, figures.predicted_step_time_s) == (1.0, alone.predicted_step_time_s)
-    assert figures.samples_per_s == pytest.approx(64.0)
-    assert figures.bubble == pytest.approx(0.996), "4 ms of a step of 1 s"
+    assert (figures.step_time_s, figures.predicted_step_time_s) == (None, plan.predicted_step_time_s)
+    assert figures.samples_per_s is None and figures.bubble is None
     first, second = figures.attempts
     assert (first.began_after, first.ended_after, first.engine, first.partition) == (0, 10, "ray", [2])
     assert (first.step_time_s, first.samples_per_s, first.peak_memory_bytes) == (1.0, 64.0, [9_000_000])

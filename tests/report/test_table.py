@@ -58,7 +58,7 @@ def test_latex_shows_every_sign() -> None:
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_number_that_is_not_finite_leaves_a_table(broken: float, text: str, seeds: int) -> None:
     columns = (
-        Column("mse", "error", score, best="largest", is_metric=True, spread=True),
+        Column("mse", "error", score, spread=True),
         Column("rate", "rate", number, spread=True),
         Column("t", "time", seconds, "seconds", spread=True),
     )

@@ -14,10 +14,9 @@ from alray.core.run_folder.utilisation import Utilisation
 from alray.planning.prediction.plan import Plan
 from alray.report.attempts import Attempt, StepTime, Timed
 from alray.report.folder import read_run
-from alray.report.invariants import doubts_of, impossible_speed_up
 from alray.report.run_page import RunReport
 from alray.report.single_step import single_step
-from alray.report.summary import figures_of
+from alray.report.summary import doubts_of, figures_of
 from alray.report.training_time import TrainingTime
 from alray.runtime.stage import clock as module
 from alray.runtime.stage.clock import Clock
@@ -214,9 +213,6 @@ def test_utilisation_while_a_run_continues_is_that_of_all_stages(given: ModuleTy
 
 
 def test_what_no_time_can_be_is_said(given: ModuleType, hands: Hands) -> None:
-    assert impossible_speed_up(1.99, 2, "AL") is None and impossible_speed_up(2.01, 2, "AL") is None
-    assert "2.8" in (impossible_speed_up(2.8, 2, "AL on 2 cores") or "")
-    assert impossible_speed_up(0.7, 0.5, "AL") is not None, "fewer devices"
     wrong = [
         record.model_copy(update={"compute_s": 3 * record.compute_s})
         if isinstance(record, StageRecord) and record.stage == 1
@@ -267,4 +263,4 @@ def test_a_page_shows_what_cannot_be_true(given: ModuleType, tmp_path: Path) -> 
     for name, records in (("sound", sound), ("wrong", wrong)):
         given.write_run(tmp_path / name, plan, records)
         pages.append(RunReport(read_run(tmp_path / name)).page())
-    assert ["fewer than" in page and "do not rely on the times" in page for page in pages] == [False, True]
+    assert ["less than the" in page and "do not rely on the times" in page for page in pages] == [False, True]

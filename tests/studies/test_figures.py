@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 import math
 import re
@@ -17,10 +16,10 @@ from xml.etree import ElementTree
 import pytest
 
 from alray.core.run_folder.records import DepthScores, StageRecord, Writer
-from alray.report.figure import Exhibit, Figure, light_colours, write_exhibits
+from alray.report.figure import Exhibit, Figure, light_colours
 from alray.studies.figures import exhibits_of, warnings_of
-from alray.studies.outcome import first_reached
 from alray.studies.results import Results
+from alray.studies.trial import first_reached
 
 from .conftest import evaluation, results, staged, started, step, trial
 
@@ -73,7 +72,7 @@ def kind(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 def test_a_study_of_batch_sizes_has_its_figures() -> None:
     found = BATCH_SIZES
     assert [(each.title, [one.name for one in each.figures]) for each in found] == [
-        ("Steps to the target", ["steps_to_target", "relative_steps", "seconds_to_target"]),
+        ("Steps to the target", ["steps_to_target"]),
         ("Best settings", ["best_lr", "best_momentum", "best_effective_rate"]),
     ]
     assert all(each.note and "  " not in each.note for each in found)
@@ -85,12 +84,9 @@ def test_steps_to_the_target_are_those_of_the_records() -> None:
     assert {key: row["steps"] for key, row in measured.items() if row["mark"] != "not reached"} == STEPS
     never = {key: row["steps"] for key, row in measured.items() if row["mark"] == "not reached"}
     assert never == {("sgd", 64): 5000, ("nesterov", 32): 5000, ("nesterov", 64): 5000}
-    assert measured["sgd", 32]["mark"] == "maximal data parallelism"
+    assert measured["sgd", 32]["mark"] == "reached"
     perfect = {(row["series"], row["batch_size"]): row["steps"] for row in kind(rows, "ideal")}
     assert perfect["sgd", 64] == 100 and perfect["nesterov", 16] == 200
-    timed = figure(BATCH_SIZES, "seconds_to_target").rows
-    seconds = {(row["series"], row["batch_size"]): row["seconds"] for row in timed}
-    assert seconds == {key: steps / 100 for key, steps in STEPS.items()}
 
 
 def test_a_target_may_be_an_error_of_a_regression() -> None:
@@ -123,12 +119,6 @@ def of_three_seeds(*values: float) -> tuple[float, float]:
     return math.exp(fmean(logs) - half), math.exp(fmean(logs) + half)
 
 
-def test_series_are_compared_from_their_smallest_batch_size_on() -> None:
-    rows = kind(figure(BATCH_SIZES, "relative_steps").rows, "measured")
-    shown = {(row["series"], row["batch_size"]): row["relative"] for row in rows}
-    assert shown == {("sgd", 8): 1, ("sgd", 16): 0.5, ("sgd", 32): 0.375, ("nesterov", 8): 1, ("nesterov", 16): 0.5}
-
-
 def test_seeds_that_missed_the_target_are_marked_and_bars_are_those_of_what_is_drawn() -> None:
     trials = [
         trial(
@@ -144,38 +134,25 @@ def test_seeds_that_missed_the_target_are_marked_and_bars_are_those_of_what_is_d
     found = exhibits_of(results(trials, target=ERROR))
     (finding,) = exhibit(found, "Steps to the target").findings
     assert finding.endswith("16 reached it on 2 of 3 seeds.")
-    for name, y, over in (("steps_to_target", "steps", 1), ("seconds_to_target", "seconds", 100)):
-        first, second = kind(figure(found, name).rows, "measured")
-        assert (second["mark"], second["reached"]) == ("not reached by every seed", "2 of 3")
-        low, high = of_three_seeds(400, 420, 440)
-        assert [first[key] for key in ("low", y, "high")] == pytest.approx(
-            [each / over for each in (low, 420, high)], rel=1e-3
-        )
-        assert second["doubts"] == "2 of 3 seeds reached the target" and "low" not in second
+    first, second = kind(figure(found, "steps_to_target").rows, "measured")
+    assert (second["mark"], second["reached"]) == ("not reached by every seed", "2 of 3")
+    low, high = of_three_seeds(400, 420, 440)
+    assert [first[key] for key in ("low", "steps", "high")] == pytest.approx([low, 420, high], rel=1e-3)
+    assert second["doubts"] == "2 of 3 seeds reached the target" and "low" not in second
 
 
-def test_the_regimes_and_the_critical_batch_size_are_told() -> None:
+def test_the_critical_batch_size_is_told() -> None:
     found = exhibit(BATCH_SIZES, "Steps to the target")
-    sgd, nesterov = found.findings  # a batch of 64 ran 5,000 mini-batches, more than any other needs
-    for finding, parts in (
-        (
-            sgd,
-            (
-                "batch size is not known, for one seed shows no spread",
-                "scaling up to 16",
-                "parallelism from 32 on",
-                "64 never",
-            ),
-        ),
-        (nesterov, ("batch size is not known", "scaling up to 16", "parallelism from 16 on", "32 and 64 never")),
-    ):
-        assert [part for part in parts if part not in finding] == []
+    sgd, nesterov = found.findings
+    told = "the critical batch size is not known, for one seed shows no spread"
+    assert sgd == f"sgd: {told}; 64 never reached the target."
+    assert nesterov == f"nesterov: {told}; 32 and 64 never reached the target."
     table = found.tables["batch_sizes"]
-    assert table.rows[0] == ("sgd", "8", "16", "32", "–", "–", "–", "64", "–")
+    assert table.rows[0] == ("sgd", "–", "–", "–", "64", "–")
     first, *_ = csv.DictReader(io.StringIO(table.csv))
-    assert (first["variant"], first["plateau"], first["never_reached"], first["reached_by_some"]) == (
+    assert (first["variant"], first["critical"], first["never_reached"], first["reached_by_some"]) == (
         "sgd",
-        "32",
+        "",
         "64",
         "",
     )
@@ -239,8 +216,8 @@ def strong(**more: Any) -> Results:
 
 def test_scaling_shows_the_records_the_ideal_and_the_plan() -> None:
     found = exhibit(exhibits_of(strong()), "Strong scaling")
-    assert [each.name for each in found.figures] == ["step_time", "speed_up", "efficiency", "ratio"]
-    times, speed_up, efficiency, ratio = (each.rows for each in found.figures)
+    assert [each.name for each in found.figures] == ["step_time", "speed_up", "efficiency"]
+    times, speed_up, efficiency = (each.rows for each in found.figures)
     assert [(row["series"], row["devices"], row["step_time_s"]) for row in kind(times, "measured")] == [
         ("al", 1, pytest.approx(0.11)),
         ("al", 2, pytest.approx(0.06)),
@@ -257,7 +234,6 @@ def test_scaling_shows_the_records_the_ideal_and_the_plan() -> None:
     assert [row["speed_up"] for row in kind(speed_up, "predicted")] == pytest.approx([1, 2, 1, 2])
     assert [(row["devices"], row["speed_up"]) for row in kind(speed_up, "ideal")] == [(1, 1.0), (2, 2.0)]
     assert [row["efficiency"] for row in kind(efficiency, "measured")] == pytest.approx([1, 11 / 12, 1, 5 / 11])
-    assert [row["ratio"] for row in kind(ratio, "measured")] == pytest.approx([0.1 / 0.11, 0.11 / 0.06])
     assert found.findings[0] == "al: from 1 to 2 stages the speed-up is 1.83 ± 0.17, the efficiency 0.92 ± 0.08."
     calm = strong()
     busy = replace(calm, records=[each.model_copy(update={"taken_processors": 0.9}) for each in calm.records])
@@ -280,28 +256,6 @@ def test_the_ideal_begins_at_the_fewest_devices_of_all_series() -> None:
     assert {row["series"] for row in kind(rows, "measured")} == {"al, relative to 2 stages", "bp"}
 
 
-def test_a_ratio_is_of_points_that_differ_in_their_way_only() -> None:
-    trials = []
-    for repeat, size, variant, stages in itertools.product((2, 4), (32, 64), ("al", "bp", "bp_gpipe"), (1, 2)):
-        point = {"model.components.0.repeat": repeat, "data.batch_size": size, "variant": variant}
-        method = "associated" if variant == "al" else "backpropagation"
-        ran = {"method": method, "partition": [repeat // stages] * stages}
-        seconds = repeat * size * (1.0 if variant == "al" else 1.5)
-        point["pipeline.stages"] = stages
-        trials.append(trial(len(trials), point, step_time_s=seconds, ran=ran))
-    rows = kind(figure(exhibits_of(results(trials)), "ratio").rows, "measured")
-    assert {row["ratio"] for row in rows} == {1.5}
-    assert list(dict.fromkeys(row["series"] for row in rows)) == [
-        f"repeat of component 0 = {repeat}, batch size {size}, {variant} / al"
-        for repeat in (2, 4)
-        for size in (32, 64)
-        for variant in ("bp", "bp_gpipe")
-    ]
-    unlike = [each for each in trials if (each.point["variant"] == "al") == (each.point["data.batch_size"] == 32)]
-    names = [each.name for one in exhibits_of(results(unlike)) for each in one.figures]
-    assert "speed_up" in names and "ratio" not in names
-
-
 def test_weak_scaling_keeps_the_step_time_in_the_ideal() -> None:
     trials = [
         trial(number, {"pipeline.stages": stages}, step_time_s=time, ran={"partition": [2] * stages})
@@ -318,50 +272,6 @@ def test_only_a_search_can_be_too_small(search: dict[str, Any] | None) -> None:
     sizes = [trial(n, {"data.batch_size": 8 * 2**n}, steps=10 + n, values=drawn) for n in range(3)]
     found = exhibit(exhibits_of(results(sizes, target=ERROR, search=search)), "Steps to the target")
     assert any("the search is too small" in each for each in found.findings) == (search is not None)
-
-
-def test_two_axes_of_numbers_are_maps() -> None:
-    trials = [
-        trial(
-            2 * size + stages,
-            {"data.batch_size": 8 * size, "pipeline.stages": stages},
-            step_time_s=size / stages,
-            steps=None if (size, stages) == (2, 2) else 100 * size,
-            ran={"partition": [4 // stages] * stages, "samples_per_s": 8.0 * stages},
-        )
-        for size in (1, 2)
-        for stages in (1, 2)
-    ]
-    found = exhibit(exhibits_of(results(trials, target=ERROR)), "Over two axes")
-    names = ["samples_per_s", "seconds_to_target", "efficiency"]
-    assert [each.name for each in found.figures] == [f"{name}-data.batch_size-pipeline.stages" for name in names]
-    maps = {each.name.partition("-")[0]: each.rows for each in found.figures}
-    cells = {(row["across"], row["up"]): row["value"] for row in maps["samples_per_s"]}
-    assert cells == {("8", "1"): 8.0, ("8", "2"): 16.0, ("16", "1"): 8.0, ("16", "2"): 16.0}
-    assert [row["value"] for row in maps["efficiency"]] == [1.0, 1.0, 1.0, 1.0]
-    assert [(row["value"], row["text"]) for row in maps["seconds_to_target"]] == [
-        (1.0, "1.00 s"),
-        (1.0, "1.00 s"),
-        (2.0, "2.00 s"),
-        (None, "not reached"),
-    ]
-    other = trial(8, trials[0].point, seed=1, step_time_s=1.0, ran={"partition": [4]})
-    cell = figure(
-        exhibits_of(results([*trials, other], target=ERROR)), "seconds_to_target-data.batch_size-pipeline.stages"
-    )
-    assert [cell.rows[0][key] for key in ("value", "text", "seeds")] == [1.0, "1.00 s (1 of 2)", 1]
-
-
-@pytest.mark.parametrize("scores", [(0.5, math.nan, 0.7, math.inf), (math.nan,) * 4])
-def test_a_metric_that_is_not_finite_is_no_bound_of_a_map(scores: tuple[float, ...], tmp_path: Path) -> None:
-    trials = [
-        trial(n, {"data.batch_size": 1 + n % 2, "optimizer.lr": 0.1 * (1 + n // 2)}, validation=score)
-        for n, score in enumerate(scores)
-    ]
-    found = exhibit(exhibits_of(results(trials)), "Over two axes")
-    write_exhibits([found], tmp_path)  # Vega-Lite refuses a condition with nan or inf
-    drawn = [each for each in found.figures if each.name.startswith("validation")]
-    assert [row["text"] for each in drawn for row in each.rows] in (["0.5000", "0.7000", "nan", "inf"], [])
 
 
 def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
@@ -439,7 +349,7 @@ def test_points_of_two_seeds_have_no_bars_in_any_figure(tmp_path: Path) -> None:
 
 
 def test_points_that_end_in_the_same_weights_have_one_curve(tmp_path: Path) -> None:
-    """Against samples, by depth and in the losses; against seconds each device has a separate curve."""
+    """Against samples and by depth."""
     depths = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
     hashes = {1: "a", 2: "a", 4: "b"}
     trials = [
@@ -450,12 +360,11 @@ def test_points_that_end_in_the_same_weights_have_one_curve(tmp_path: Path) -> N
         run_of(tmp_path, number, [0.2, 0.5])
     of = exhibits_of(results(trials, tmp_path))
     one = "deterministic 1 (and 1 of equal weights)"
-    for name in ("accuracy_by_samples", "losses", "accuracy_per_depth"):
+    for name in ("accuracy_by_samples", "accuracy_per_depth"):
         drawn = figure(of, name)
         assert [each.label for each in drawn.series] == [one, "deterministic 4"], name
         assert len(drawn.rows) == 4
-    assert len(figure(of, "accuracy_by_seconds").series) == 3
-    assert exhibit(of, "Training loss").findings == (
+    assert exhibit(of, "Accuracy per depth").findings == (
         f"The curve `{one}` is that of `deterministic 1` and `deterministic 2`, which end in the same weights.",
     )
 
@@ -481,8 +390,6 @@ def test_batch_sizes_on_other_stages_have_one_way_to_the_target() -> None:
     ]
     of = exhibits_of(results(trials, target=ERROR))
     assert [each.label for each in figure(of, "steps_to_target").series] == ["stages 1 (and 1 of equal weights)"]
-    assert len(figure(of, "seconds_to_target").series) == 2
-    assert "relative_steps" not in [each.name for one in of for each in one.figures], "there is nothing to compare"
 
 
 def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
@@ -506,18 +413,6 @@ def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
     assert used == [(0, pytest.approx(0.9)), (1, pytest.approx(0.6))]
 
 
-def test_the_loss_is_the_mean_of_neighbouring_mini_batches(tmp_path: Path) -> None:
-    trials = [trial(0, {"variant": "al"})]
-    (tmp_path / "0000").mkdir()
-    writer = Writer(tmp_path / "0000" / "records.jsonl")
-    for number in range(1, 4003):
-        writer.write(step(number, float(number), float(number)))
-    writer.close()
-    rows = figure(exhibits_of(results(trials, tmp_path)), "losses").rows
-    assert len(rows) == 2001
-    assert [(row["step"], row["loss"]) for row in rows[:2]] == [(2, 1.5), (4, 3.5)]
-
-
 @pytest.mark.parametrize(
     ("values", "shown"),
     [([0.1, 0.2], [0.1, 0.2]), (["a", "b"], ["a", "b"]), ([None, 8], ["null", "8"]), ([0, 3], [0, 3])],
@@ -529,24 +424,6 @@ def test_any_other_study_has_its_main_figures_over_one_axis(values: list[Any], s
     assert [(row["value"], row["validation"]) for row in accuracy.rows] == list(zip(shown, (0.5, 0.6), strict=True))
     assert [row["step_time_s"] for row in times.rows] == [0.01, 0.01]
     assert ("'line'" in str(accuracy.drawing)) is (shown in ([0.1, 0.2], [0, 3]))
-
-
-def test_variants_that_cut_one_network_are_drawn_over_the_number_of_components() -> None:
-    cuts = {"whole": [1], "halves": [1, 1], "quarters": [2, 2]}
-    trials = [
-        trial(n, {"variant": cut, "method": method}, validation=0.9 - n / 10, ran={"partition": cuts[cut]})
-        for n, (cut, method) in enumerate(itertools.product(cuts, ("bp", "al")))
-    ]
-    error, times = exhibit(exhibits_of(results(trials)), "Over the number of components").figures
-    assert (error.name, times.name) == ("test_over_components", "step_time_s_over_components")
-    of_al = [(row["components"], row["test"]) for row in error.rows if row["series"] == "method al"]
-    assert of_al == [(1, pytest.approx(0.6)), (2, pytest.approx(0.7)), (4, pytest.approx(0.8))]
-    to_target = [
-        trial(n, {**each.point, "data.batch_size": 8 * (1 + n % 2)}, ran={"partition": cuts[each.point["variant"]]})
-        for n, each in enumerate(trials)
-    ]
-    titles = [each.title for each in exhibits_of(results(to_target, target=ERROR))]
-    assert "Over the number of components" not in titles, "all trials end at the target"
 
 
 def test_a_study_without_axes_or_without_trials_has_no_figures() -> None:
@@ -564,7 +441,8 @@ def test_a_target_that_nothing_reached_is_shown() -> None:
     space = {"trials": 1, "space": {"optimizer.lr": {"loguniform": [1e-3, 1.0]}}}
     of = exhibits_of(results(trials, search=space, target=ERROR))
     assert [row["mark"] for row in figure(of, "steps_to_target").rows] == ["not reached"] * 2
-    told = "all points: fewer than two batch sizes reached the target; 8 and 16 never reached the target."
+    why = "the critical batch size is not known, for one seed shows no spread"
+    told = f"all points: {why}; 8 and 16 never reached the target."
     assert exhibit(of, "Steps to the target").findings == (told,)
 
 
@@ -574,7 +452,7 @@ def test_every_figure_is_a_drawing_a_table_and_a_text() -> None:
     maps = results([trial(2 * a + b, {"a": a + 1, "b": b + 1}) for a in range(2) for b in range(2)])
     studies = (BATCH_SIZES, *map(exhibits_of, (strong(), other, maps)))
     figures = {each.name: each for study in studies for one in study for each in one.figures}
-    assert len(figures) >= 15
+    assert len(figures) >= 10
     for one in figures.values():
         root = ElementTree.fromstring(one.svg)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -593,16 +471,15 @@ def texts_of(svg: str) -> list[ElementTree.Element]:
     return list(ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"))
 
 
-def test_a_file_shows_long_labels_whole_and_in_the_width_they_were_laid_out_with() -> None:
+def test_a_file_shows_long_labels_whole() -> None:
     """Two series whose labels differ only at their end."""
     names = [f"associated learning with a wide bridge and mini-batches, {rate}" for rate in (0.001, 0.002)]
     trials = [trial(2 * n + k, {"variant": name, "a": k}) for n, name in enumerate(names) for k in range(2)]
     shown = figure(exhibits_of(results(trials)), "step_time_s_over_a")
-    found = {text.text: text for text in texts_of(shown.svg)}
-    assert found.keys() >= set(names)
-    assert float(found[names[0]].get("textLength", "0")) == pytest.approx(0.46 * 11 * len(names[0]), rel=0.2)
+    found = {text.text for text in texts_of(shown.svg)}
+    assert found >= set(names)
     width = float(ElementTree.fromstring(shown.svg).get("width", "0"))
-    assert width > 560 + float(found[names[0]].get("textLength", "0"))
+    assert width > 560 + 0.4 * 11 * len(names[0])
 
 
 def test_points_with_trouble_have_a_mark_and_say_why() -> None:

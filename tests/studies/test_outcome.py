@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alray.core.run_folder.records import EventRecord
-from alray.studies.outcome import divergence, first_reached, times
+from alray.studies.trial import divergence, first_reached, times
 
 from .conftest import evaluation, staged, started, step
 

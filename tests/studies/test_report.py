@@ -53,7 +53,7 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())
     assert (line["data.batch_size"], line["steps_to_target"], line["tried"]) == ("8", "400.0", "1")
     (finding,) = report.summary.findings
-    assert "perfect scaling at least up to 32" in finding and "no plateau" in finding
+    assert finding == "all points: the critical batch size is not known, for one seed shows no spread."
     assert json.loads((folder.path / "study.json").read_text())["findings"] == [finding]
 
     markdown = (folder.path / "report.md").read_text(encoding="utf-8")
@@ -125,7 +125,7 @@ def test_a_session_has_one_number_wherever_users_read_of_it(tmp_path: Path) -> N
 
 
 def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:
-    """One unit a column, a column for each axis, chosen columns, and the best mean of the metric in bold."""
+    """One unit a column, a column for each axis, and chosen columns."""
     times = {"al": (0.0123, 0.0124, 0.0125), "bp": (0.9, 1.0, 1.1), "scpl": (0.013, 0.014, 0.015)}
     trials = [
         trial(
@@ -146,7 +146,7 @@ def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:
     assert (folder.path / "tables/points.tex").read_text().splitlines()[2:8] == [
         r"variant & batch size & step time (ms) & validation (\%) \\",
         r"\midrule",
-        r"al & $32$ & $12.4 \pm 0.1$ & {\boldmath$\mathbf{91.0 \pm 1.0}$} \\",
+        r"al & $32$ & $12.4 \pm 0.1$ & $91.0 \pm 1.0$ \\",
         r"bp & $32$ & $1000.0 \pm 100.0$\textsuperscript{3/4} & $90.0 \pm 1.0$\textsuperscript{3/4} \\",
         r"scpl & $32$ & $14.0 \pm 1.0$ & $89.0 \pm 1.0$ \\",
         r"\bottomrule",
@@ -188,23 +188,6 @@ def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
     assert scripts.count("alert(1)") == scripts.count("\\u003cscript\\u003ealert(1)")
     assert all(path.name == file_name(path.stem) + path.suffix for path in (tmp_path / "out/figures").iterdir())
     assert len(re.findall(r"!\[([^\]\\]|\\.)*\]\(figures/", markdown)) == markdown.count("(figures/") > 0
-
-
-def test_each_figure_of_series_whose_names_differ_in_signs_has_a_file(tmp_path: Path) -> None:
-    cells = enumerate((name, size, index) for name in ("a+b", "a-b") for size in (8, 16) for index in range(2))
-    trials = [
-        trial(
-            n,
-            {"variant": name, "data.batch_size": size},
-            index=index,
-            values={"optimizer.lr": 0.1 + 0.1 * index},
-            steps=9,
-        )
-        for n, (name, size, index) in cells
-    ]
-    folder = write(results(trials, search=SEARCH, target=ERROR), tmp_path)
-    shown = re.findall(r"!\[.*\]\((figures/.*)\)", (folder / "report.md").read_text(encoding="utf-8"))
-    assert len(shown) == len(set(shown)) > 2 and all((folder / each).is_file() for each in shown)
 
 
 @pytest.mark.full

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import Any
 
 import pytest
 
@@ -225,44 +224,3 @@ def test_the_csv_of_trials_has_numbers_in_full_and_nothing_where_there_is_none()
     assert (first["pipeline.stages"], first["optimizer.lr"], first["steps_to_target"]) == ("1", "0.123456789", "1234")
     assert float(first["validation"]) == 2 / 3
     assert (second["optimizer.lr"], second["steps_to_target"], second["validation"]) == ("1e-05", "", "")
-
-
-def bold(latex: str) -> list[str]:
-    """The first cells of the rows that have a bold value."""
-    return [line.partition(" &")[0] for line in latex.splitlines() if r"\mathbf" in line]
-
-
-def test_only_metrics_are_bold_and_only_among_rows_that_can_be_compared() -> None:
-    points = [(name, size) for size in (32, 512) for name in ("al", "bp")]
-    records = [
-        trial(n, {"variant": name, "data.batch_size": size}, validation=0.5 + n / 10, step_time_s=0.1 + n)
-        for n, (name, size) in enumerate(points)
-    ]
-    latex = table_of(rows_of(records, target=False), target=False).latex
-    assert bold(latex) == ["bp", "bp"], "the more accurate one at each batch size"
-    assert latex.count(r"\mathbf") == 4, "validation and test: the shortest step time is plain"
-
-
-@pytest.mark.parametrize(
-    ("axis", "values", "overrides", "expected"),
-    [
-        ("optimizer.lr", (0.1, 0.2), ("optimizer.lr=0.1", "optimizer.lr=0.2"), ["$0.2$"]),
-        ("data.dataset", ("MNIST", "CIFAR10"), ('data.dataset="MNIST"', 'data.dataset="CIFAR10"'), []),
-        ("variant", ("digits", "all"), ('data={"source": "digits"}', 'data={"source": "mnist"}'), []),
-        ("variant", ("short", "long"), ("run.epochs=1", "run.epochs=20"), []),
-        ("data.batch_size", (8, 16), ("data.batch_size=8", "data.batch_size=16"), ["$16$"]),
-    ],
-)
-def test_other_data_and_other_budgets_are_not_compared(
-    axis: str, values: tuple[Any, ...], overrides: tuple[str, ...], expected: list[str]
-) -> None:
-    records = [
-        trial(n, {axis: value}, overrides=[override], validation=0.5 + n / 10)
-        for n, (value, override) in enumerate(zip(values, overrides, strict=True))
-    ]
-    assert bold(table_of(rows_of(records, target=False), target=False).latex) == expected
-
-
-def test_trials_that_end_at_a_target_are_not_compared_by_their_accuracy() -> None:
-    records = [trial(n, {"data.batch_size": 8 * (n + 1)}, steps=10 + n, validation=0.8 + n / 10) for n in (0, 1)]
-    assert bold(table_of(rows_of(records, target=True), target=True).latex) == []

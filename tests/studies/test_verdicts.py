@@ -19,7 +19,6 @@ from alray.studies.figures import OTHER_DATA, warnings_of
 from alray.studies.records import Answer, Compared, TrialRecord, read_study
 from alray.studies.report import made_with, write_report
 from alray.studies.results import Results
-from alray.studies.table import ROW_FIGURES
 from alray.studies.verdicts import answers_of, compared_text, decided, p_text
 
 from .conftest import evaluation, results, study_folder, trial
@@ -663,10 +662,19 @@ def test_an_estimate_contains_or_excludes_what_was_published(
     assert f"| accuracy | {says} |" in (tmp_path / "out/report.md").read_text()
 
 
-def test_the_best_of_several_others_is_the_smallest_of_figures_that_cost() -> None:
-    others = {name for name, (column, _) in ROW_FIGURES.items() if column.best == "largest"}
-    assert others == {"validation", "test", "samples_per_s"}
-    assert {name for name, (column, _) in ROW_FIGURES.items() if column.best == "smallest"} == {*ROW_FIGURES} - others
+@pytest.mark.parametrize(
+    ("figure", "ratio"), [("step_time_s", 0.5), ("peak_memory_bytes", 0.5), ("samples_per_s", 0.25)]
+)
+def test_the_best_of_several_others_is_the_smallest_of_figures_that_cost(figure: str, ratio: float) -> None:
+    trials = [
+        trial(3 * n + seed, {"variant": name}, seed=seed, step_time_s=value, ran={**of, "peak_memory_bytes": [value]})
+        for n, (name, value) in enumerate({"a": 1, "b": 2, "c": 4}.items())
+        for of in ({"samples_per_s": float(value)},)
+        for seed in range(3)
+    ]
+    beside = {"of": {"variant": "a"}, "over": [{"variant": "b"}, {"variant": "c"}]}
+    (answer,) = answers_of(results(trials, verdicts=[{"claim": "a is best", "figure": figure, **beside}]))
+    assert answer.compared[0].value == pytest.approx(ratio)
 
 
 def test_the_report_has_the_verdicts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ The docstring of a field is the definition of its figure. The pages, the termina
 
 `samples_per_s` has one definition wherever it is shown: the samples of a mini-batch, over all replicas, divided by the
 median step time of the mini-batches in question. These are all after warm-up in a summary, a comparison and a study,
-those of the last ten seconds in the line of progress, and those of one record in the metrics of a tracker or of Ray.
+those of one record in the line of progress and in the metrics of a tracker or of Ray.
 """
 
 from __future__ import annotations
@@ -596,7 +596,7 @@ class Figures(_Documented):
     """A run that failed or was resumed starts anew. For each attempt that reached training: `began_after` and
     `ended_after` mini-batches, and its `engine`, `schedule`, `stages`, `replicas`, `partition`, `samples_per_s`,
     `step_time_s`, `predicted_step_time_s`, `bubble`, `predicted_bubble`, `peak_memory_bytes`. The figures of time
-    outside this list are those of the last plan that was measured."""
+    outside this list are those of the last plan."""
 
     @property
     def measures(self) -> Metric:

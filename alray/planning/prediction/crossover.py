@@ -91,18 +91,12 @@ class Axes:
         links: the names of the links between devices.
         memory: bytes that a stage may hold of each device; None: no limit. Where settings have limits, these count in
             place of the first, which is `OWN` where they differ.
-        whole: the bytes that a device has, by those that a stage may hold; what is missing is the same.
     """
 
     devices: tuple[int, ...]
     micro_batches: tuple[int, ...]
     links: tuple[str, ...]
     memory: tuple[int | None, ...] = (None,)
-    whole: Mapping[int, int] = field(default_factory=dict, hash=False)
-
-    def device_bytes(self, limit: int) -> int:
-        """What a device has, of which a stage may hold so many bytes."""
-        return self.whole.get(limit, limit)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def crossover_spec(
         memory = _parts_of(alone_bytes(contenders[0], links[0]))
     machines = None if spec.machines is None else spec.machines.described()
     unlike = machines is not None and len(set(machines.memory_limits(max(numbers), 1))) > 1
-    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((OWN if unlike else limit, *memory))), whole)
+    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((OWN if unlike else limit, *memory))))
     basis = basis_of(contenders[0].alone, machines)
     return map_crossover(Crossover(spec.name, basis, axes, contenders, asked.steps, usual), doing=teller.doing)
 

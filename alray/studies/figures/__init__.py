@@ -11,14 +11,12 @@ from alray.core.counting import counted
 from alray.report import figure
 from alray.report.environments import has_other_data
 from alray.report.figure import Exhibit, Show
-from alray.report.invariants import impossible_speed_up
-from alray.report.spread import ratio
-from alray.studies.batch_size import not_bracketed
 from alray.studies.busy import busy_warnings
-from alray.studies.figures.over_axes import heat_maps, over_components, over_one_axis
+from alray.studies.doubt import not_bracketed
+from alray.studies.figures.over_axis import over_one_axis
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, steps_to_target
-from alray.studies.figures.training import depths, losses, race, utilisation
+from alray.studies.figures.training import depths, race, utilisation
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import data_of
@@ -28,10 +26,7 @@ EXHIBITS: tuple[Show[Results], ...] = (
     steps_to_target,
     best_settings,
     device_scaling,
-    heat_maps,
     race,
-    losses,
-    over_components,
     over_one_axis,
     depths,
     utilisation,
@@ -58,24 +53,16 @@ def _code_warnings(results: Results) -> Iterator[str]:
 
 
 def warnings_of(results: Results) -> list[str]:
-    """The warnings about a study's figures: times that cannot be true, a machine that was busy, data or code
+    """The warnings about a study's figures: what its runs doubt, a machine that was busy, data or code
     that changed between trials, and best settings that no search has bracketed."""
     other = has_other_data((data_of(each), results.environment(each)) for each in results.records)
     return [
-        *impossible_times(results),
+        *_of_trials(results.records),
         *busy_warnings(results.records),
         *([OTHER_DATA] if other else []),
         *_code_warnings(results),
         *(sentence for _, _, sentence in not_bracketed(results, results.rows)),
     ]
-
-
-def impossible_times(results: Results) -> list[str]:
-    """What breaks a bound of `alray.report.invariants`: trials, and points beside the one on the fewest devices.
-
-    Whether a trial trained for less time than its stages computed, its own run decides from the mini-batches of which
-    both are known. The averages of `Times` are of a part of them, and say nothing of the others."""
-    return [*_of_trials(results.records), *_of_points(results)]
 
 
 def _of_trials(records: Sequence[TrialRecord]) -> Iterator[str]:
@@ -87,23 +74,3 @@ def _of_trials(records: Sequence[TrialRecord]) -> Iterator[str]:
     for doubt, (first, *more) in trials.items():
         others = f" and {counted(len(more), 'other trial')}" if more else ""
         yield f"trial {first.number} ({label_of(first.point) or 'the base'}, seed {first.seed}){others}: {doubt}"
-
-
-def _of_points(results: Results) -> Iterator[str]:
-    points = [point for series in results.scaling.series.values() for point in series] if results.scaling else []
-    for point in points:
-        if point.base is None:
-            continue
-        label = f"{label_of(point.row.point)}, beside {label_of(point.base.row.point)}"
-        sentence = impossible_speed_up(point.speed_up.mean, point.more, label)
-        first, then = point.base.row.figures.get("epoch_s"), point.row.figures.get("epoch_s")
-        if sentence is None and first is not None and then is not None:
-            samples = point.work * _steps_an_epoch(point.row.best[0]) / _steps_an_epoch(point.base.row.best[0])
-            sentence = impossible_speed_up(ratio(first, then, samples).mean, point.more, f"an epoch at {label}")
-        if sentence is not None:
-            yield sentence
-
-
-def _steps_an_epoch(record: TrialRecord) -> float:
-    summary = record.summary
-    return summary.steps / summary.epochs if summary is not None and summary.epochs else 1.0

@@ -1,27 +1,20 @@
-"""Figures of scaling studies: step time, speed-up, efficiency, and local losses next to backpropagation."""
+"""Figures of scaling studies: step time, speed-up and efficiency."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import cycle
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from alray.config.study.points import parts_of, series_label
-from alray.config.study.section import VARIANT
 from alray.report.drawing import IDEAL, MEASURED, PREDICTED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
-from alray.report.spread import Spread, ratio, shown
+from alray.report.spread import Spread, shown
 from alray.studies.busy import is_disturbed
 from alray.studies.doubt import interval_of_ratio
 from alray.studies.figures.trouble import marks_of, measured, trouble
 from alray.studies.results import Results
-from alray.studies.scaling import DEVICE_AXES, ScaledPoint, Scaling
+from alray.studies.scaling import Scaling
 
 _KINDS = (MEASURED, PREDICTED, IDEAL)
-_BACKPROPAGATION = "backpropagation"
-_WAYS = (VARIANT, "pipeline.schedule", "pipeline.micro_batches")
-"""Axes that say how a network is trained, besides `method` and the keys below it. No schedule of local losses cuts
-mini-batches into micro-batches."""
 _TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds", "doubts": "doubts"}
 
 
@@ -43,19 +36,15 @@ def device_scaling(results: Results) -> Exhibit | None:
         ("speed_up", "Speed-up", Scale("speed_up", "speed-up"), _gains(results, found, "speed_up")),
         ("efficiency", "Efficiency", Scale("efficiency", "efficiency"), _gains(results, found, "efficiency")),
     )
-    figures = [_figure(found, name, f"{title}, {kind}", y, rows) for name, title, y, rows in drawn]
-    ratios = list(_ratios(results, found))
-    if ratios:
-        title = "Backpropagation's step time over that of local losses"
-        figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), ratios))
     concluded = () if any(map(is_disturbed, results.records)) else tuple(_conclusions(found))
-    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), concluded)
+    figures = tuple(_figure(found, name, f"{title}, {kind}", y, rows) for name, title, y, rows in drawn)
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", figures, concluded)
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
     labels = list(dict.fromkeys(row["series"] for row in rows if row["kind"] == MEASURED))
     others = list(dict.fromkeys(row["series"] for row in rows if row["series"] not in labels))
-    series = (*colours_of(labels), *map(Series, others, cycle(("--soft", "--ink"))))
+    series = (*colours_of(labels), *(Series(each, "--soft") for each in others))
     devices = sorted({row["devices"] for row in rows if row["kind"] == MEASURED})
     kinds = tuple(kind for kind in _KINDS if any(row["kind"] == kind for row in rows))
     x = Scale("devices", found.devices, ticks=devices, form="d")
@@ -102,44 +91,6 @@ def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficien
     for devices in (fewest, most):
         rows.append(_row(IDEAL, IDEAL, devices, **{name: devices / fewest if name == "speed_up" else 1.0}))
     return rows
-
-
-def _ratios(results: Results, found: Scaling) -> Iterator[dict[str, Any]]:
-    """The step time of each series of backpropagation over that of each series of local losses, where they differ in
-    the way of training only."""
-    by_method: dict[bool, dict[str, dict[int, ScaledPoint]]] = {True: {}, False: {}}
-    for label, points in found.series.items():
-        by_method[_is_backpropagation(points)][label] = {point.devices: point for point in points}
-    for local, ours in by_method[False].items():
-        for other, theirs in by_method[True].items():
-            for devices in sorted(ours.keys() & theirs.keys()):
-                over, under = theirs[devices], ours[devices]
-                if _work(over) != _work(under):
-                    continue
-                label = _pair_label(found, over, under) if found.along else f"{other} / {local}"
-                bar = error_bar(interval_of_ratio(results, "step_time_s", over.row, under.row, 1.0))
-                fields = {"step_time_s": under.step_time_s.mean, **bar}
-                yield _row(label, MEASURED, devices, ratio=ratio(over.step_time_s, under.step_time_s).mean, **fields)
-
-
-def _work(point: ScaledPoint) -> dict[str, Any]:
-    """The values that say what is trained: those of all axes but the ways of training it and the devices."""
-    left = {axis: value for axis, value in point.row.point.items() if axis not in (*_WAYS, *DEVICE_AXES)}
-    return {axis: value for axis, value in left.items() if parts_of(axis)[0] != "method"}
-
-
-def _pair_label(found: Scaling, over: ScaledPoint, under: ScaledPoint) -> str:
-    """The values that two points share, once, then those in which they differ."""
-    one, other = over.row.point, under.row.point
-    shared = {axis: value for axis, value in one.items() if axis not in found.along and other[axis] == value}
-    known = (*shared, *found.along)
-    differing = f"{series_label(one, known)} / {series_label(other, known)}"
-    return f"{series_label(shared)}, {differing}" if shared else differing
-
-
-def _is_backpropagation(points: Sequence[ScaledPoint]) -> bool:
-    summary = points[0].row.summary
-    return summary is not None and summary.method == _BACKPROPAGATION
 
 
 def _conclusions(found: Scaling) -> Iterator[str]:

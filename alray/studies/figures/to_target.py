@@ -12,15 +12,13 @@ from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours
 from alray.report.figure import Exhibit
 from alray.report.same_weights import merged
 from alray.report.table import CellValue, Column, Numbers, Table
-from alray.studies.batch_size import Regimes, not_bracketed, perfect_steps, regimes
-from alray.studies.doubt import Doubted, interval_of_point, of_series
+from alray.studies.doubt import Doubted, interval_of_point, not_bracketed, of_series
 from alray.studies.figures.trouble import doubts_of
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import PointRow, settings_text, weights_along
 
-_REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
-_SOME = "not reached by every seed"
+_ALL, _SOME = "reached", "not reached by every seed"
 _TELLS = {
     "series": "series",
     "reached": "seeds that reached it",
@@ -31,61 +29,37 @@ _TELLS = {
 
 
 def steps_to_target(results: Results) -> Exhibit | None:
-    """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
-    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
-    batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
-    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size reached the
-    target too. Between the two, returns diminish. The critical batch size B_c, with its 90 % interval
-    (docs/studies.md), is that of the curve S_min (1 + B_c / B) through the fewest steps of every seed: the steps at B_c
-    are twice the fewest.
+    """How many mini-batches the best settings of each batch size take to reach the target on validation (Shallue et al.
+    2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest batch size. The critical
+    batch size B_c, with its 90 % interval (docs/studies.md), is that of the curve S_min (1 + B_c / B) through the
+    fewest steps of every seed: the steps at B_c are twice the fewest.
     An open triangle stands at the budget of a batch size whose trials never reached the target. Where only some
     seeds reached it, the mean is over these, and its mark says so. A bar is the 90 % interval of what the best settings
-    there are need, which may be less than the best ones tried needed; without a search, of the mean over seeds. The
-    time counts training only: no start-up and no evaluations."""
+    there are need, which may be less than the best ones tried needed; without a search, of the mean over seeds."""
     if not results.is_of_batch_sizes:
         return None
     along = results.along(BATCH_SIZE)
-    found = {label: regimes(_reached_steps(rows), _missed(rows)) for label, rows in along.items()}
-    colours = colours_of(list(along))
-    sizes = results.values(BATCH_SIZE)
-    rows = [row for label, each in along.items() for row in _way(results, label, each, found[label])]
+    rows = [row for label, each in along.items() for row in _way(results, label, each)]
     weights = {label: weights_along(each) for label, each in along.items()}
     fields = ("kind", "mark", "batch_size", "steps", "low", "high")
-    rows, series, notes, names = merged(rows, weights, fields, colours)
+    rows, series, notes = merged(rows, weights, fields, colours_of(list(along)))
     curves = Curves(
-        Scale("batch_size", "batch size", base=2, ticks=sizes),
+        Scale("batch_size", "batch size", base=2, ticks=results.values(BATCH_SIZE)),
         Scale("steps", "mini-batches to the target", base=2),
         series,
         kinds=(MEASURED, IDEAL),
-        marks=_marks(rows),
-        tells={"mark": "regime", **_TELLS},
+        marks=tuple(mark for mark in (_ALL, _SOME, BEYOND) if any(row.get("mark") == mark for row in rows)),
+        tells=_TELLS,
     )
     critical = {label: of_series(results, each) for label, each in along.items()}
-    conclusions = tuple(_conclusion(label, each, along[label], critical[label]) for label, each in found.items())
+    conclusions = tuple(_conclusion(label, each, critical[label]) for label, each in along.items())
     if results.study.search is not None:
         conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each))
     conclusions += notes
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
-    figures = [curves.figure("steps_to_target", "Mini-batches to the target", rows, what)]
-    several = [name for label, name in names.items() if found[label] is not None]
-    if len(relative := {name: list(_relative(rows, name)) for name in several}) > 1:
-        y = Scale("relative", "mini-batches, of those at the smallest", base=2)
-        beside = Curves(curves.x, y, series, kinds=(MEASURED, IDEAL), marks=curves.marks, tells=curves.tells)
-        what = "Mini-batches to the target, as a share of those that the same series takes at its smallest batch size."
-        shown = [row for each in relative.values() for row in each]
-        figures.append(
-            beside.figure("relative_steps", "Mini-batches, relative to the smallest batch size", shown, what)
-        )
-    timed = [row for label, each in along.items() for row in _times(results, label, each)]
-    if timed:
-        y = Scale("seconds", "seconds of training to the target", base=2)
-        tells = {"steps": "mini-batches", **_TELLS}
-        seconds = Curves(curves.x, y, colours, marks=_marks(timed), tells=tells)
-        what = "Seconds of training to the target against batch size."
-        figures.append(seconds.figure("seconds_to_target", "Time to the target", timed, what))
-    tables = {"batch_sizes": _table(along, found, critical)}
-    return Exhibit("Steps to the target", tuple(figures), conclusions, tables=tables)
+    figure = curves.figure("steps_to_target", "Mini-batches to the target", rows, what)
+    return Exhibit("Steps to the target", (figure,), conclusions, tables={"batch_sizes": _table(along, critical)})
 
 
 def best_settings(results: Results) -> Exhibit | None:
@@ -114,18 +88,17 @@ def best_settings(results: Results) -> Exhibit | None:
     return Exhibit("Best settings", tuple(figures)) if figures else None
 
 
-def _way(results: Results, label: str, rows: Sequence[PointRow], found: Regimes | None) -> Iterator[dict[str, Any]]:
+def _way(results: Results, label: str, rows: Sequence[PointRow]) -> Iterator[dict[str, Any]]:
     """The way to the target at each batch size of a series, and the line of perfect scaling."""
     steps = _reached_steps(rows)
     for row in rows:
         size, spread = row.point[BATCH_SIZE], row.figures["steps_to_target"]
         if spread is None and row.steps is None:
             continue
-        mark = BEYOND if spread is None else found.of(size) if found is not None else "reached"
         yield {
             "series": label,
             "kind": MEASURED,
-            "mark": _SOME if spread is not None and spread.missing else mark,
+            "mark": BEYOND if spread is None else _SOME if spread.missing else _ALL,
             "batch_size": size,
             "steps": row.steps if spread is None else spread.mean,
             **(error_bar(interval_of_point(results, row, "steps_to_target")) if spread is not None else {}),
@@ -133,42 +106,11 @@ def _way(results: Results, label: str, rows: Sequence[PointRow], found: Regimes 
             **_of(row),
         }
     if steps:
+        first = min(steps)
         for row in rows:
             size = row.point[BATCH_SIZE]
-            if size >= min(steps):
-                ideal = perfect_steps(steps, size)
-                yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
-
-
-def _relative(rows: Sequence[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
-    """The way of a series to the target, divided by its mini-batches at the smallest batch size that reached it.
-
-    Series whose data or targets differ can be compared in this way (Shallue et al. 2019, section 4.3).
-    """
-    own = [row for row in rows if row["series"] == label and row.get("mark") != BEYOND]
-    first = min(row["batch_size"] for row in own)
-    whole = next(row["steps"] for row in own if row["batch_size"] == first and row["kind"] == MEASURED)
-    for row in own:
-        ends = {end: row[end] / whole for end in ("low", "high") if row.get(end) is not None}
-        yield {**row, **ends, "relative": row["steps"] / whole}
-
-
-def _times(results: Results, label: str, rows: Sequence[PointRow]) -> Iterator[dict[str, Any]]:
-    """The seconds of training to the target at each batch size of a series."""
-    for row in rows:
-        seconds, steps = row.figures["seconds_to_target"], row.figures["steps_to_target"]
-        if seconds is not None and steps is not None:
-            yield {
-                "series": label,
-                "kind": MEASURED,
-                "batch_size": row.point[BATCH_SIZE],
-                "seconds": seconds.mean,
-                **error_bar(interval_of_point(results, row, "seconds_to_target")),
-                "doubts": doubts_of(results, row, "seconds_to_target"),
-                "steps": steps.mean,
-                "mark": _SOME if seconds.missing else "reached",
-                **_of(row),
-            }
+            if size >= first:
+                yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": steps[first] * first / size}
 
 
 def _of(row: PointRow) -> dict[str, Any]:
@@ -180,19 +122,15 @@ def _of(row: PointRow) -> dict[str, Any]:
     }
 
 
-def _marks(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    return tuple(mark for mark in (*_REGIMES, "reached", _SOME, BEYOND) if any(row.get("mark") == mark for row in rows))
-
-
 def _reached_steps(rows: Sequence[PointRow]) -> dict[int, float]:
     """Batch size -> mini-batches to the target, of the batch sizes that reached it."""
     found = {row.point[BATCH_SIZE]: row.figures["steps_to_target"] for row in rows}
     return {size: spread.mean for size, spread in found.items() if spread is not None}
 
 
-def _missed(rows: Sequence[PointRow]) -> dict[int, int]:
-    """Batch size -> the most mini-batches that a trial ran, of the batch sizes that never reached the target."""
-    return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
+def _missed(rows: Sequence[PointRow]) -> list[int]:
+    """The batch sizes that never reached the target."""
+    return [row.point[BATCH_SIZE] for row in rows if row.figures["steps_to_target"] is None]
 
 
 def _rising(rows: Sequence[PointRow]) -> list[int]:
@@ -211,7 +149,7 @@ def _rises(label: str, rows: Sequence[PointRow]) -> str:
     )
 
 
-def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow], critical: Doubted) -> str:
+def _conclusion(label: str, rows: Sequence[PointRow], critical: Doubted) -> str:
     """A sentence about a series of batch sizes."""
     missed = _missed(rows)
     never = [f"{_listed(missed)} never reached the target"] if missed else []
@@ -220,14 +158,6 @@ def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow], cri
         for row in rows
         if 0 < row.reached < row.tried
     ]
-    if found is None:
-        return f"{label}: {'; '.join(['fewer than two batch sizes reached the target', *never, *some])}."
-    if found.plateau is not None:
-        plateau = f"maximal data parallelism from {found.plateau:,} on"
-    elif any(size > found.largest for size in missed):
-        plateau = f"no plateau up to {found.largest:,}, the largest batch size that reached the target"
-    else:
-        plateau = "no plateau up to the largest batch size"
     if critical.confidence is None or critical.interval is None:
         size = f"the critical batch size is not known, for {critical.reasons[-1]}"
     else:
@@ -235,8 +165,7 @@ def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow], cri
         size = (
             f"the critical batch size is {middle:,.0f} ({critical.interval.low:,.0f} to {critical.interval.high:,.0f})"
         )
-    scaling = f"perfect scaling {'at least ' if found.perfect_at_least else ''}up to {found.perfect:,}, {plateau}"
-    return f"{label}: {'; '.join([size, scaling, *never, *some])}."
+    return f"{label}: {'; '.join([size, *never, *some])}."
 
 
 def _listed(sizes: Iterable[int]) -> str:
@@ -244,13 +173,11 @@ def _listed(sizes: Iterable[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _table(along: dict[str, list[PointRow]], found: dict[str, Regimes | None], critical: dict[str, Doubted]) -> Table:
+def _table(along: dict[str, list[PointRow]], critical: dict[str, Doubted]) -> Table:
     axes = [axis for axis in next(iter(along.values()))[0].point if axis != BATCH_SIZE]
     columns = [Column(axis, in_words(axis), kind="setting") for axis in axes] or [Column("series", "series")]
     rows: list[tuple[CellValue, ...]] = []
     for label, each in along.items():
-        one = found[label]
-        sizes = (one.smallest, one.perfect, one.plateau) if one is not None else (None,) * 3
         of_it = critical[label]
         bend: tuple[int | None, ...] = (None,) * 3
         if of_it.confidence is not None and of_it.interval is not None:
@@ -258,14 +185,11 @@ def _table(along: dict[str, list[PointRow]], found: dict[str, Regimes | None], c
         named = [value_text(each[0].point[axis]) for axis in axes] or [label]
         missed = " ".join(map(str, _missed(each))) or None
         some = " ".join(str(row.point[BATCH_SIZE]) for row in each if 0 < row.reached < row.tried) or None
-        rows.append((*named, *sizes, *bend, missed, some))
+        rows.append((*named, *bend, missed, some))
     return Numbers((*columns, *_OF_SIZES), tuple(rows)).texts
 
 
 _OF_SIZES = (
-    Column("smallest", "smallest batch size", kind="setting"),
-    Column("perfect", "perfect scaling up to", kind="setting"),
-    Column("plateau", "plateau from", kind="setting"),
     Column("critical", "critical batch size", kind="setting"),
     Column("critical_low", "at least", kind="setting"),
     Column("critical_high", "at most", kind="setting"),

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from alray.report.drawing import error_bar
-from alray.studies.confidence import Interval
 from alray.studies.doubt import interval_of_point, is_troubled, of_point
 from alray.studies.results import Results
 from alray.studies.table import PointRow
@@ -16,21 +15,17 @@ TROUBLED = "a seed failed, diverged or learned next to nothing"
 _SOUND = "every seed came to its end"
 
 
-def measured(results: Results, row: PointRow, name: str, *, is_error: bool = False) -> dict[str, Any]:
+def measured(results: Results, row: PointRow, name: str) -> dict[str, Any]:
     """The fields of a row of a figure that say what was measured at a point: the mean over its seeds, with the 90 %
     interval and the doubts.
 
     Args:
         name: of the figure, as in `ROW_FIGURES`; a seed has it.
-        is_error: of an accuracy, 1 - value.
     """
-    found, interval = row.figures[name], interval_of_point(results, row, name)
+    found = row.figures[name]
     assert found is not None
-    value = 1 - found.mean if is_error else found.mean
-    if is_error and interval is not None:
-        interval = Interval(1 - interval.high, 1 - interval.low)
-    seeds = min(found.runs, row.seeds)
-    return {name: value, "seeds": seeds, **error_bar(interval), **trouble(results, row, name)}
+    bar = error_bar(interval_of_point(results, row, name))
+    return {name: found.mean, "seeds": min(found.runs, row.seeds), **bar, **trouble(results, row, name)}
 
 
 def trouble(results: Results, row: PointRow, name: str) -> dict[str, Any]:

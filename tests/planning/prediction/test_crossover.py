@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -17,7 +16,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs, Link
 from alray.planning.prediction.crossover import OWN, Axes, Contender, Crossover, Row, Steps, Way, map_crossover
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
-from alray.report.crossover import as_json, cell, changes, findings, kind_of, winners_table
+from alray.report.crossover import as_json, cell, findings, kind_of, winners_table
 from alray.report.crossover_page import CrossoverReport
 
 AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
@@ -128,15 +127,15 @@ def test_without_messages_the_rule_holds(crossed: Callable[..., Crossover], scal
 
 def test_steps_to_the_target_decide(crossed: Callable[..., Crossover]) -> None:
     even = cell(crossed(), 4, "host")
-    assert even.best is not None and even.advantage is not None
-    over = int(1000 * even.advantage)
+    assert even.best is not None and even.best.way.local_losses and even.ratio is not None
+    over = int(1000 * even.ratio)
     known = {("backpropagation", None, None): Steps(1000, "given")}
     for steps, family in ((over - 20, True), (over + 20, False)):
         at = cell(
             replace(crossed(), steps=known | {("associated_learning", None, 64): Steps(steps, "given")}), 4, "host"
         )
         assert at.best is not None and at.best.way.local_losses is family
-        assert at.is_close and at.advantage == pytest.approx(1000 * even.advantage / steps)
+        assert at.is_close and at.ratio == pytest.approx((1000 * even.ratio / steps) ** (1 if family else -1))
 
 
 def test_mini_batches_of_each_size_have_their_own_rho_and_are_told() -> None:
@@ -168,12 +167,11 @@ def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossove
     assert all(each.rho == 1.0 and each.rho_source.startswith("assumed") for each in crossed().factors)
 
 
-def test_a_slow_link_turns_to_local_losses_and_the_table_says_so(crossed: Callable[..., Crossover]) -> None:
+def test_a_slow_link_turns_to_local_losses(crossed: Callable[..., Crossover]) -> None:
     found = crossed(1.3, SMALL)
     fast, slow = cell(found, 2, "host"), cell(found, 2, "slow")
     assert fast.best is not None and not fast.best.way.local_losses
     assert slow.best is not None and slow.best.way.local_losses
-    assert "over slow" in changes(found, fast) and "over host" in changes(found, slow)
 
 
 def test_a_place_is_close_where_other_costs_would_turn_it(crossed: Callable[..., Crossover]) -> None:
@@ -212,39 +210,18 @@ def test_one_family_is_compared_by_its_kinds() -> None:
     at = cell(found, 4, "slow")
     assert at.best is not None and at.other is not None and at.ratio is not None
     assert (kind_of(at.best.way), kind_of(at.other.way)) == ("BP 2bw", "BP zero_bubble")
-    assert at.ratio == pytest.approx(at.other.step_s / at.best.step_s) and at.advantage is None
-    assert changes(found, at).startswith(f"BP 2bw takes more than {at.ratio:.2f} times as many mini-batches as here")
-    assert changes(found, at).endswith("; or with 1 device")
+    assert at.ratio == pytest.approx(at.other.step_s / at.best.step_s)
     assert "\nslow,4,BP 2bw,4,1,4," in winners_table(found).csv
     page = " ".join(CrossoverReport(found).page().split())
     assert "closer than a prediction can tell" in page
-    assert "above 1 local losses are faster" not in page and "advantage_over_links" not in page
-
-
-def test_other_micro_batches_turn_to_local_losses(crossed: Callable[..., Crossover]) -> None:
-    """1F1B of 4 micro-batches takes 1.25 times as long as of very many, and a step of local losses 1.15 times."""
-    found = crossed(1.15, Axes((2,), (4, 32), ("sums",)))
-    pipelines = {row.way.schedule for row in found.rows} - {"1f1b", "streamed"}
-    late = {("backpropagation", schedule, None): Steps(9000, "given") for schedule in pipelines}
-    usual = {(method, None, None): Steps(1000, "given") for method in ("backpropagation", "associated_learning")}
-    at = cell(replace(found, steps=usual | late), 2, "sums")
-    assert at.best is not None and (at.best.way.schedule, at.best.way.micro_batches) == ("1f1b", 32)
-    assert changes(replace(found, steps=usual | late), at).endswith("; or with 4 micro-batches")
+    assert "alpha x rho =" not in page
 
 
 def test_the_committed_tables_have_the_words_of_today(crossed: Callable[..., Crossover]) -> None:
     found = replace(crossed(1.3, SMALL), steps={("backpropagation", None, None): Steps(1000, "given")})
-
-    def words(table: str) -> tuple[list[str], set[str]]:
-        """The heading, and what has to change, without its figures."""
-        head, *rows = csv.reader(table.splitlines())
-        return head, {re.sub(r"\d\S*", "N", row[-1].partition(";")[0]) for row in rows}
-
-    head, made = words(winners_table(found).csv)
-    assert len(made) == 2
+    head, *_ = winners_table(found).csv.splitlines()
     for file in (Path(__file__).parents[3] / "docs" / "crossover").glob("*/fastest.csv"):
-        of_file, kept = words(file.read_text(encoding="utf-8"))
-        assert of_file == head and kept <= made
+        assert file.read_text(encoding="utf-8").splitlines()[0] == head
 
 
 def test_ways_on_fewer_devices_than_are_asked_for() -> None:
