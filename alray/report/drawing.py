@@ -214,7 +214,13 @@ class Curves:
 def colour_of(series: Sequence[Series]) -> dict[str, Any]:
     """The channel that gives each series its colour."""
     scale = {"domain": [each.label for each in series], "range": [each.colour for each in series]}
-    return {"field": "series", "type": "nominal", "scale": scale, "title": None, "legend": _legend(series)}
+    return {
+        "field": "series",
+        "type": "nominal",
+        "scale": scale,
+        "title": None,
+        "legend": _legend([each.label for each in series]),
+    }
 
 
 def hiding() -> dict[str, Any]:
@@ -272,5 +278,8 @@ def _dashes(pattern: str) -> list[int]:
     return [int(each) for each in pattern.split()] or [1, 0]
 
 
-def _legend(entries: Sequence[Any]) -> dict[str, Any] | None:
-    return {"orient": "right", "symbolOpacity": 1} if len(entries) > 1 else None
+def _legend(entries: Sequence[str]) -> dict[str, Any] | None:
+    """Below the drawing: beside it, it would take half of a paper's column."""
+    if len(entries) < 2:
+        return None
+    return {"orient": "bottom", "columns": 1 if max(map(len, entries)) > 24 else 2, "symbolOpacity": 1}

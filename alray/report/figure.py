@@ -53,8 +53,10 @@ THEME: dict[str, Any] = {
     "text": {"color": "--ink"},
 }
 """The settings that all drawings share, as Vega-Lite's `config`."""
-_PADDING = {"left": 24, "right": 24, "top": 5, "bottom": 5}
+_PADDING = {"left": 5, "right": 12, "top": 5, "bottom": 5}
 """Pixels around a file."""
+_IN_A_COLUMN = (340, 220)
+"""Width and height of a file in pixels, unless it is wide: in a column of a paper its letters have six points."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Figure:
         rows: one for each mark, column -> value.
         drawing: in Vega-Lite, without values, size and title.
         styles: what dashes and shapes mean: label -> dashes (empty: a line without gaps) or the name of a shape.
-        size: width and height of the file in pixels; a page gives it the width that it has.
+        size: width and height in pixels; a page gives it the width that it has.
         scrubbed: where the horizontal axis begins and ends, if the page shall have a slider that moves along it.
     """
 
@@ -115,7 +117,7 @@ class Figure:
         import vl_convert
 
         around = {"title": self.title, "background": "--paper", "padding": _PADDING}
-        size = dict(zip(("width", "height"), self.size, strict=True))
+        size = dict(zip(("width", "height"), self.size if self.is_wide else _IN_A_COLUMN, strict=True))
         drawn = coloured({**self.drawing, **size, **around}, light_colours())
         config = {**coloured(THEME, light_colours()), "font": _FILE_FONT}
         # As text: of a dictionary, vl_convert refuses integers of more than 64 bits, which a damaged record may have.
