@@ -29,7 +29,7 @@ SPECS = ROOT / "specs" / "studies" / "laptop"
 REPORTS = ROOT / "docs" / "studies"
 FOLDERS = ROOT / "studies"
 KEPT_TABLES = ("points.csv", "trials.csv")
-_SCALE = 1.0
+_SCALE = 2.0
 _COLOURS = 96  # lines, bands and letters with their soft edges
 
 
