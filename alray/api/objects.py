@@ -441,12 +441,12 @@ def _module(value: Any, name: str) -> Any:
     import torch
     from torch import nn
 
-    from alray.models.imported.given import require_no_hooks
+    from alray.models.imported.given import require_copies
 
     value = getattr(value, "_orig_mod", value)  # of torch.compile
     if isinstance(value, nn.DataParallel | nn.parallel.DistributedDataParallel):
         value = value.module
-    require_no_hooks(value, name)
+    require_copies(value, name)
     tensors = [*value.parameters(), *value.buffers()]
     other = next((each.dtype for each in tensors if each.is_floating_point() and each.dtype != torch.float32), None)
     if other is not None:
@@ -476,11 +476,11 @@ def _dumped(value: Any, name: str) -> bytes:
     with _by_value(cloudpickle):
         try:
             content: bytes = cloudpickle.dumps(value)
-        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+        except (pickle.PickleError, TypeError, AttributeError, RuntimeError) as error:
             raise RequestError(
                 f"this object cannot be sent to the stages: {type(error).__name__}: {error}",
                 key=name,
-                hint="keep open files, locks, connections and lambdas with such out of it, or give a class or function "
+                hint="keep open files, locks, connections and TorchScript out of it, or give a class or function "
                 "that makes it",
             ) from error
     return content

@@ -62,7 +62,8 @@ _OF_POSITIONS = (
 )
 _NUMBERED = "number the classes from 0: classes, labels = numpy.unique(labels, return_inverse=True)"
 _NO_TEXTS = (
-    "give a tensor or an array [N, ...]; of texts, data={'source': 'text_csv', ...} makes the numbers and the mask"
+    "give a tensor or an array [N, ...]; of texts, data={'source': 'text_csv', ...} makes the numbers and the mask; "
+    "of categories in a table, pandas.get_dummies(table) does"
 )
 _HIGHEST = 100
 """Labels in floating point that are whole numbers from -1 to this one may be classes."""
@@ -160,7 +161,7 @@ class CollatedSet:
     def require_rows(self, name: SplitName) -> None:
         """Raise DataError if the `collate_fn` makes other rows of three entries than of each: a mini-batch would depend
         on which samples it has."""
-        entries = [self.dataset[index] for index in range(min(3, len(self)))]
+        entries = [_read(self.dataset, index, name) for index in range(min(3, len(self)))]
 
         def rows(of: list[Any]) -> list[Any]:
             with put_back(), named(f"the loader of `{name}`", "its collate_fn", key="data"):
@@ -188,11 +189,11 @@ def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
     """
     read = {name: each.anew().inner for name, each in sets.items()}
     few = [(name, index) for name, each in read.items() for index in _spread(each)]
-    if len({_sizes(read[name][index]) for name, index in few}) > 1:
+    if len({_sizes(_read(read[name], index, name)) for name, index in few}) > 1:
         longest: dict[tuple[int, int], tuple[int, SplitName, int]] = {}  # of each tensor and dimension: size and sample
         for name, inner in read.items():
             for index in range(len(inner)):
-                for number, sizes in enumerate(_sizes(inner[index])):
+                for number, sizes in enumerate(_sizes(_read(inner, index, name))):
                     for axis, size in enumerate(sizes):
                         if (number, axis) not in longest or size > longest[number, axis][0]:
                             longest[number, axis] = size, name, index
@@ -416,12 +417,20 @@ def given_data(
         names = ("output",)
     else:
         names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
-    if several is not None or not _are_whole(_sample(there[0], 0)):
+    first = _sample(there[0], 0)
+    if several is not None or not _are_whole(first):
         numbers = None
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
     anew = {name: _anew(each) for name, each in made.items()}
     notes: tuple[str, ...] = () if padded is None else (padded,)
+    if isinstance(train, GivenSet) and _changes(train):
+        notes += (
+            "the first training sample is another one when it is read again, so a resumed run has other samples: "
+            "let the data set draw from the generators of torch, numpy or random",
+        )
+    if isinstance(first, Tensor) and first.dtype == torch.uint8:
+        notes += ("the samples are uint8, and `forward` gets them divided by 255, from 0 to 1",)
     batches: Any = sets["train"].batch_sampler if isinstance(sets["train"], DataLoader) else None
     if batches is not None and isinstance(batches.sampler, SequentialSampler):
         notes += ("the seed of the run shuffles the training samples, though their loader leaves their order",)
@@ -505,15 +514,18 @@ def _in_columns(given: Any, name: SplitName) -> TensorDataset | StackDataset | N
     if not all(map(_is_in_memory, inputs.values())):
         return None
     columns: dict[str, Any] = {str(key): _numbers_of(value, "samples") for key, value in inputs.items()}
-    columns["label"] = _numbers_of(labels, "labels")
-    if len({len(each) for each in columns.values()}) > 1:
-        shapes = " and ".join(str(list(each.shape)) for each in columns.values())
+    beside: Any = _numbers_of(labels, "labels")
+    every = (*columns.values(), beside)
+    if len({len(each) for each in every}) > 1:
+        shapes = " and ".join(str(list(each.shape)) for each in every)
         raise DataError(
             f"the {name} set has samples and labels of the shapes {shapes}",
             key="data",
             hint="give a label, or a row of labels, for each sample",
         )
-    return StackDataset(**columns) if isinstance(samples, Mapping) else TensorDataset(*columns.values())
+    if isinstance(samples, Mapping) and len(columns) > 1:
+        return StackDataset(StackDataset(**columns), beside)  # an input may have a name of labels
+    return TensorDataset(*every)
 
 
 def _require_set(given: Any, name: SplitName) -> None:
@@ -567,7 +579,7 @@ def _numbers_of(values: Any, what: str) -> Tensor:
     """The values as a tensor. Raises DataError for those that are no numbers."""
     try:
         if hasattr(values, "columns") and numpy.asarray(values).dtype.kind in "Ob":  # flags beside numbers, or alone
-            values = values.to_numpy(dtype="float64", na_value=math.nan)
+            values = values.astype("float64")  # dates are refused
         given = values if isinstance(values, Tensor) else numpy.require(values, requirements=("C", "W"))
         return torch.as_tensor(given)
     except (TypeError, ValueError) as error:  # texts, sparse matrices, rows of different lengths
@@ -835,6 +847,12 @@ def _hash_of(sets: Sequence[SampleSet | None]) -> tuple[str, dict[SplitName, dic
                 _add(found, sample)
                 _add(found, labels[index])
     return found.hexdigest(), read
+
+
+def _changes(samples: GivenSet) -> bool:
+    """Whether a set gives another first entry the second time, though the global generators are where they were."""
+    read = samples.anew()
+    return not _are_equal(_entry(read, 0, "train"), _entry(read, 0, "train"))
 
 
 def _spread(samples: SampleSet) -> range:

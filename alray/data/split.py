@@ -286,9 +286,9 @@ _PAIR = "return (tensor, integer label) from the source's sets"
 
 def wrong_label(what: str, label: Tensor, task: LearningTask) -> DataError:
     """The error of a label that the task does not have. `what` names the sample."""
-    fault = f"has label {int(label)}, but there are {task.width} classes"
-    if label.is_floating_point() or label.ndim:
-        fault = f"has the label {reprlib.repr(label.tolist())}"
+    of_classes = not (label.is_floating_point() or label.ndim)
+    value = reprlib.repr(label.tolist())
+    fault = f"has label {value}, but there are {task.width} classes" if of_classes else f"has the label {value}"
     return DataError(f"{what} {fault}", key="data", hint=task.wants)
 
 

@@ -246,6 +246,7 @@ class _ImportedParts(Chain):
         self._sample = sample
         self._learning = learning
         known = [facts.ends for facts in encoders if facts.ends is not None]
+        self._for_stages = ""
         self._parts = known or self._cut(spec)
 
     def _cut(self, spec: Spec) -> list[PartEnds]:
@@ -260,7 +261,7 @@ class _ImportedParts(Chain):
         if not isinstance(spec.pipeline.partition, str):  # then their number is given
             return parts
         try:
-            return cut(stages)
+            found = cut(stages)
         except SpecError as error:
             why = self._imported.reason
             raise SpecError(
@@ -270,6 +271,12 @@ class _ImportedParts(Chain):
                 hint=f"train it on {counted(len(parts), 'stage')}"
                 + ("; or set model.untie=true" if self._imported.is_tied else ""),
             ) from error
+        if method.local_losses:
+            self._for_stages = (
+                f"`{self._source}` has {counted(len(parts), 'natural unit')}, and becomes {stages} components for "
+                f"{stages} stages: on fewer stages it trains to other weights, unless model.components={stages}"
+            )
+        return found
 
     @cached_property
     def _imported(self) -> GivenModel:
@@ -306,7 +313,8 @@ class _ImportedParts(Chain):
         has_weights = self._weights is not None or self._source.startswith(TRANSFORMERS)
         why = self._imported.reason
         uncut = [f"`{self._source}` is one component, which no second stage can share: {why}"] if why else []
-        return [*(self._imported.notes if has_weights and not self._trained else ()), *uncut]
+        more = [self._for_stages] if self._for_stages else []
+        return [*(self._imported.notes if has_weights and not self._trained else ()), *uncut, *more]
 
     @property
     def sha256(self) -> str | None:

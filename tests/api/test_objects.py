@@ -365,8 +365,33 @@ class Endless(IterableDataset):  # type: ignore[type-arg]
         yield from zip(X, Y, strict=True)
 
 
+class Sparse(nn.Module):
+    """A graph whose edges are a sparse buffer."""
+
+    edges: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+        self.register_buffer("edges", torch.eye(6).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.net(torch.sparse.mm(self.edges, x.T).T)
+        return scores
+
+
 def lazy() -> nn.Module:
     return nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 3))
+
+
+def scripted() -> nn.Module:
+    return nn.Sequential(torch.jit.script(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3))
+
+
+def with_a_function() -> nn.Module:
+    module = net()
+    vars(module)["function"] = torch.jit.script(nn.functional.relu6)
+    return module
 
 
 def hooked() -> nn.Module:
@@ -389,15 +414,25 @@ def hooked() -> nn.Module:
         (lambda: train(net(), (X, numpy.array(["a", "b"] * 30))), "data", "labels are no numbers.*numpy.unique"),
         (lambda: train(net(), (sparse.csr_matrix(X.numpy()), Y)), "data", "samples are no numbers"),
         (lambda: train(net(), (["good", "bad"] * 30, Y)), "data", "the samples are no numbers.*text_csv"),
+        (
+            lambda: train(net(), (pandas.DataFrame({"at": pandas.to_datetime([0] * 60), "kind": [0.5] * 60}), Y)),
+            "data",
+            "the samples are no numbers.*get_dummies",
+        ),
+        (lambda: train(with_outputs(1), (X, X[:, :1] / 0)), "data", "split `train` has the label .*number"),
+        (lambda: train(nn.Conv2d(1, 3, 3), (torch.zeros(60, 4, 4), Y)), "model.from", r"samples.unsqueeze\(1\)"),
         (lambda: train(net(), ([[1.0, 2.0], [3.0]], [0, 1])), "data", "the samples are no numbers.*inhomogeneous"),
         (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of data, target; give"),
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*dense_classification"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model.from", "lazy layer"),
+        (lambda: train(Sparse(), (X, Y)), "model.from", r"computes with sparse tensors.*to_dense\(\)"),
         (lambda: train(net().to("meta"), (X, Y)), "model", "device `meta`.*; give its class"),
         (lambda: train(net(), (X, Y), validation=0.1), "data", "the number 0.1; .*'validation_fraction': 0.1"),
         (lambda: train(nn.Conv2d(3, 3, 3), (torch.zeros(60, 4, 4, 3), Y)), "model.from", "as by samples.permute"),
         (lambda: train(hooked(), (X, Y)), "model", "`0.weight` has a hook on its gradient"),
+        (lambda: train(with_a_function(), (X, Y)), "model", "cannot be sent to the stages: PickleError"),
+        (lambda: train(scripted(), (X, Y)), "model", "`0` is of TorchScript.*without `torch.jit.script`"),
         (lambda: train(hooked, (X, Y)), "model.from", "`0.weight` has a hook on its gradient"),
         (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
         (lambda: train(net(), (X[:, :5], Y)), "model.from", "does not take samples of"),
@@ -843,13 +878,15 @@ def test_the_loader_of_the_training_set_says_what_becomes_of_the_last_mini_batch
 
 
 @pytest.mark.parametrize(
-    ("loader", "said"),
+    ("given", "said"),
     [
         (drawn(), "leaves their order"),
+        ((torch.zeros(9, 4, dtype=torch.uint8), torch.arange(9) % 3), "divided by 255"),
+        (Draws(), "is another one when it is read again"),
     ],
 )
-def test_what_a_run_does_otherwise_than_a_loader_is_told(loader: Any, said: str) -> None:
-    (note,) = taken(SPEC, None, data=loader).objects.values["data"].notes
+def test_what_a_run_makes_of_data_is_told(given: Any, said: str) -> None:
+    (note,) = taken(SPEC, None, data=given).objects.values["data"].notes
     assert said in note
 
 
@@ -861,6 +898,17 @@ def test_a_network_that_ends_in_softmax_is_told() -> None:
             watching = Watching()
             run_spec(found.spec, [], Options(inline=True, pages=False, objects=found.objects), watching, Asked())
             assert ["probabilities" in line for line in watching.notes].count(True) == told
+
+
+def test_components_that_the_number_of_stages_made_are_told() -> None:
+    """Local losses train other weights with other components."""
+    model = nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8)), nn.ReLU(), nn.Linear(8, 3))
+    for method, told in (("decoupled_greedy", 1), ("backpropagation", 0)):
+        keys = {"method": method, "pipeline": {"stages": 2, "costs": [COST] * 2}}
+        found, watching = taken({**SPEC, **keys}, None, model=model, data=(X, Y)), Watching()
+        finished = run_spec(found.spec, [], Options(inline=True, pages=False, objects=found.objects), watching, Asked())
+        assert finished.error is None
+        assert ["unless model.components=2" in line for line in watching.notes].count(True) == told
 
 
 def test_a_pipeline_tells_that_it_drops_the_last_mini_batch_of_a_loader() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import alray
+from alray.data.given import given_data
 
 DRAWN = torch.Generator().manual_seed(1)
 LEFT, RIGHT = torch.randn(60, 2, 3, generator=DRAWN), torch.randn(60, 6, generator=DRAWN)
@@ -93,6 +95,14 @@ def test_inputs_by_name_and_by_place_train_alike_on_any_stages(method: str) -> N
         assert type(model) is OfThree and vars(model).keys() == vars(OfThree()).keys()
 
 
+def test_inputs_in_memory_may_have_the_names_of_labels() -> None:
+    found = given_data(({"label": RIGHT, "y": PLACES}, Y), pickle.dumps, None)
+    sample, label = found.open("train")[3]
+    assert found.several is not None and found.several.names == ("label", "y")
+    right, place = found.several.unpacked(sample.unsqueeze(0), torch.float32)
+    assert torch.equal(right[0], RIGHT[3]) and (place.item(), label) == (PLACES[3], Y[3])
+
+
 def test_a_run_of_several_inputs_is_evaluated_again_and_is_a_loop_of_torch() -> None:
     keys = {**TINY, "data": {"batch_size": 60, "validation_fraction": 0.0}, "run": {"steps": 3}}
     data = ((LEFT, RIGHT, PLACES), Y)
@@ -132,6 +142,11 @@ def padded(entries: list[Any]) -> dict[str, torch.Tensor]:
 
     ids = rows("input_ids", 0)
     return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": rows("labels", -100)}
+
+
+def without_short(entries: list[Any]) -> dict[str, torch.Tensor]:
+    """Leaves entries out, and fails where none is left."""
+    return padded([each for each in entries if len(each["input_ids"]) > 3])
 
 
 def mixed(entries: list[Any]) -> dict[str, torch.Tensor]:
@@ -261,6 +276,11 @@ def test_plain_numbers_are_inputs_and_a_loss_takes_one_number_of_each_sample() -
             lambda: train(Tagger(), DataLoader(Texts(), 4, collate_fn=mixed), task="dense_classification"),
             "data",
             "it mixes or draws them",
+        ),
+        (
+            lambda: train(Tagger(), DataLoader(Texts(), 4, collate_fn=without_short), task="dense_classification"),
+            "data",
+            "the train set raised .* in reading sample",
         ),
         (
             lambda: alray.run(

@@ -464,6 +464,22 @@ class CumulativeNorm(Own):
         return result
 
 
+class TrainsInPart(Own):
+    """Its `train` leaves a layer in evaluation."""
+
+    def make(self) -> None:
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def train(self, mode: bool = True) -> TrainsInPart:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.norm(x)
+        return result
+
+
 CASES = (
     NoGrad,
     NoGradOfLayers,
@@ -501,6 +517,7 @@ CASES = (
     OldSpectralNorm,
     ViewOfAWeight,
     CumulativeNorm,
+    TrainsInPart,
     WritesAnAlias,
     AsksForItsClass,
     ChoosesByValues,

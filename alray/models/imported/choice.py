@@ -26,7 +26,7 @@ class Choice:
 
     def __init__(self, cutter: Cutter, model: nn.Module) -> None:
         self._cutter, self._model = cutter, model
-        self._wrong: set[Key] = set()
+        self.wrong: dict[Key, Refused] = {}
         self.reason = ""
         """Why the first cut that was tried is refused: a sentence without its subject; "" if none was."""
 
@@ -91,7 +91,7 @@ class Choice:
 
     def _stands(self, key: Key) -> bool:
         """Whether the model can be cut there."""
-        if key in self._wrong:
+        if key in self.wrong:
             return False
         try:
             self._cutter.after(key)
@@ -102,8 +102,14 @@ class Choice:
 
     def refuse(self, key: Key, refused: Refused) -> None:
         """Cut there no more."""
-        self._wrong.add(key)
+        self.wrong[key] = refused
         self.reason = self.reason or f"after `{name_of(key)}`, {refused}"
+
+    def take_readouts(self) -> None:
+        """Cut only where a readout can take what is given."""
+        for step in self.single:
+            if not self._cutter.keeps_rows(step.key):
+                self.refuse(step.key, Refused("the rows of a sample lie apart, where a readout reads them together"))
 
     def _smallest(self, steps: Iterable[Step]) -> Step | None:
         """Of several steps the one after which least is needed, the last one of several."""
@@ -151,7 +157,7 @@ class Choice:
         """
         found: list[tuple[float, list[Step], list[Step]]] = []
         for steps in (self.single, self.steps) if several else (self.single,):
-            gaps = [step for step in self._gaps(steps, self.starts, end) if step.key not in self._wrong]
+            gaps = [step for step in self._gaps(steps, self.starts, end) if step.key not in self.wrong]
             if len(gaps) + 1 >= count:
                 works = _between(gaps, end)
                 sizes = partition_auto(works, count)
@@ -197,7 +203,8 @@ def _between(ends: Sequence[Step], last: Step) -> list[float]:
 
 def _units(module: nn.Module, path: str, *, in_sequence: bool) -> Iterable[str]:
     """Paths of the units in a module: the members of sequences that have submodules, such as residual blocks."""
-    is_sequence = isinstance(module, nn.ModuleList) or type(module).forward is nn.Sequential.forward
+    chained = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+    is_sequence = chained or isinstance(module, nn.ModuleList)
     composed = any(any(True for _ in child.children()) for child in module.children())
     if path and in_sequence and any(True for _ in module.children()) and not (is_sequence and composed):
         yield path

@@ -21,8 +21,8 @@ from alray.config.user_code import own_problem
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import LostError, Unused
-from alray.models.imported.calls import call, scores_of
-from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, skeleton
+from alray.models.imported.calls import call, first_line, scores_of
+from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
 from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of
 from alray.models.readout import Pooling
@@ -298,9 +298,9 @@ class Cutter:
                     raise Refused(reason_of(error)) from error
                 leaves, with_values = leaves | further, with_values or not further
                 continue
-            except FAULTS_OF_USER_CODE:
+            except FAULTS_OF_USER_CODE as error:
                 if with_values:
-                    raise
+                    raise Refused(f"`forward` fails there: {first_line(error)}") from error
                 with_values = True
                 continue
             used |= names
@@ -357,6 +357,28 @@ class Cutter:
         except Refused:
             return False
         return True
+
+    @cached_property
+    def _of_equal_samples(self) -> Recording:
+        """An evaluation of the first mini-batch, whose last sample is the first one again."""
+        recording = Recording()
+        came = _input(*self._given(0))
+        for each in came.values():
+            each[-1] = each[0]
+        with self._mode(training=False), self._unchanged():
+            recording.run(self._model, came, partial(self._called, came))
+        return recording
+
+    def keeps_rows(self, key: Key) -> bool:
+        """Whether a readout can take what a step gives: several rows of a sample follow each other, and those of the
+        others do not depend on it."""
+        leaf = self._main(key)
+        sizes: Sizes = self._known[True].gives[key].leaves[leaf[1]]
+        if not sizes.has_several_rows:
+            return True
+        values = (each.values.get(leaf) for each in (self.recordings[False][0], self._of_equal_samples))
+        one, other = (None if each is None else packed(each, sizes, self._sizes(0)[0])[:-1] for each in values)
+        return one is not None and other is not None and torch.equal(one, other)
 
     def _shape(self, key: Key) -> tuple[int, ...]:
         """Of two samples, of what a step gives."""

@@ -31,6 +31,7 @@ from alray.models.imported.ends import PartEnds
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Cut, Part
 from alray.models.imported.proof import prove
+from alray.models.imported.recording import NoMemoryError
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
 from alray.models.several import OF_MODEL
@@ -88,7 +89,7 @@ class GivenModel:
         self._arguments = arguments
         self._sample, self._lowered = sample, lowered
         self.whole = whole
-        require_no_hooks(whole, "model.from")
+        require_copies(whole, "model.from")
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)
@@ -115,10 +116,13 @@ class GivenModel:
             given = f"samples of {tuple(self._sample)}" if several is None else "the inputs of a sample"
             message = f"{self.title} does not take {given}: {first_line(error)}"
             hint = self._sample.hint_of_numbers or _hint_of_shape(self._sample)
+            if isinstance(error, NoMemoryError):
+                message = f"{self.title} computes with {error}"
+                hint = "give dense tensors, as by `to_dense()`, and write what is mapped with a dimension more"
             if isinstance(error, TypeError):
                 hint = (
                     "give samples that are dictionaries with the names of its arguments, or tuples in their order, and "
-                    "leave out what it does not take"
+                    "leave out what it does not take; `forward(self, **batch)` takes all entries"
                 )
             raise own_error(error, message, key="model.from", hint=hint) from error
         result = recordings[True][0].result
@@ -177,6 +181,8 @@ class GivenModel:
             whole: whether the model's classifier is used, so that it may be one component, and natural units end with
                 the model's pooling of maps. A readout pools by itself, less, and sees more.
         """
+        if not several:
+            self._choice.take_readouts()
         for _ in range(_CHOICES):
             ends = self._ends(components, given, several=several, pooled=whole)
             if ends is None:
@@ -320,6 +326,8 @@ class GivenModel:
             )
         try:
             self._cutter.after(known[name])
+            if known[name] in self._choice.wrong:
+                raise self._choice.wrong[known[name]]
         except Refused as refused:
             at = self._choice.order(name)
             before = [each for each in self.cut_points if self._choice.order(each) < at][-1:]
@@ -455,8 +463,15 @@ def _keep_closures(model: nn.Module) -> None:
                     holder[name] = _Closure(value)
 
 
-def require_no_hooks(model: nn.Module, key: str) -> None:
-    """Raise SpecError for hooks on the gradient of a parameter: neither a copy nor a pickle of it has them."""
+def require_copies(model: nn.Module, key: str) -> None:
+    """Raise SpecError for what copies lack: hooks on the gradient of a parameter, and how TorchScript trains."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise SpecError(
+                f"{f'the module `{name}`' if name else 'the model'} is of TorchScript, and its copies do not train",
+                key=key,
+                hint="give what it was made of, without `torch.jit.script`",
+            )
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise SpecError(
@@ -493,7 +508,8 @@ def _hint_of_shape(sample: Sequence[int]) -> str:
     if len(sample) == 3 and sample[-1] in (1, 3) and sample[0] not in (1, 3):
         return "give the channels first, as by samples.permute(0, 3, 1, 2)"
     if len(sample) != 3:
-        return "correct its layers, or their sizes by `with`, or give other samples"
+        pictures = "give pictures a channel, as by samples.unsqueeze(1); else " if len(sample) == 2 else ""
+        return f"{pictures}correct its layers, or their sizes by `with`, or give other samples"
     return (
         "set data.channels to 3 for grey pictures, or data.image_size, or give constructor arguments by `with`, if it "
         "wants other samples"

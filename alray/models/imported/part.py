@@ -350,10 +350,10 @@ class Part(nn.Module):
                 yield name, module
 
     def train(self, mode: bool = True) -> Part:
-        """Batch normalisation and dropout of frozen modules stay as in evaluation."""
-        super().train(mode)
+        """As the model's own `train`. Batch normalisation and dropout of frozen modules stay as in evaluation."""
+        self.training = mode
         (model,) = self.alray_models
-        model.training = mode
+        model.train(mode)
         for path, module in model.named_modules():
             if f"{path}.".startswith(self._alray_frozen):
                 module.eval()
@@ -427,7 +427,7 @@ class Part(nn.Module):
                 continue
             if isinstance(run.kept.get(leaf), (Unused, type(None))):
                 raise LostError([leaf], "needs later what did not come")
-            outgoing[name] = _packed(run.kept[leaf], until.travels[leaf], s.shape[0])
+            outgoing[name] = packed(run.kept[leaf], until.travels[leaf], s.shape[0])
         if until.reads:
             run.reads[POSITIONS] = positions
             of_reads = [[float(run.reads.get(key, math.nan)) for key in until.reads]]
@@ -491,7 +491,7 @@ def joined(parts: Sequence[Part]) -> Part:
     return whole.train(first.training)
 
 
-def _packed(tensor: torch.Tensor, sizes: Sizes, samples: int) -> torch.Tensor:
+def packed(tensor: torch.Tensor, sizes: Sizes, samples: int) -> torch.Tensor:
     """A tensor as it travels: with one row for each sample, `[N, ...]`."""
     if sizes.rows:
         tensor = tensor.movedim(sizes.rows, 0)

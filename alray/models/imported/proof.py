@@ -82,7 +82,13 @@ def prove(whole: nn.Module, chain: Sequence[Part], sample: Shape, title: str, *,
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
                 what = f"changes the values of the parameter `{name}`"
-                raise _refused(what, type(whole), title, hint="keep what `forward` changes in a buffer")
+                raise _refused(
+                    what,
+                    type(whole),
+                    title,
+                    hint="keep what `forward` changes in a buffer; if the first call alone changes it, call the module "
+                    "before you give it",
+                )
 
 
 @contextmanager
@@ -221,7 +227,8 @@ def _require_no_state(modules: Mapping[str, nn.Module], kept: dict[str, dict[str
                 f"keeps {what} from one call to the next, and no checkpoint would hold it",
                 type(module),
                 title,
-                hint="keep it in a buffer (`register_buffer`), so that a run that is resumed ends in the same weights",
+                hint="keep it in a buffer (`register_buffer`), so that a run that is resumed ends in the same weights; "
+                "or in no attribute, if the same call alone needs it; or return it with the scores, for a `loss`",
             )
 
 

@@ -50,6 +50,10 @@ class Step:
     alive: int = 0
 
 
+class NoMemoryError(Exception):
+    """A tensor has no memory by which it could be followed. The text says which ones have none."""
+
+
 class _NoModules(nullcontext[None]):
     """Takes the place of torch's tracker of modules. That one watches the gradients of what modules are given, and
     fails where none are computed and a module is given a view of a weight."""
@@ -236,4 +240,7 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except NotImplementedError as error:
+        raise NoMemoryError("sparse tensors, or within `torch.vmap`") from error
