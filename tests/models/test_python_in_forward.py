@@ -597,6 +597,37 @@ def test_parts_train_as_the_whole(case: type[Own], within: bool, one_thread: Non
         torch.testing.assert_close(value, found[name], rtol=0.0, atol=0.0, equal_nan=True, msg=name)
 
 
+class TurnsBetweenAxes(nn.Module):
+    """A matrix of the sample turns its points, whose axes then change places: the gradient of the product lies
+    otherwise in memory than the product (PointNet, Qi 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift, self.turn, self.mix = nn.Conv1d(3, 8, 1), nn.Linear(8, 64), nn.Conv1d(8, 16, 1)
+        self.last = nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        points = self.lift(x.flatten(2))
+        matrix = self.turn(points.amax(2)).view(-1, 8, 8)
+        turned = torch.bmm(points.transpose(2, 1), matrix).transpose(2, 1)
+        result: torch.Tensor = self.last(torch.tanh(self.mix(turned).amax(2)))
+        return result
+
+
+def test_a_gradient_lies_in_memory_as_in_the_whole_model(one_thread: None) -> None:
+    samples = torch.randn(8, 3, 5, 4)
+    with put_back():
+        seed_all(CPU, 0)
+        model = GivenModel(TurnsBetweenAxes(), "python:nets.Net", {}, Shape((3, 5, 4)))
+        parts = model.cut("auto", ["bmm"], whole=True)
+        chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
+        seed_all(CPU, 0)
+        expected, found = trained([TurnsBetweenAxes()], samples), trained(chain, samples)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(value, found[name], rtol=0.0, atol=0.0, msg=name)
+
+
 @pytest.mark.few
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("within", [False, True], ids=["own", "submodule"])

@@ -20,11 +20,11 @@ from torch import nn
 from alray.config.user_code import own_problem
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
-from alray.models.imported.absent import LostError, Unused
+from alray.models.imported.absent import Form, LostError, Unused
 from alray.models.imported.calls import call, first_line, scores_of
 from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
-from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of
+from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
 from alray.models.readout import Pooling
 from alray.models.shape import Shape
 from alray.models.token_embedding import PADDING
@@ -232,8 +232,44 @@ class Cutter:
         step = next(step for step in self.recordings[True][0].steps if step.key == key)
         pooling: Pooling = "channels_last" if step.channels_last else "mean"
         return Cut(
-            key, travels, reads, seen, frozenset(clones), frozenset(fixed), frozenset(below), frozenset(above), pooling
+            key,
+            travels,
+            reads,
+            seen,
+            frozenset(clones),
+            frozenset(fixed),
+            frozenset(below),
+            frozenset(above),
+            pooling,
+            {leaf: self._gradients[leaf] for leaf in travels if leaf in self._gradients},
         )
+
+    @cached_property
+    def _gradients(self) -> dict[Leaf, tuple[int, ...]]:
+        """In which order the gradients of what steps give lie in memory, where that is not the order of dimensions."""
+        recording, found = self.recordings[True][0], dict[Leaf, tuple[int, ...]]()
+
+        def note(gradient: torch.Tensor, leaf: Leaf) -> None:
+            order = order_of(Form.of(gradient))
+            if order != tuple(range(gradient.ndim)):
+                found[leaf] = order
+
+        hooks = [
+            value.register_hook(partial(note, leaf=leaf))
+            for leaf, value in recording.values.items()
+            if value.requires_grad
+        ]
+        trained = [each for each in self._model.parameters() if each.requires_grad]
+        try:
+            with self._mode(training=True), self._unchanged():
+                torch.autograd.backward(recording.result.sum(), inputs=trained)
+        except FAULTS_OF_USER_CODE:
+            return {}  # the proof of a cut says what it is
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self._model.zero_grad()
+        return found
 
     @staticmethod
     def _has_positions(known: Seen, leaf: Leaf) -> bool:

@@ -6,7 +6,8 @@ import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,6 +73,8 @@ class Cut:
         fixed: those that have no gradient.
         below: names of the parameters and buffers that are used before it, and `above`: after it.
         pooling: how local losses read what the step gives.
+        gradients: of the tensors that travel, those whose gradient in the whole model lies otherwise in memory, with
+            its dimensions from the largest stride to the smallest.
     """
 
     key: Key
@@ -83,6 +86,7 @@ class Cut:
     below: frozenset[str]
     above: frozenset[str]
     pooling: Pooling = "mean"
+    gradients: Mapping[Leaf, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -427,6 +431,8 @@ class Part(nn.Module):
                 continue
             if isinstance(run.kept.get(leaf), (Unused, type(None))):
                 raise LostError([leaf], "needs later what did not come")
+            if leaf in until.gradients and run.kept[leaf].requires_grad and not torch.compiler.is_compiling():
+                run.kept[leaf].register_hook(partial(_lying, order=until.gradients[leaf]))
             outgoing[name] = packed(run.kept[leaf], until.travels[leaf], s.shape[0])
         if until.reads:
             run.reads[POSITIONS] = positions
@@ -503,11 +509,19 @@ def _unpacked(rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
     tensor = rows.flatten(0, 1) if sizes.has_several_rows else rows
     if sizes.rows:
         tensor = tensor.movedim(0, sizes.rows)
-    if sizes.order == tuple(range(tensor.ndim)):
+    return _lying(tensor, sizes.order)
+
+
+def _lying(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The tensor as it lies in memory in the whole model: dropout draws in that order, and kernels may add in it.
+
+    Args:
+        order: its dimensions, from the largest stride to the smallest.
+    """
+    if order == tuple(range(tensor.ndim)):
         return tensor
-    # As it lay in memory: dropout draws in that order, and kernels may add in it.
-    back = [sizes.order.index(axis) for axis in range(tensor.ndim)]
-    return tensor.permute(sizes.order).contiguous().permute(back)
+    back = [order.index(axis) for axis in range(tensor.ndim)]
+    return tensor.permute(order).contiguous().permute(back)
 
 
 def packed_shape(sizes: Sizes, positions: int) -> tuple[int, ...]:

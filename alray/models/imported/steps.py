@@ -271,7 +271,7 @@ def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int
         found = [_size(pair, sizes, of_other) for pair in pairs]
         if leaf.dtype != leaf_of_other.dtype or None in found:
             return None
-        order = _order(leaf)
+        order = order_of(leaf)
         leaves.append(Sizes(tuple(each for each in found if each is not None), order, leaf.dtype))
     return Gives(tuple(leaves), one.tree)
 
@@ -280,7 +280,7 @@ def _is_equal(leaf: Any, other: Any) -> bool:
     return leaf is other or (type(leaf) is type(other) and bool(leaf == other))
 
 
-def _order(form: Form) -> tuple[int, ...]:
+def order_of(form: Form) -> tuple[int, ...]:
     """The dimensions of a tensor, from the largest stride to the smallest."""
     longer = [axis for axis, size in enumerate(form.shape) if size > 1]  # of others the strides mean nothing
     by_stride = sorted(longer, key=lambda axis: (-form.stride[axis], axis))
