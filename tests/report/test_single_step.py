@@ -100,5 +100,8 @@ def test_the_table_as_json_and_on_the_page(given: ModuleType, tmp_path: Path) ->
     text = RunReport(run).page()
     assert '<h2 id="the-single-step">The single step</h2>' in text
     # data, F, B, U, communication, send wait, receive wait, idle, step
-    row = "".join(f"<td>{cell}</td>" for cell in ("0", "1.00", "2.00", "1.00", "1.00", "0.10", "0.60", "0.30", "5.00"))
+    row = "".join(
+        f"<td class=number>{cell}</td>"
+        for cell in ("0", "1.00", "2.00", "1.00", "1.00", "0.10", "0.60", "0.30", "5.00")
+    )
     assert text.count(row) == 3

@@ -413,11 +413,11 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
 
 def test_runs_on_object_storage_are_listed(bucket: str) -> None:
     runs = location_of(f"{bucket}/runs")
-    (runs / "one" / "spec.yaml").write_bytes(b"name: one\nmethod: {kind: backpropagation}\n")
+    (runs / "one" / "spec.yaml").write_bytes(b"name: one\n")
     (runs / "two" / "summary.json").write_bytes(b"{}")
     (runs / "notes.txt").write_bytes(b"mine")
     rows = {row.folder.rpartition("/")[2]: row for row in rows_in([runs])}
-    assert (rows["one"].name, rows["one"].method, rows["one"].state) == ("one", "backpropagation", "unfinished")
+    assert (rows["one"].name, rows["one"].state) == ("one", "unfinished")
     assert rows["two"].state == "damaged"
     assert set(rows) == {"one", "two"}
     (location_of(bucket) / "three" / "spec.yaml").write_bytes(b"name: three\n")
