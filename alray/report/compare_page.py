@@ -32,7 +32,7 @@ _MOST_POINTS = 2000  # of all curves of a figure together, but at least 50 of ea
 def scores(comparison: ComparedRuns) -> Exhibit:
     """Runs that differ only in their seed share a row: the mean of the runs that finished, and from three runs on ±
     their sample standard deviation. The accuracies, or metrics of another task, are those of the evaluation that is the
-    best on the validation set, without one those of the last; nothing is chosen on the test set."""
+    best on the validation set, or of the last one where there is none; nothing is chosen on the test set."""
     return Exhibit(comparison.metric.heading, tables={comparison.metric.name: score_table(comparison)})
 
 
