@@ -337,11 +337,15 @@ def compare_runs(run_dirs: Sequence[Location]) -> ComparedRuns:
 
 
 def _labels(runs: Sequence[ComparedRun]) -> list[str]:
-    """A unique label for each run: the name of its spec, and its folder where others have this name."""
+    """A unique label for each run: the name of its spec, and its folder where others have this name. A folder that
+    begins with the name says both."""
     names, paths = [str(run.spec["name"]) for run in runs], [run.folder.path.name for run in runs]
     if len(set(paths)) < len(paths):
         paths = [str(run.folder.path) for run in runs]
-    longer = [path if path.startswith(name) else f"{name}, {path}" for name, path in zip(names, paths, strict=True)]
+    longer = [
+        path if path.startswith(name) and path not in names else f"{name}, {path}"
+        for name, path in zip(names, paths, strict=True)
+    ]
     return [name if names.count(name) == 1 else both for name, both in zip(names, longer, strict=True)]
 
 

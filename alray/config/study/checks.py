@@ -24,7 +24,8 @@ _MOST_TRIALS = 100_000
 def base_is_a_file(study: Study) -> Iterator[Finding]:
     """The trials begin with a spec."""
     if not study.base.is_file():
-        yield ("base",), f"the file {study.base} does not exist", "give a spec, relative to the folder of the study"
+        fault = "is a folder" if study.base.is_dir() else "does not exist"
+        yield ("base",), f"{study.base} {fault}", "give the file of a spec, relative to the folder of the study"
 
 
 def axes_are_lists(study: Study) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ class Choice:
         """Cut only where a readout can take what is given."""
         for step in self.single:
             if not self._cutter.keeps_rows(step.key):
-                self.refuse(step.key, Refused("the rows of a sample lie apart, where a readout reads them together"))
+                self.refuse(step.key, Refused("the rows of a sample lie apart, and a readout needs them together"))
 
     def _smallest(self, steps: Iterable[Step]) -> Step | None:
         """Of several steps the one after which least is needed, the last one of several."""

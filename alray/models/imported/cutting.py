@@ -246,7 +246,8 @@ class Cutter:
 
     @cached_property
     def _gradients(self) -> dict[Leaf, tuple[int, ...]]:
-        """In which order the gradients of what steps give lie in memory, where that is not the order of dimensions."""
+        """The memory layouts of the gradients of what steps give, where they are not row-major: see `Cut`. One backward
+        pass of the recording shows them."""
         recording, found = self.recordings[True][0], dict[Leaf, tuple[int, ...]]()
 
         def note(gradient: torch.Tensor, leaf: Leaf) -> None:
@@ -264,7 +265,7 @@ class Cutter:
             with self._mode(training=True), self._unchanged():
                 torch.autograd.backward(recording.result.sum(), inputs=trained)
         except FAULTS_OF_USER_CODE:
-            return {}  # the proof of a cut says what it is
+            return {}  # the proof of a cut runs it again, and says what is wrong
         finally:
             for hook in hooks:
                 hook.remove()

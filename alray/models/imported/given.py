@@ -31,7 +31,7 @@ from alray.models.imported.ends import PartEnds
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Cut, Part
 from alray.models.imported.proof import prove
-from alray.models.imported.recording import NoMemoryError
+from alray.models.imported.recording import NoStorageError
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
 from alray.models.several import OF_MODEL
@@ -116,9 +116,11 @@ class GivenModel:
             given = f"samples of {tuple(self._sample)}" if several is None else "the inputs of a sample"
             message = f"{self.title} does not take {given}: {first_line(error)}"
             hint = self._sample.hint_of_numbers or _hint_of_shape(self._sample)
-            if isinstance(error, NoMemoryError):
+            if isinstance(error, NoStorageError):
                 message = f"{self.title} computes with {error}"
-                hint = "give dense tensors, as by `to_dense()`, and write what is mapped with a dimension more"
+                hint = (
+                    "use dense tensors, as by `to_dense()`; in place of `torch.vmap`, give the code one more dimension"
+                )
             if isinstance(error, TypeError):
                 hint = (
                     "give samples that are dictionaries with the names of its arguments, or tuples in their order, and "

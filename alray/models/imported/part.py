@@ -73,8 +73,8 @@ class Cut:
         fixed: those that have no gradient.
         below: names of the parameters and buffers that are used before it, and `above`: after it.
         pooling: how local losses read what the step gives.
-        gradients: of the tensors that travel, those whose gradient in the whole model lies otherwise in memory, with
-            its dimensions from the largest stride to the smallest.
+        gradients: the memory layouts of gradients in the whole model that are not row-major: by the tensor that
+            travels, the dimensions of its gradient from the largest stride to the smallest.
     """
 
     key: Key
@@ -513,7 +513,8 @@ def _unpacked(rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
 
 
 def _lying(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """The tensor as it lies in memory in the whole model: dropout draws in that order, and kernels may add in it.
+    """The same values in another memory layout, that of the whole model: dropout draws in the order of memory, and
+    kernels may add in it.
 
     Args:
         order: its dimensions, from the largest stride to the smallest.

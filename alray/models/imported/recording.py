@@ -50,8 +50,8 @@ class Step:
     alive: int = 0
 
 
-class NoMemoryError(Exception):
-    """A tensor has no memory by which it could be followed. The text says which ones have none."""
+class NoStorageError(Exception):
+    """A tensor has no storage, by which a recording follows it. The text says which tensors have none."""
 
 
 class _NoModules(nullcontext[None]):
@@ -243,4 +243,4 @@ def _memory(tensor: torch.Tensor) -> int:
     try:
         return int(tensor.untyped_storage()._cdata)
     except NotImplementedError as error:
-        raise NoMemoryError("sparse tensors, or within `torch.vmap`") from error
+        raise NoStorageError("sparse tensors, or within `torch.vmap`") from error

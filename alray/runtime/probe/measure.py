@@ -277,11 +277,11 @@ def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator
 
 
 def _times_of(works: Mapping[int, ComponentWork], *, local_losses: bool) -> list[ComputationTimes]:
-    """Of some mini-batches of neighbours, as many as a stage may have: a component that is repeated alone stays in the
-    caches that others share.
+    """The times of a few mini-batches, each through all these neighbours. One component alone would stay in its
+    processor's caches, and so lose less beside other stages than a stage does.
 
-    How much slower they are beside others, processor seconds tell: wall time would also count the time that other
-    processes run.
+    Processor seconds tell how much slower it is beside others. Wall time would also count the time that other processes
+    run.
     """
     trained = [each for each in mini_batch_of(works, local_losses=local_losses) if each.name in _TRAINING]
     began, found = time.perf_counter(), list[ComputationTimes]()
