@@ -54,19 +54,27 @@ class Way:
     partition: tuple[int, ...]
     micro_batches: int = 1
     recomputes: bool = False
+    virtual_stages: int = 1
+
+    @property
+    def stages(self) -> int:
+        return len(self.partition) // self.virtual_stages
 
     @property
     def name(self) -> str:
         cut = f" in {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         again = ", forwards again" if self.recomputes else ""
-        return f"{self.method}, {self.schedule} {list(self.partition)}{cut}{again}"
+        on = ", one stage" if self.virtual_stages > self.stages == 1 else ""
+        return f"{self.method}, {self.schedule} {list(self.partition)}{on}{cut}{again}"
 
 
 WAYS = (
     Way("associated_learning", "streamed", (4,)),
+    Way("associated_learning", "streamed", (1, 1, 1, 1), virtual_stages=4),
     Way("associated_learning", "streamed", (2, 2)),
     Way("backpropagation", "single", (4,)),
     Way("backpropagation", "gpipe", (4,), 4),
+    Way("backpropagation", "interleaved_1f1b", (1, 1, 1, 1), 1, recomputes=True, virtual_stages=4),
     Way("backpropagation", "naive", (1, 3)),
     Way("backpropagation", "gpipe", (2, 2), 4),
     Way("backpropagation", "1f1b", (2, 2), 4),
@@ -135,9 +143,10 @@ def plan_of(way: Way, costs: Costs) -> Plan:
     setting = StepSetting(
         schedule=way.schedule,
         costs=costs,
-        stages=len(way.partition),
+        stages=way.stages,
         in_flight=4,
         micro_batches=way.micro_batches,
+        virtual_stages=way.virtual_stages,
         cores=1,
         recomputes=way.recomputes,
     )

@@ -50,7 +50,10 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
 
 
 def _ports(network: Network, plan: Plan, stage: int) -> Ports:
-    """Edges that bring arbitrary values as soon as they are wanted, and take what is sent."""
+    """Edges that bring arbitrary values as soon as they are wanted, and take what is sent. A stage alone hands over to
+    itself, as in a run."""
+    if plan.stages == 1:
+        return Ports.of(plan, stage, barrier=TurnBarrier(1))
     held = plan.held(stage)
     first = sorted(run.start for each in plan.stage_plans for run in each.runs)  # component, by virtual stage
     samples = plan.costs.batch_size // plan.micro_batches

@@ -121,7 +121,7 @@ def _described(bar: TimedAction, plan: Plan) -> dict[str, Any]:
     if sign == ">":
         return {**described, "peer": plan.stage_of(action.peer) if action.kind in "SR" else None}
     runs = plan.stage_plans[plan.stage_of(action.stage)].runs
-    own = runs[min(action.stage // plan.stages, len(runs) - 1)] if plan.stages > 1 else range(sum(map(len, runs)))
+    own = runs[action.stage // plan.stages]
     names = [f"{index} {plan.costs.components[index].name}" for index in own]
     micro_batch = action.number if plan.micro_batches > 1 else None
     return {**described, "components": ", ".join(names), "micro_batch": micro_batch}

@@ -63,13 +63,14 @@ class Counting(nn.Module):
         ("gpipe", "pipeline.partition=[2,2]"),
         pytest.param("gpipe", "pipeline.partition=[1,2,1]", marks=pytest.mark.full),
         ("interleaved_1f1b", "pipeline.stages=2"),
+        ("interleaved_1f1b", "pipeline.partition=[1,1,1,1] pipeline.virtual_stages=4"),
         ("zero_bubble", "pipeline.partition=[2,2]"),
         pytest.param("zero_bubble", "pipeline.partition=[1,1,1,1]", marks=pytest.mark.full),
     ],
 )
 def test_the_same_bits(workshop: Workshop, schedule: str, layout: str) -> None:
     """The network has batch normalisation, dropout, and a block that draws and writes on its input."""
-    overrides = (*PIPELINE, SHORT, layout, f"pipeline.schedule={schedule}")
+    overrides = (*PIPELINE, SHORT, *layout.split(" "), f"pipeline.schedule={schedule}")
     same(workshop.run(*overrides, ON, name="again"), workshop.run(*overrides))
 
 

@@ -101,6 +101,7 @@ def test_it_does_not_depend_on_the_components(clipping: Workshop) -> None:
 
 LAYOUTS = {
     "gpipe": ("pipeline.schedule=gpipe", "pipeline.stages=3", *IN_PARTS),
+    "one stage": ("pipeline.schedule=interleaved_1f1b", "pipeline.virtual_stages=4", *IN_PARTS),
     "zb_v": ("pipeline.schedule=zb_v", "pipeline.stages=2", *IN_PARTS),
     "1f1b": ("pipeline.schedule=1f1b", "pipeline.stages=4", *IN_PARTS),
     "recomputed": ("pipeline.schedule=1f1b", "pipeline.stages=2", "pipeline.activation_checkpointing=true", *IN_PARTS),

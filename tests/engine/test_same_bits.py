@@ -87,6 +87,7 @@ CYCLIC = [
     (2, [1, 2, 2, 1], 5),
     (2, [1, 1, 1, 1, 1, 1], 5),
     (3, [1, 1, 1, 1, 1, 1], 5),
+    (1, [1, 1, 1, 1, 1, 1], 5),
 ]
 """Layouts with virtual stages, of four components and of six."""
 ROUNDS = all_pairs(SCHEDULES, list(FAMILIES), list(METHODS), IN_FLIGHT)

@@ -51,7 +51,7 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
 def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
     """With cyclic placement all stages have the same number of components, and each component is a virtual stage."""
     pipeline, components = spec.pipeline, spec.num_components
-    if pipeline.partition != "cyclic" or pipeline.stages == 1:
+    if pipeline.partition != "cyclic":
         return
     if components is None:
         yield (
@@ -352,7 +352,7 @@ def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
 
 def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
     """Recomputation needs micro-batches: only then does a stage hold the activations of several forward passes."""
-    # On one stage `auto` cuts none, and the key changes nothing.
+    # On one stage `auto` does not cut, and the key changes nothing.
     chosen = spec.pipeline.schedule != "auto" or spec.method.local_losses
     if (
         spec.pipeline.activation_checkpointing

@@ -208,7 +208,8 @@ class Pipeline(Section):
     s + S, and so on. All schedules of local losses can have several, and of backpropagation interleaved_1f1b and
     zero_bubble. zb_v and dualpipe_v have two in the shape of a V: stage s holds s and 2S - 1 - s. null: 2 for
     interleaved_1f1b, zb_v and dualpipe_v; for a schedule that a file lists, as many as the file says; with
-    `partition: cyclic`, one for each component of a stage; otherwise 1."""
+    `partition: cyclic`, one for each component of a stage; otherwise 1. On one stage, local losses then end with one
+    virtual stage before they begin the next, and hold its activations alone."""
     stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
     """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
     virtual stages of each stage. Left out with a schedule that a file lists: the rows of the file."""
@@ -233,7 +234,8 @@ class Pipeline(Section):
     activation_checkpointing: bool = False
     """Whether the stages of a pipeline of backpropagation keep only the inputs of micro-batches that wait for their
     backward, and compute these forwards again, before the gradient arrives. It takes less memory and more time, and
-    gives the same bits. On one stage it changes nothing. Default: false."""
+    gives the same bits. On one stage it needs virtual stages, of which all but the last are then computed again.
+    Default: false."""
     costs: (
         Annotated[
             Annotated[tuple[Cost, ...], Field(strict=False, min_length=1), Tag("list")]
@@ -283,6 +285,6 @@ class Pipeline(Section):
         Args:
             components: of the network; None: not known yet, which a cyclic partition may not be.
         """
-        if self.virtual_stages is None and self.partition == "cyclic" and self.stages > 1 and components is not None:
+        if self.virtual_stages is None and self.partition == "cyclic" and components is not None:
             return max(1, components // self.stages)
         return self.virtual_stages or schedule.default_virtual_stages

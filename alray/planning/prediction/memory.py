@@ -17,7 +17,6 @@ from alray.planning.prediction.peaks import (
     pipeline_moments,
     price,
     run_peaks,
-    turn_moments,
 )
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
@@ -73,8 +72,6 @@ def run_bytes(setting: StepSetting) -> StageCost:
 
 def _priced(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> list[Priced]:
     """What the stage holds in each moment at which it may hold most."""
-    if setting.stages == 1:  # a micro-batch goes through all virtual stages and back before the next one
-        runs = [(runs[0][0], runs[-1][1])]
     peaks_of = run_peaks(setting.costs, setting.micro_batches)
     peaks = [peaks_of(first, ends) for first, ends in runs]
     if not sends:
@@ -109,13 +106,13 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
     that arrives belongs to the peak of a backward.
     """
     total: Matrix = np.zeros(())
-    if setting.stages == 1:
-        return total
     memory, held, parts = setting.memory(stage), setting.held(stage), setting.micro_batches
     output = np.array([component.output_bytes for component in setting.costs.components], dtype=float)
     received = [output[first - 1] for virtual, (first, _) in zip(held, runs, strict=True) if virtual > 0]
     sent = [output[ends - 1] for virtual, (_, ends) in zip(held, runs, strict=True) if virtual < setting.num_parts - 1]
     if SCHEDULES[setting.schedule].is_pipeline:
+        if setting.stages == 1:
+            return total
         sources = [setting.place(virtual - 1, setting.stages) for virtual in held if virtual > 0]
         for below, nbytes in zip(sources, received, strict=True):
             slots = most_in_use(
@@ -123,7 +120,10 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
             )
             total = total + (slots / sources.count(below) + 1) / parts * nbytes
         return total
-    for edge, waiting in ((received, memory.waiting), (sent if memory.sent and sends else [], True)):
+    edges = [(received, memory.waiting and setting.stages > 1)]  # what a stage hands over to itself does not wait
+    if memory.sent and sends and setting.stages > 1:
+        edges.append((sent, True))
+    for edge, waiting in edges:
         slots = setting.in_flight * len(edge) * waiting + 1
         total = total + slots * reduce(np.maximum, edge, np.zeros(()))
     return total
@@ -131,12 +131,7 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
 
 def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:
     if SCHEDULES[setting.schedule].local_losses:
-        # On one stage virtual stages are run as one.
-        return local_moments(
-            setting.schedule, stage, setting.stages, setting.virtual_stages if setting.stages > 1 else 1
-        )
-    if setting.stages == 1:
-        return turn_moments(setting.micro_batches)
+        return local_moments(setting.schedule, stage, setting.stages, setting.virtual_stages)
     parts = setting.micro_batches, setting.virtual_stages
     return pipeline_moments(setting.schedule, stage, setting.stages, *parts, recomputes=setting.recomputes)
 

@@ -105,21 +105,6 @@ def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -
     return _fullest(moments)
 
 
-def turn_moments(micro_batches: int) -> tuple[MemoryMoment, ...]:
-    """The moments of backpropagation on one stage: each micro-batch goes forward and back before the next one."""
-    further = (
-        (MemoryMoment("forward", 0, (0,), (True,)), MemoryMoment("adding", 0, (1,), (True,)))
-        if micro_batches > 1
-        else ()
-    )
-    return (
-        MemoryMoment("forward", 0, (0,), (False,)),
-        MemoryMoment("backward", 0, (1,), (False,)),
-        *further,
-        MemoryMoment("update", 0, (0,), (True,)),
-    )
-
-
 @lru_cache(maxsize=256)
 def pipeline_moments(
     schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False

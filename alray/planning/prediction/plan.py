@@ -176,18 +176,14 @@ class Plan:
         return SCHEDULES[self.schedule].name
 
     def actions(self, stage: int) -> tuple[Action, ...]:
-        """The actions of `stage` for mini-batch 0; every mini-batch has the same list.
-
-        On one stage virtual stages are run as one, so there is one F and one B for all components.
-        """
-        virtual_stages = self.virtual_stages if self.stages > 1 else 1
+        """The actions of `stage` for mini-batch 0; every mini-batch has the same list."""
         schedule = schedule_with(self.schedule, recomputes=self.recomputes, clips_together=self.clips_together)
-        return schedule.actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
+        return schedule.actions(stage, self.stages, 0, self.micro_batches, self.virtual_stages)
 
     @property
     def top(self) -> int:
-        """The last virtual stage, counted from 0. On one stage virtual stages are run as one."""
-        return self.stages * self.virtual_stages - 1 if self.stages > 1 else 0
+        """The last virtual stage, counted from 0."""
+        return self.stages * self.virtual_stages - 1
 
     def stage_of(self, virtual: int) -> int:
         """The stage that holds a virtual stage."""
@@ -195,7 +191,7 @@ class Plan:
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""
-        return SCHEDULES[self.schedule].held(stage, self.stages, (self.top + 1) // self.stages)
+        return SCHEDULES[self.schedule].held(stage, self.stages, self.virtual_stages)
 
     def edges_between(self) -> list[tuple[int, int]]:
         """The stages between which outputs go up; gradients and routes go down the other way."""

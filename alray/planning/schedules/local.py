@@ -24,7 +24,7 @@ def in_order(text: str) -> Actions:
     """The actions of a stage between two others, such as "R F S R.1 L S.1 B U".
 
     With virtual stages the actions up to each barrier are repeated for each of them. The first virtual stage receives
-    nothing, the last one sends nothing, and a stage alone has neither messages nor barriers.
+    nothing, the last one sends nothing, and a stage alone has no barriers.
     """
     listed = [parse(f"0{word[0]}0{word[1:]}") for word in text.split()]
     barriers = [place for place, each in enumerate(listed) if each.kind == "W"]
@@ -38,7 +38,7 @@ def in_order(text: str) -> Actions:
         found = []
         for number, phase in enumerate(phases):
             for own in held(round_robin, stage, stages, virtual_stages):
-                absent = {"R": own == 0 or stages == 1, "S": own == last or stages == 1}
+                absent = {"R": own == 0, "S": own == last}
                 found += [Action(own, each.kind, batch, each.number) for each in phase if not absent.get(each.kind)]
             if number < len(barriers) and stages > 1:
                 found.append(Action(stage, "W", batch, listed[barriers[number]].number))

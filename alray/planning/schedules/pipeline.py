@@ -23,19 +23,17 @@ Order = Callable[[int, int, int, int], Iterable[Computation]]
 def with_messages(order: Order) -> Actions:
     """The actions of a schedule from the order of its computations.
 
-    A receive comes right before the computation that needs it, a send right after the computation that made it. A
-    stage alone needs no messages: each micro-batch goes through all virtual stages and back before the next one.
+    A receive comes right before the computation that needs it, a send right after the computation that made it. On one
+    stage each micro-batch goes through all virtual stages and back before the next one.
     """
 
     def actions(
         stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
     ) -> tuple[Action, ...]:
-        if stages == 1:
-            listed = [Action(own, kind, batch, part) for kind, own, part in _alone(micro_batches, virtual_stages)]
-            return (*listed, *(Action(own, "U", batch) for own in range(virtual_stages)))
         last = stages * virtual_stages - 1
         listed, held = [], set()
-        for kind, own, part in order(stage, stages, micro_batches, virtual_stages):
+        ordered = order if stages > 1 else _alone
+        for kind, own, part in ordered(stage, stages, micro_batches, virtual_stages):
             held.add(own)
             down = kind != "F"
             source, goal = (last, 0) if down else (0, last)
@@ -62,7 +60,7 @@ def numbered(steps: Iterable[Step]) -> list[Computation]:
     return listed
 
 
-def _alone(micro_batches: int, virtual_stages: int) -> Iterable[Computation]:
+def _alone(_stage: int, _stages: int, micro_batches: int, virtual_stages: int) -> Iterable[Computation]:
     for part in range(micro_batches):
         for own in range(virtual_stages):
             yield "F", own, part

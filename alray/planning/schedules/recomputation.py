@@ -70,21 +70,20 @@ def _recomputing(schedule: Schedule) -> Schedule:
     def actions(
         stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
     ) -> tuple[Action, ...]:
-        plain = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
-        return with_recomputation(plain) if stages > 1 else plain  # a stage alone waits for nothing
+        return with_recomputation(schedule.actions(stage, stages, batch, micro_batches, virtual_stages))
 
     return replace(schedule, actions=actions)
 
 
 @cache
 def _meeting(schedule: Schedule) -> Schedule:
-    """The schedule with a barrier before the first update of each stage."""
+    """The schedule with a barrier before the first update of each stage. One update alone waits for no other."""
 
     def actions(
         stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
     ) -> tuple[Action, ...]:
         plain = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
-        if stages == 1:
+        if stages * virtual_stages == 1:
             return plain
         first = next(place for place, action in enumerate(plain) if action.kind == "U")
         barrier = Action(min(action.stage for action in plain), "W", plain[first].batch)

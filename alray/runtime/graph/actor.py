@@ -72,7 +72,7 @@ class StageActor:
         self._outbox = Outbox()
         self._control = Control()
         self._loop: StageLoop | None = None
-        self._ports = Ports()
+        self._ports = Ports.of(assignment.plan, assignment.stage)  # of a stage alone
         self._stores: dict[str, HostedStore] = {}
 
     def location(self) -> ActorLocation:

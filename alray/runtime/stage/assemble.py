@@ -246,8 +246,7 @@ def stage_of(
     work = work_of(
         components,
         replication,
-        # On one stage virtual stages are run as one.
-        runs=[len(run) for run in plan.stage_plans[stage].runs] if plan.stages > 1 else [],
+        runs=[len(run) for run in plan.stage_plans[stage].runs],
         averages_early=slowdown is None,
         cut=MicroBatching(plan.micro_batches, split=set() if compiled else split_by(listed)),
     )

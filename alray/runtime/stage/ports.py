@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from alray.models.network import Network
@@ -53,9 +54,9 @@ class Ports:
         plan: Plan,
         stage: int,
         *,
-        senders: Mapping[tuple[Stream, int], Sender],
-        inboxes: Mapping[tuple[Stream, int], Inbox],
-        barrier: Barrier | None,
+        senders: Mapping[tuple[Stream, int], Sender] = MappingProxyType({}),
+        inboxes: Mapping[tuple[Stream, int], Inbox] = MappingProxyType({}),
+        barrier: Barrier | None = None,
         copies: Receiver | None = None,
         copies_below: Sequence[Sender] = (),
     ) -> Ports:

@@ -241,9 +241,8 @@ def test_the_actions_of_a_plan(make_costs: Make) -> None:
         return " ".join(map(str, plan_of(make_costs(), **changes).actions(stage)))
 
     assert listed(1) == "1R0 1F0 1R0.1 1L0 1B0 1U0"
-    # On one stage virtual stages are run as one.
-    alone = {"schedule": "interleaved_1f1b", "stages": 1, "micro_batches": 2, "virtual_stages": 2}
-    assert listed(0, **alone) == "0F0 0B0 0F0.1 0B0.1 0U0"
+    alone = {"stages": 1, "virtual_stages": 2}
+    assert listed(0, **alone) == "0F0 0S0 0L0 0S0.1 0B0 0U0 1R0 1F0 1R0.1 1L0 1B0 1U0"
 
 
 def test_label_costs_are_a_part_of_the_backward_and_of_the_message(make_costs: Make) -> None:

@@ -15,7 +15,6 @@ from alray.planning.prediction.peaks import (
     pipeline_moments,
     price,
     run_peaks,
-    turn_moments,
 )
 from alray.planning.schedules.table import SCHEDULES
 
@@ -142,7 +141,7 @@ def test_micro_batches_in_turn(costs: Costs, parts: int) -> None:
                 else:
                     totals.append(made + kept + adding(component, parts))
         totals += [gradients + component.update_peak_bytes for component in held]
-        assert most(turn_moments(parts), costs, parts, own) == pytest.approx(max(totals))
+        assert most(pipeline_moments("gpipe", 0, 1, parts, 1), costs, parts, own) == pytest.approx(max(totals))
 
 
 @pytest.mark.parametrize(
@@ -182,4 +181,4 @@ def test_uncounted_costs_hold_what_forwards_leave(make_costs: Make) -> None:
     gradients = sum(component.gradient_bytes for component in costs.components)
     activations = sum(component.activation_bytes for component in costs.components)
     assert most(local_moments("streamed", 1, 3, 1), costs, 1, range(4)) == gradients + activations
-    assert most(turn_moments(1), costs, 1, range(4)) == max(gradients, activations)
+    assert most(pipeline_moments("single", 0, 1, 1, 1), costs, 1, range(4)) == max(gradients, activations)

@@ -188,9 +188,9 @@ def test_every_micro_batch_once_and_one_update(schedule: str, virtual_stages: in
     assert parse_program(print_program(made)) == made
 
 
-def test_virtual_stages_of_one_stage_need_no_messages() -> None:
+def test_a_stage_alone_goes_through_its_virtual_stages_and_back() -> None:
     actions = SCHEDULES["interleaved_1f1b"].actions(0, 1, 0, 1, 2)
-    assert [str(action) for action in actions] == ["0F0", "1F0", "1B0", "0B0", "0U0", "1U0"]
+    assert " ".join(map(str, actions)) == "0F0 0S0 1R0 1F0 1B0 1S0v 0R0v 0B0 0U0 1U0"
 
 
 def test_a_deadlock_between_virtual_stages_is_found() -> None:
