@@ -22,7 +22,7 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -31,7 +31,7 @@ from alray.config.objects import NO_OBJECTS
 from alray.config.sections.spec import Spec
 from alray.config.study.section import Asha
 from alray.config.study.trials import with_values
-from alray.core.errors import AlrayError, DiskFault, RunError, StageError
+from alray.core.errors import AlrayError, DiskFault, StageError
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord
 from alray.core.system_errors import system_faults
@@ -223,8 +223,11 @@ class _Watch(Callback, Stopper):
 def _fault_of(trial: Any) -> BaseException:
     """Why the process of a trial, or the trial in it, ended. Not `get_pickled_error`: it reads the copy of this file
     that Tune makes later."""
-    if trial.pickled_error_file is None:  # an error of Tune itself
-        return RunError(Path(trial.error_file).read_text(encoding="utf-8").strip())
+    if trial.pickled_error_file is None:  # of Ray, as where it ended a process because little memory was left
+        *_, last = (
+            Path(trial.error_file).read_text(encoding="utf-8").split("Failure # ")
+        )  # a line with the date is first
+        return StageError(f"Ray could not run the trial: {last.splitlines()[1].partition('. ')[0]}")
     fault: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
     return fault.cause if isinstance(fault, RayTaskError) else fault
 
@@ -359,7 +362,7 @@ def run_trials(
 
     watch = _Watch(max_failures, listener)
     point_of = {number: order.trial.point.number for number, order in by_number.items()}
-    with _emptied(storage), _silent(), _named_if_ray_is_silent():
+    with _emptied(storage), _silent(), _faults_of_ray():
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
             param_space={NUMBER: tune.grid_search(numbers)} if propose is None else None,
@@ -379,12 +382,20 @@ def run_trials(
 
 
 @contextmanager
-def _named_if_ray_is_silent() -> Iterator[None]:
-    """Raise StageError where a call of Ray Tune to the GCS has no answer in time, and end a Ray that alray started
-    then."""
+def _faults_of_ray() -> Iterator[None]:
+    """Raise StageError where Ray Tune gives up: a call to the GCS has no answer in time, which also ends a Ray that
+    alray started; or Ray has ended a trial because its machine had little memory left, which Tune does not expect."""
     try:
         yield
     except GetTimeoutError as error:
         end_leading_processes()
         hint = "look at the machine with `alray doctor`"
         raise StageError("Ray did not answer Ray Tune in time", hint=hint) from error
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, OutOfMemoryError):
+            raise
+        raise StageError(
+            "Ray ended a trial, because its machine had little memory left",
+            hint="end other programs, or run fewer trials at a time by `max_concurrent=1`; `alray study --resume` goes "
+            "on",
+        ) from error

@@ -235,3 +235,17 @@ def test_each_session_of_a_study_is_started_again(workshop: Workshop) -> None:
     assert found == [(0, 4), (0, 8), (1, 8), (1, 4)]
     predicted = [each.summary.predicted_step_time_s for each in folder.records() if each.summary is not None]
     assert len(set(predicted)) == 4, "each session measures the costs anew"
+
+
+@pytest.mark.timeout(300)
+def test_a_study_goes_on_after_ray_ended_processes_for_memory(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tune takes that for the end of a trial, or of all."""
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.001")  # more is in use on every machine
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
+    assert begin(None, study(workshop, "set: {run.max_failures: 0}\n"), "--output", workshop.folder / "out").wait(240)
+    monkeypatch.undo()
+    assert {each.status for each in StudyFolder.open(workshop.folder / "out").records()} <= {"lost"}
+    assert begin(None, "--resume", workshop.folder / "out").wait(240) == 0
+    assert [each.status for each in StudyFolder.open(workshop.folder / "out").records()] == ["finished"]

@@ -3,6 +3,7 @@ and what no checkpoint holds is refused with the line."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -682,4 +683,4 @@ def test_a_chain_that_is_not_the_whole_is_refused(fault: str) -> None:
 
     chain[0].register_forward_hook(changed)
     with pytest.raises(Refused, match="would be other than of the whole"):
-        prove(whole, chain, SAMPLE, "`python:nets.Net`")
+        prove(whole, copy.deepcopy(whole), chain, SAMPLE, "`python:nets.Net`")

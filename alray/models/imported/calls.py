@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -42,10 +43,15 @@ def takes_documents(model: nn.Module) -> bool:
     return bool({"attention_mask", "mask"} & inspect.signature(model.forward).parameters.keys())
 
 
-def copy_of(model: nn.Module, title: str) -> nn.Module:
-    """A copy of a model. Raises SpecError where it cannot be copied."""
+def copy_of(model: nn.Module, title: str, shared: Iterable[nn.Parameter] = ()) -> nn.Module:
+    """A copy of a model. Raises SpecError where it cannot be copied.
+
+    Args:
+        shared: parameters for the copy, one for each of the model, in order; none: it gets copies of the model's.
+    """
+    memo: dict[int, Any] = {id(each): other for each, other in zip(model.parameters(), shared, strict=False)}
     try:
-        return copy.deepcopy(model)
+        return copy.deepcopy(model, memo)
     except FAULTS_OF_USER_CODE as error:
         raise SpecError(
             f"{title} cannot be copied: {first_line(error)}",

@@ -117,12 +117,18 @@ class Cutter:
                 came = _input(*self._given(number))
                 with self._mode(training=training):
                     recording.run(self._model, came, partial(self._called, came))
+                if number > 0:
+                    recording.keep_sizes()
                 found[training].append(recording)
         changed = {name: each for name, each in self._model.named_buffers() if not torch.equal(each, buffers[name])}
         self._changing = frozenset(changed)
         for name, each in changed.items():
             each.data.copy_(buffers[name])
         return found
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Those of its copy of the model."""
+        return self._model.parameters()
 
     @property
     def changing(self) -> frozenset[str]:

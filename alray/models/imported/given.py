@@ -373,10 +373,10 @@ class GivenModel:
     def prove(self, parts: Sequence[PartEnds]) -> None:
         """Raise Refused if the chain of these parts and the classifier computes otherwise than the whole model, and
         SpecError if no run can have the model."""
-        whole = copy_of(self.whole, self.title)
+        whole = copy_of(self.whole, self.title, self._cutter.parameters())
         ends = [*parts, PartEnds(parts[-1].until, None)]
         chain = [self.part(*part, shared=whole) for part in ends]
-        prove(whole, chain, self._sample, self.title, frozen=self.frozen)
+        prove(whole, self.whole, chain, self._sample, self.title, frozen=self.frozen)
 
     def classifier(self, parts: Sequence[PartEnds]) -> Part:
         """What comes after the last of these components: `[N, *features] -> [N, classes]`."""

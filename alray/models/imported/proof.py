@@ -42,19 +42,28 @@ Found = dict[str, torch.Tensor | None]
 """Tensors by the words for them in a message."""
 
 
-def prove(whole: nn.Module, chain: Sequence[Part], sample: Shape, title: str, *, frozen: Collection[str] = ()) -> None:
+def prove(
+    whole: nn.Module,
+    original: nn.Module,
+    chain: Sequence[Part],
+    sample: Shape,
+    title: str,
+    *,
+    frozen: Collection[str] = (),
+) -> None:
     """Raise Refused if the chain fails, or computes otherwise than the whole model; SpecError, at the line of `forward`
     where it is known, if the whole fails, or keeps something from one call to the next that no checkpoint holds.
 
     Global generators stay as they were. Buffers of both change.
 
     Args:
+        original: the model that `whole` is a copy of.
         chain: with the whole model's parameters, and copies of its buffers.
         sample: the shape of one sample.
         title: of the model, in errors.
         frozen: paths of modules that compute as in evaluation.
     """
-    weights = {name: each.detach().clone() for name, each in whole.named_parameters()}
+    weights = dict(original.named_parameters())
     given = torch.Generator().manual_seed(0)
     hint = sample.hint_of_numbers
     kept: dict[str, dict[str, str]] = {}

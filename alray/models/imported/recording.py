@@ -110,6 +110,12 @@ class Recording(Walk):
         for step in self.steps:
             step.alive = sum(made <= step.ended < self._used.get(memory, -1) for memory, made in self._made.items())
 
+    def keep_sizes(self) -> None:
+        """Let go of the values, and of the graph that keeps activations: their sizes are in the steps."""
+        self.values.clear()
+        if isinstance(self.result, torch.Tensor):
+            self.result = self.result.detach()
+
     def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
         begun = len(self.steps)
         with self.inside(key):
