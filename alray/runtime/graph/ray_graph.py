@@ -132,12 +132,11 @@ class RayGraph(Graph):
         for index, actor in enumerate(self._actors):
             if index not in pending and not self._answers.has_finished(index):
                 self._polls[actor.poll.remote(self._answers.received(index))] = index
-                self._answers.ask(index, time.monotonic())
         if self._polls:
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
             for reference in ready:
                 self._read(self._polls.pop(reference), reference)
-        return self._answers.statuses(time.monotonic())
+        return self._answers.statuses()
 
     def _read(self, index: int, reference: Any) -> None:
         """Take a stage's answer. A stage that could not be reached has none, and is polled again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -59,16 +59,19 @@ class WorkerReports:
     """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
 
     Attributes:
-        silent_s: seconds since each replica's last report.
         failure: None unless the trainer failed.
         ended: whether `fit` has returned.
     """
 
     statuses: dict[int, StageStatus] = field(default_factory=dict)
     locations: dict[int, ActorLocation] = field(default_factory=dict)
-    silent_s: dict[int, float] = field(default_factory=dict)
     failure: TrainerFailure | None = None
     ended: bool = False
+
+
+def unread(statuses: Mapping[int, StageStatus]) -> dict[int, StageStatus]:
+    """The statuses of replicas as they are until their next reports."""
+    return {replica: replace(status, reports=(), answered=False) for replica, status in statuses.items()}
 
 
 class TrainerActor:
@@ -91,7 +94,6 @@ class TrainerActor:
         self._timeout_s = timeout_s
         self._lock = Lock()
         self._reports = WorkerReports()
-        self._reported_at: dict[int, float] = {}
         self._instruction: Instruction = "continue"
 
     def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
@@ -137,23 +139,13 @@ class TrainerActor:
                 status = replace(status, reports=before.reports + status.reports)
             self._reports.statuses[status.replica] = status
             self._reports.locations[status.replica] = location
-            self._reported_at[status.replica] = time.monotonic()
             return self._instruction
 
     def take(self) -> WorkerReports:
         """Return what the workers have reported since the last call. Each report is returned once."""
-        now = time.monotonic()
         with self._lock:
-            reports = replace(
-                self._reports,
-                statuses=dict(self._reports.statuses),
-                locations=dict(self._reports.locations),
-                silent_s={replica: now - at for replica, at in self._reported_at.items()},
-            )
-            self._reports.statuses = {
-                replica: replace(status, reports=()) for replica, status in reports.statuses.items()
-            }
-        return reports
+            taken, self._reports = self._reports, replace(self._reports, statuses=unread(self._reports.statuses))
+        return replace(taken, locations=dict(taken.locations))
 
     def instruct(self, instruction: Instruction) -> None:
         """Give all workers this instruction."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -21,7 +20,6 @@ from alray.runtime.channel.slow_link import SlowLink
 from alray.runtime.rendezvous.groups import nccl_group
 from alray.runtime.rendezvous.store import MeetingPoint
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.ports import WAITING_COPIES, MessageSizes, Ports, Stream
 
 _HOST = torch.device("cpu")
@@ -40,18 +38,16 @@ def ports_of(
     point: MeetingPoint,
     locations: Sequence[DeviceLocation],
     timeout_s: float,
-    clock: Clock,
 ) -> Ports:
     """The ends of this stage's edges. Collective: every stage of the replica calls it.
 
     Args:
         locations: where each stage of the replica computes.
-        clock: of this stage.
     """
     plan, stage = assignment.plan, assignment.stage
     sizes = MessageSizes(assignment, network)
     last = plan.stages - 1
-    ends = EdgeEnds(assignment, device, group, store, locations, timeout_s, clock)
+    ends = EdgeEnds(assignment, device, group, store, locations, timeout_s)
     barrier = _barrier(assignment, store, point, timeout_s)
     senders: dict[tuple[Stream, int], Sender] = {}
     inboxes: dict[tuple[Stream, int], Inbox] = {}
@@ -111,7 +107,6 @@ class EdgeEnds:
         store: dist.Store,
         locations: Sequence[DeviceLocation],
         timeout_s: float,
-        clock: Clock,
     ) -> None:
         self._assignment = assignment
         self._device = device
@@ -119,7 +114,6 @@ class EdgeEnds:
         self._store = store
         self._stage_locations = locations
         self._timeout_s = timeout_s
-        self._clock = clock
         self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
         self._slow_links: dict[int, SlowLink] = {}
 
@@ -207,7 +201,6 @@ class EdgeEnds:
             headers=receiver,
             group=self._pair(edge, tag, 1),
             device=self._device,
-            waiting=partial(self._clock.gpu_waits, "receive_wait"),
         )
         return found
 

@@ -28,7 +28,7 @@ from alray.runtime.channel.exchange import CommunicationThread, Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import AmongReplicas, Clock
+from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
 
@@ -218,26 +218,6 @@ class _AfterAverages:
     def gather(self, own: torch.Tensor) -> torch.Tensor:
         self._settle()
         return self._sums.gather(own)
-
-
-class SumsAsWaiting:
-    """Sums within computations, during which a stage says that it waits for other replicas.
-
-    A replica that evaluates, or loads its data, holds up the others in such a sum. Their deadline is no matter of that.
-    A sum of NCCL holds up the GPU. The host goes on, and waits for the GPU later, within a computation.
-    """
-
-    def __init__(self, sums: ReplicaSums, clock: Clock) -> None:
-        self._sums = sums
-        self._clock = clock
-
-    def sum(self, tensor: torch.Tensor) -> None:
-        with self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):
-            self._sums.sum(tensor)
-
-    def gather(self, own: torch.Tensor) -> torch.Tensor:
-        with self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):
-            return self._sums.gather(own)
 
 
 class RowGather(Exchange[torch.Tensor]):
