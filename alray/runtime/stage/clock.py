@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from torch.profiler import record_function
 
 from alray.core.run_folder.records import WARM_UP_STEPS, Span, StageRecord
 from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
@@ -70,6 +72,21 @@ class _Measurement:
             self._clock._end(self._kind, self._text, self._step, self._began)
 
 
+class _NamedMeasurement(_Measurement):
+    """The same, as a range of that name for torch's profiler."""
+
+    __slots__ = ("_range",)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._range = record_function(self._text)
+        self._range.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._range.__exit__(*raised)
+        super().__exit__(*raised)
+
+
 @dataclass(frozen=True)
 class AmongReplicas:
     """The amount that a stage has exchanged with the same stage of other replicas since it started."""
@@ -116,6 +133,7 @@ class Clock:
         self._familiar: set[str] = set()  # of these, the ones before the mini-batch or evaluation under way
         self.progress = 0
         self.activity = "starting"
+        self.names_ranges = False  # for a profiler
         self.first_time = False  # whether the activity is an action of a kind that is not familiar
 
     def begin_anew(self, kind: str) -> None:
@@ -134,7 +152,9 @@ class Clock:
             kind: an action's (F, L, B, U, E, D), or `data`, `send_wait`, `receive_wait`, `barrier`, `all_reduce`.
             text: its name in traces.
         """
-        return _Measurement(self, kind, text, step)
+        # Another stage of this process may run during a wait: its ranges do not belong in this one.
+        named = self.names_ranges and kind in TRAINING_ACTIONS
+        return (_NamedMeasurement if named else _Measurement)(self, kind, text, step)
 
     def _begin(self, kind: str) -> float:
         self.activity = kind if len(kind) > 1 else "compute"
