@@ -185,10 +185,7 @@ def test_with_other_mini_batches_a_resume_asks_for_more_than_are_done(workshop, 
     for length in ((), ("run.epochs=4",)):  # 9, and 12 again
         with pytest.raises(SpecError, match="the run has done 12 mini-batches"):
             workshop.resume("data.batch_size=32", *length, allow_change=True)
-    watching = Watching()
-    longer = workshop.resume("data.batch_size=32", "run.epochs=5", watching=watching, allow_change=True)
-    assert longer.summary.steps == 15
-    assert any("the 12 that are done were 1.7 epochs, and are 4.0 now" in note for note in watching.notes)
+    assert workshop.resume("data.batch_size=32", "run.epochs=5", allow_change=True).summary.steps == 15
 
 
 def test_a_reproduction_tells_what_resumes_changed(workshop) -> None:
