@@ -198,8 +198,7 @@ class Resumed:
                         hint="leave the model as it was, or start a new run",
                     )
                 for index in range(saved):
-                    left_out = require_component(network.component(index, "meta"), folder, hashes, self.spec.optimizer)
-                    if left_out:
+                    if require_component(network.component(index, "meta"), folder, hashes):
                         note(
                             f"what component {index} has trained is frozen now: checkpoints from here on leave out the "
                             "state of its optimizer, without which no resume can train it again"
