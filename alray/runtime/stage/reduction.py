@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch import nn
 
 from alray.config.sections.replicas import OuterOptimizer
-from alray.core.errors import ChannelError
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
@@ -232,17 +231,9 @@ class RowGather(Exchange[torch.Tensor]):
 
         Args:
             counts: the number of rows of each rank.
-
-        Raises:
-            ChannelError: if the rows before are still being gathered, or if `own` has another number of rows.
         """
-        if self._under_way is not None:
-            raise ChannelError("rows are still being gathered", hint="call `wait` before the next `start`")
-        if len(own) != counts[self._over.rank]:
-            raise ChannelError(
-                f"this rank has {len(own)} rows, and is to give {counts[self._over.rank]}",
-                hint="pass as many rows as this rank's count",
-            )
+        assert self._under_way is None, "`wait` comes before the next `start`"
+        assert len(own) == counts[self._over.rank], "a rank gives as many rows as it says"
         self._counts = counts
         # All ranks send tensors of one length.
         padded = own.new_zeros((max(counts), own.shape[1]), device="cpu")
@@ -252,14 +243,9 @@ class RowGather(Exchange[torch.Tensor]):
     def wait(self) -> torch.Tensor:
         """Return the rows of all ranks, shape (all rows, width), in host memory.
 
-        Raises `ChannelError` if a peer was lost, or if nothing was started.
+        Raises `ChannelError` if a peer was lost.
         """
-        if self._under_way is None:
-            raise ChannelError("no rows are being gathered", hint="call `start` before `wait`")
-        try:
-            padded = self._under_way.result()
-        finally:
-            self._under_way = None
+        padded = self._ended()
         return torch.cat([rows[:count] for rows, count in zip(padded, self._counts, strict=True)])
 
     def _gather(self, padded: torch.Tensor) -> torch.Tensor:
