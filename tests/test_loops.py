@@ -75,7 +75,6 @@ ENDS = {
     "runtime/local_ray/reaper.py: end_processes": "_ENDING_S",
     "runtime/local_ray/sigterm.py: _pass_on": "a signal that this process sends itself",
     "runtime/local_ray/head.py: told_of_loss.tell": "the end of what is watched",
-    "runtime/local_ray/start.py: _watch_start": "Ray that has started or ended, or _STARTING_S",
     # The probe
     "runtime/probe/companion.py: main": "a closed input: its parent ended",
     "runtime/probe/contention.py: Companions.wait_until_ready": "companions that are ready, or have ended",

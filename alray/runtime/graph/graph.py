@@ -116,9 +116,6 @@ class Answers:
     def has_finished(self, index: int) -> bool:
         return self._latest[index].finished
 
-    def has_died(self, index: int) -> bool:
-        return self._latest[index].dead
-
     @property
     def all_succeeded(self) -> bool:
         """Whether there are stages, and every one has finished without an error."""

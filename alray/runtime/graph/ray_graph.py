@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError
 
@@ -26,7 +24,6 @@ from alray.runtime.stage.telemetry import StageStatus
 _STARTING_S = 120.0
 _LOOKING_S = 2.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
-_EXITING_S = 2.0
 
 
 class RayGraph(Graph):
@@ -148,15 +145,6 @@ class RayGraph(Graph):
             death = death_of(self._assignments[index], self._locations[index], error)
             self._answers.take_death(index, death, str(error))
 
-    def _wait_for_exits(self, here: str) -> None:
-        """Wait a moment for the processes of finished stages to end by themselves."""
-        exiting = []
-        for index, location in enumerate(self._locations):
-            if location.node == here and self._answers.has_finished(index):
-                with suppress(psutil.NoSuchProcess):
-                    exiting.append(psutil.Process(location.pid))
-        psutil.wait_procs(exiting, timeout=_EXITING_S)
-
     def request_stop(self) -> None:
         for assignment, actor in zip(self._assignments, self._actors, strict=True):
             if assignment.stage == 0:
@@ -184,11 +172,6 @@ class RayGraph(Graph):
         self._polls.clear()
 
     def _end(self) -> None:
-        here = ray.get_runtime_context().get_node_id()
-        for index, actor in enumerate(self._actors):
-            if self._answers.has_finished(index) and not self._answers.has_died(index):
-                actor.__ray_terminate__.remote()  # it has nothing left to do and ends by itself
-        self._wait_for_exits(here)
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         end_processes(self._locations)
