@@ -418,10 +418,9 @@ def _changes(before: Spec, after: Spec) -> list[str]:
         why = "each replica has its own weights; another number of them begins with the mean"
         changes["replicas.count"] += f" ({why})"
     if before.replicas.kept != after.replicas.kept:
-        where = " where it does not fit" if before.replicas.kept[0] == after.replicas.kept[0] else ""
         for key in changes:
             if is_under(key, ("replicas.compression", "replicas.synchronise")):
-                changes[key] += f" (what replicas keep for it from step to step begins anew{where})"
+                changes[key] += " (what replicas keep for it from step to step begins anew)"
     return [*changes.values(), *_changes_of_pipeline(before, after)]
 
 
