@@ -69,8 +69,7 @@ ENDS = {
     # Ray and clusters
     "runtime/cluster/placement.py: Placement._result": "_TRIAL_S",
     "runtime/cluster/room.py: wait_for_room": "room; others that have it are told, and nodes that are lost",
-    "runtime/graph/processes.py: StageProcesses.wait_until_loaded": "_LOADING_S",
-    "runtime/graph/ray_graph.py: RayGraph._call": "_STARTING_S",
+    "runtime/graph/processes.py: all_ended": "its limit",
     "runtime/local_ray/start.py: private_folder": "a random name that no folder has",
     "runtime/local_ray/reaper.py: end_processes": "_ENDING_S",
     "runtime/local_ray/sigterm.py: _pass_on": "a signal that this process sends itself",

@@ -15,14 +15,13 @@ from alray.runtime.cluster.nodes import reason_of
 from alray.runtime.device.out_of_memory import hint_for
 from alray.runtime.graph.actor import require_run_dir
 from alray.runtime.graph.graph import Answers, Graph
-from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes, environment_of
+from alray.runtime.graph.processes import ActorLocation, StageProcesses, all_ended, end_processes, environment_of
 from alray.runtime.local_ray.head import is_lost, require_not_lost
 from alray.runtime.rendezvous.store import Meeting, MeetingPoint
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
 _STARTING_S = 120.0
-_LOOKING_S = 2.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
 
 
@@ -100,14 +99,11 @@ class RayGraph(Graph):
         return opened
 
     def _call(self, references: list[Any]) -> list[Any]:
-        until_s = time.monotonic() + _STARTING_S
-        while ray.wait(references, num_returns=len(references), timeout=_LOOKING_S)[1]:
-            require_not_lost()
-            if time.monotonic() > until_s:
-                raise StageError(
-                    f"the stages have not started within {_STARTING_S:.0f} s: the process of one is stopped, or its "
-                    "node is gone"
-                )
+        if not all_ended(references, _STARTING_S):
+            raise StageError(
+                f"the stages have not started within {_STARTING_S:.0f} s: the process of one is stopped, or its node "
+                "is gone"
+            )
         try:
             answers: list[Any] = ray.get(references)
         except RayError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import secrets
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -13,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from alray.core.environment import environment
-from alray.core.errors import RequestError, RunError
+from alray.core.errors import RequestError, RunError, printable
 from alray.core.signal_mask import blocked
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.data.worker_names import OWNER
+from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray import reaper
 from alray.runtime.local_ray.head import end_leading_processes, is_lost, ours
 from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environment, read_authentication_again
@@ -25,6 +28,34 @@ _STARTING_S = 55.0
 """Ray itself gives up after a minute, and ends this process."""
 _ENDING_S = 20.0
 _was_lost = threading.Event()
+_DESCRIPTORS = 128
+"""File descriptors of one process. With 40 Ray's first process ends while it starts; 80 were enough for two stages."""
+_ADDRESS_SPACE = 8e9
+"""Bytes that a process maps besides Ray's object store: the libraries of torch and Ray, and the stacks of threads."""
+_RAYS_SHARE = 0.3
+"""Share of the memory that Ray's object store takes by default. Every process maps all of it."""
+
+
+def require_ray_can_start() -> None:
+    """Raise RequestError with what Ray lacks here: names in UTF-8, file descriptors or address space."""
+    for what, name in (("the current folder", str(Path.cwd())), *(("the command line", each) for each in sys.argv)):
+        if printable(name) != name:
+            raise RequestError(
+                f"Ray cannot start: `{name}` in {what} is not UTF-8", hint="rename it, or run with --inline"
+            )
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if descriptors != resource.RLIM_INFINITY and descriptors < _DESCRIPTORS:
+        raise RequestError(
+            f"too few file descriptors for Ray: `ulimit -n` allows {descriptors}",
+            hint=f"allow at least {_DESCRIPTORS}, such as `ulimit -n 4096`, or run with --inline",
+        )
+    space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    needed = _ADDRESS_SPACE + _RAYS_SHARE * machine_memory_bytes()
+    if space != resource.RLIM_INFINITY and space < needed:
+        raise RequestError(
+            f"too little address space for Ray: `ulimit -v` allows {space // 1024:,} kB",
+            hint=f"allow at least {needed / 1024:,.0f} kB, such as `ulimit -v unlimited`, or run with --inline",
+        )
 
 
 @contextmanager
