@@ -1080,13 +1080,6 @@ MUTATIONS = (
         "runtime/ray_train/test_workers.py",
     ),
     Mutation(
-        "nccl: workers of Ray Train meet on their own GPUs",
-        TRAINER,
-        "    if is_accelerator(device):\n        use(device)  #",
-        "    if is_accelerator(device):\n        pass  #",
-        "runtime/ray_train/test_workers.py",
-    ),
-    Mutation(
         "nccl: each stream has a queue",
         DEVICES,
         'os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")\n',
