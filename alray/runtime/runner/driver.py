@@ -26,9 +26,6 @@ from alray.runtime.stage.assignment import Assignment, Start
 from alray.runtime.stage.telemetry import StageStatus
 from alray.runtime.workload import Workload
 
-GRACE_S = 5.0
-"""Seconds that stages with a lost connection wait for Ray to report which stage died."""
-
 FIRST_FACTOR = 8.0
 """A stage that still loads libraries, data and weights may take this many times the deadline, and so may an action of a
 kind that it has not done before: code may load, compile or allocate what it needs when it is first used."""
@@ -65,9 +62,7 @@ class NextStep:
 WAIT = NextStep("wait")
 
 
-def judge(
-    statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, still_s: float, lost_since_s: float
-) -> NextStep:
+def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, still_s: float) -> NextStep:
     """Judge one poll.
 
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
@@ -81,7 +76,6 @@ def judge(
         deadline_s: how long no stage may go on (`Plan.deadline_s`).
         wait_s: the same, where all of them wait for each other (`Plan.longest_wait_s`).
         still_s: how long none has gone on (`goes_on`).
-        lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
     """
     for status in statuses:
         if status.dead:
@@ -93,17 +87,17 @@ def judge(
     under_way = [status for status in statuses if not status.finished]
     held_up = [status for status in under_way if not status.answered or status.activity not in _WAITS]
     first = any(status.first_time or status.activity == "starting" for status in held_up)
-    limit_s = deadline_s * (FIRST_FACTOR if first else 1.0) if held_up else wait_s
+    lost = [status for status in statuses if isinstance(status.error, ChannelError)]
+    limit_s = deadline_s * (FIRST_FACTOR if first else 1.0) if held_up or lost else wait_s
+    if lost and not held_up and (still_s > limit_s or not under_way):
+        return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
     if under_way and still_s > limit_s:
-        at_fault = next((status for status in held_up if not status.answered), held_up[0] if held_up else None)
+        at_fault = min(held_up, key=lambda status: status.answered, default=None)  # one that is silent, first
         error = StageError(
             f"{_why_still(at_fault, still_s)} (deadline {limit_s:.0f} s)", hint=_HINT if at_fault else _HINT_OF_GPUS
         )
         stage, awaited = (None, "") if at_fault is None else (at_fault.stage, at_fault.awaits)
         return NextStep("failed", stage, error, again=True, awaited=awaited)
-    lost = [status for status in statuses if isinstance(status.error, ChannelError)]
-    if lost and lost_since_s > GRACE_S:
-        return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
     if all(status.finished and status.error is None for status in statuses):
         return NextStep("finished")
     return WAIT
@@ -236,7 +230,7 @@ class Driver:
         """Run one graph from its start to its end; return how it ended, and its last mini-batch."""
         write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
-        stop_requested, lost_at = False, None
+        stop_requested = False
         statuses: list[StageStatus] = []
         still_s = 0.0
         deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
@@ -266,12 +260,7 @@ class Driver:
                     return NextStep("failed", None, error), step
                 step = max(step, min(status.step for status in statuses))
                 self.observer.statuses(statuses)
-                if any(status.error is not None for status in statuses) and lost_at is None:
-                    lost_at = time.monotonic()
-                lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
-                next_step = judge(
-                    statuses, deadline_s=deadline_s, wait_s=wait_s, still_s=still_s, lost_since_s=lost_since_s
-                )
+                next_step = judge(statuses, deadline_s=deadline_s, wait_s=wait_s, still_s=still_s)
                 if next_step.kind != "wait":
                     self._ask_machine()  # as long as the processes of the stages are there
                     return next_step, step

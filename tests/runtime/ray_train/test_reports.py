@@ -35,7 +35,7 @@ def polled(said: WorkerReports) -> list[StageStatus]:
 
 
 def verdict(said: WorkerReports):
-    return judge(polled(said), deadline_s=15.0, wait_s=300.0, still_s=0.0, lost_since_s=0.0)
+    return judge(polled(said), deadline_s=15.0, wait_s=300.0, still_s=0.0)
 
 
 def test_a_worker_that_died_is_named() -> None:

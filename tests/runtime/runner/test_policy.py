@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from alray.core.errors import AlrayError, ChannelError, MessageError, NonFiniteLoss, ProcessLost, StageError
-from alray.runtime.runner.driver import FIRST_FACTOR, GRACE_S, WAIT, goes_on, judge
+from alray.runtime.runner.driver import FIRST_FACTOR, WAIT, goes_on, judge
 from alray.runtime.stage.telemetry import StageStatus
 
 WELL = [StageStatus(stage, 0, 5, 40, "compute") for stage in range(3)]
 DEADLINE_S, WAIT_S = 10.0, 300.0
 
 
-def verdict(statuses, lost_since_s=0.0, still_s=0.0):
-    return judge(statuses, deadline_s=DEADLINE_S, wait_s=WAIT_S, still_s=still_s, lost_since_s=lost_since_s)
+def verdict(statuses, still_s=0.0):
+    return judge(statuses, deadline_s=DEADLINE_S, wait_s=WAIT_S, still_s=still_s)
 
 
 def with_one(stage: int, **changes):
@@ -39,15 +39,19 @@ def test_the_dead_are_at_fault_and_not_those_who_lost_them() -> None:
         replace(WELL[1], finished=True, dead=True, error=died),
         replace(WELL[2], finished=True, error=lost),
     ]
-    found = verdict(statuses, lost_since_s=99.0)
+    found = verdict(statuses, still_s=99.0)
     assert (found.kind, found.stage, found.error, found.again) == ("failed", 1, died, True)
 
 
 def test_who_lost_a_neighbour_waits_for_the_word() -> None:
-    statuses = with_one(2, finished=True, error=ChannelError("edge 1->2: the neighbour is gone"))
-    assert verdict(statuses, lost_since_s=GRACE_S - 0.1) is WAIT
-    found = verdict(statuses, lost_since_s=GRACE_S + 0.1)
-    assert (found.kind, found.stage, found.again) == ("failed", 2, True)
+    """Of the process that died, as long as a stage may be that; of none, where all have lost one."""
+    lost = replace(WELL[2], finished=True, error=ChannelError("edge 1->2: the neighbour is gone"))
+    assert verdict([*WELL[:2], lost]) is WAIT
+    waiting = [replace(status, activity="send_wait") for status in WELL[:2]]
+    assert verdict([*waiting, lost], still_s=DEADLINE_S - 1) is WAIT
+    for statuses, still_s in (([*waiting, lost], DEADLINE_S + 1), ([lost] * 3, 0.0)):
+        found = verdict(statuses, still_s=still_s)
+        assert (found.kind, found.stage, found.again) == ("failed", 2, True)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_a_sample_that_does_not_come_is_named(activity) -> None:
     """Neighbours that have given up meanwhile are not at fault. An evaluation reads within a computation."""
     statuses = with_one(0, activity=activity, awaits="sample 7 of split `train`")
     statuses[1] = replace(WELL[1], finished=True, error=ChannelError("edge 0->1: the neighbour is gone"))
-    found = verdict(statuses, lost_since_s=GRACE_S + 1, still_s=DEADLINE_S + 1)
+    found = verdict(statuses, still_s=DEADLINE_S + 1)
     assert (found.kind, found.stage, found.again, found.awaited) == ("failed", 0, True, "sample 7 of split `train`")
     assert str(found.error).startswith("stage 0 has waited 11 s for sample 7 of split `train` (deadline 10 s)")
 
