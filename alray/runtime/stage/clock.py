@@ -129,17 +129,11 @@ class Clock:
         self._pause_in_step = 0.0
         self._in_pause = False
         self._by_samples_before_s = 0.0  # until this window
-        self._done: set[str] = set()  # kinds of measurements
-        self._familiar: set[str] = set()  # of these, the ones before the mini-batch or evaluation under way
+        self._paused: set[str] = set()  # for what
         self.progress = 0
         self.activity = "starting"
         self.names_ranges = False  # for a profiler
-        self.first_time = False  # whether the activity is an action of a kind that is not familiar
-
-    def begin_anew(self, kind: str) -> None:
-        """The next measurement of this kind may take as long as the first one."""
-        self._done.discard(kind)
-        self._familiar.discard(kind)
+        self.first_time = True  # until the first mini-batch is done, and in the first pause of a kind
 
     def now_s(self) -> float:
         """Seconds since the run was started."""
@@ -158,7 +152,6 @@ class Clock:
 
     def _begin(self, kind: str) -> float:
         self.activity = kind if len(kind) > 1 else "compute"
-        self.first_time = kind not in self._familiar
         began = time.perf_counter()
         if self._gpu is not None:
             self._gpu.begin(computes=kind in _ON_DEVICE)
@@ -167,7 +160,6 @@ class Clock:
     def _end(self, kind: str, text: str, step: int, began: float) -> None:
         ended = time.perf_counter()
         self.progress += 1
-        self._done.add(kind)
         self.activity = "between"
         if self._gpu is None:
             self._count(kind, text, step, self._in_pause, began, ended)
@@ -223,9 +215,11 @@ class Clock:
         began = time.perf_counter()
         self._in_pause = True
         self.activity = activity
+        before, self.first_time = self.first_time, activity not in self._paused
         yield
         self._in_pause = False
-        self._familiar |= self._done
+        self._paused.add(activity)
+        self.first_time = before
         seconds = time.perf_counter() - began
         self._pause_in_step += seconds
         self._window.evaluation += seconds
@@ -256,7 +250,7 @@ class Clock:
         self._pause_in_step = 0.0
         self._completed += 1
         self._settle_waits(self._completed)
-        self._familiar |= self._done
+        self.first_time = False
 
     def window_due(self, step: int) -> bool:
         """Whether to make a record now.

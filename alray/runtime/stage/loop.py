@@ -113,7 +113,7 @@ class StageLoop:
             )
             with batches:
                 fed = self._feed(batches)
-                self.clock.begin_anew("data")  # workers start
+                self.clock.first_time = True  # workers start
                 while not stopped and self.step < end:
                     self._batches = batches
                     with self.clock.measure("data", f"data {self.step}", self.step + 1):

@@ -230,23 +230,13 @@ def test_a_gpu_is_timed_by_its_own_events(hands, monkeypatch):
     assert begins == sorted(begins)
 
 
-def test_an_action_is_familiar_once_a_mini_batch_or_an_evaluation_with_it_is_done(hands):
-    """What a stage does for the first time may take longer; a second component or batch belongs to that first time."""
+def test_the_first_mini_batch_and_the_first_pause_of_a_kind_may_take_longer(hands):
     clock = Clock(started_wall_s=50.0, start_step=7)
-    seen = {}
-
-    def begin(kind, name):
-        with clock.measure(kind, kind, 8):
-            seen[name] = clock.first_time
-
-    begin("F", "first component")
-    begin("F", "second component")
+    assert clock.first_time
     clock.step_done()
-    begin("F", "next mini-batch")
-    begin("U", "first update of several mini-batches")
-    with clock.pause("evaluation"):
-        begin("E", "first batch")
-        begin("E", "second batch")
-    with clock.pause("evaluation"):
-        begin("E", "next evaluation")
-    assert [name for name, first in seen.items() if not first] == ["next mini-batch", "next evaluation"]
+    seen = []
+    for activity in ("evaluation", "checkpoint", "evaluation"):
+        with clock.pause(activity):
+            seen.append(clock.first_time)
+        assert not clock.first_time
+    assert seen == [True, True, False]
