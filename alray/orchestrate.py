@@ -104,6 +104,7 @@ def resume_run(
 
     with locked(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
+        resumed.require_longer()
         code = options.code or resumed.code(allow=options.allow_code, objects=options.objects, note=observer.note)
         with (
             resumed.locations.locating(),

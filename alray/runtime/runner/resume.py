@@ -228,14 +228,22 @@ class Resumed:
         except FileNotFoundError:
             return 0.0
 
-    def _require_longer(self, workload: Workload) -> None:
+    def require_longer(self, workload: Workload | None = None) -> None:
         """Raise SpecError if the resume asks for fewer mini-batches than the run has done, or for no more of them where
-        an epoch has another number of them than before."""
-        if self.manifest is None:
+        an epoch has another number of them than before.
+
+        Args:
+            workload: None: the data are not open, an epoch is as long as it was.
+        """
+        if self.manifest is None or (workload is None and self.allow_change):
             return
         key, number = _length(self.spec)
-        done, total = self.manifest["step"], workload.total_steps
-        other_epochs = workload.facts.steps_per_epoch != round(done / self.manifest["epoch"])
+        done = self.manifest["step"]
+        per_epoch = round(done / self.manifest["epoch"])
+        if workload is None:
+            total, other_epochs = {"run.epochs": number * per_epoch, "run.steps": number}.get(key, done), False
+        else:
+            total, other_epochs = workload.total_steps, workload.facts.steps_per_epoch != per_epoch
         if total < done or (total == done and other_epochs):
             raise SpecError(
                 f"the run has done {done:,} mini-batches, and {key}={number} makes {total:,}",
@@ -255,7 +263,7 @@ class Resumed:
             workload: as it is asked for now.
         """
         self._compare_data(workload.facts.identity, note)
-        self._require_longer(workload)
+        self.require_longer(workload)
         self._compare_constants(workload.data, note)
         summary = read_summary(self.run_dir)
         if self.manifest is None or summary is None:
