@@ -1146,8 +1146,8 @@ MUTATIONS = (
     Mutation(
         "crossed: up and down",
         EDGES,
-        'senders["up", upper] = ends.sender(upper, _UP,',
-        'senders["up", upper] = ends.sender(upper, _DOWN,',
+        "ends.sender(target, _TAGS[stream],",
+        'ends.sender(target, _TAGS["down"],',
         PIPELINE,
     ),
     Mutation(
