@@ -69,13 +69,11 @@ ENDS = {
     # Ray and clusters
     "runtime/cluster/placement.py: Placement._result": "_TRIAL_S",
     "runtime/cluster/room.py: wait_for_room": "room; others that have it are told, and nodes that are lost",
-    "runtime/graph/processes.py: StageProcesses.wait_until_loaded": "_LOADING_S",
-    "runtime/graph/ray_graph.py: RayGraph._call": "_STARTING_S",
+    "runtime/graph/processes.py: all_ended": "its limit",
     "runtime/local_ray/start.py: private_folder": "a random name that no folder has",
     "runtime/local_ray/reaper.py: end_processes": "_ENDING_S",
     "runtime/local_ray/sigterm.py: _pass_on": "a signal that this process sends itself",
     "runtime/local_ray/head.py: told_of_loss.tell": "the end of what is watched",
-    "runtime/local_ray/start.py: _watch_start": "Ray that has started or ended, or _STARTING_S",
     # The probe
     "runtime/probe/companion.py: main": "a closed input: its parent ended",
     "runtime/probe/contention.py: Companions.wait_until_ready": "companions that are ready, or have ended",

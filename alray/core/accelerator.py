@@ -109,17 +109,6 @@ def seed(device: torch.device, value: int) -> None:
         torch.get_device_module(device).manual_seed(value)
 
 
-def generator_state(device: torch.device) -> torch.Tensor:
-    """The state of the generator from which torch's functions draw on this device."""
-    state: torch.Tensor = torch.get_device_module(device).get_rng_state(device)
-    return state
-
-
-def set_generator_state(device: torch.device, state: torch.Tensor) -> None:
-    """Give the generator of this device a state that it had before."""
-    torch.get_device_module(device).set_rng_state(state, device)
-
-
 def generators_forked(device: torch.device) -> AbstractContextManager[None]:
     """At the end, torch's generators have the state of the beginning: that of the CPU, and that of the accelerator."""
     if not is_accelerator(device):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from alray.core.counting import counted
 from alray.core.errors import CheckpointError, RequestError
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.metrics import METRICS
@@ -41,8 +42,7 @@ class Weights:
             "step": "the checkpoint that was asked for",
             "exported": "an exported route",
         }
-        batches = "1 mini-batch" if self.step == 1 else f"{self.step:,} mini-batches"
-        return f"weights after {batches} ({found[self.which]})"
+        return f"weights after {counted(self.step, 'mini-batch')} ({found[self.which]})"
 
 
 def find_weights(run_dir: Location, requested: RequestedWeights) -> tuple[dict[str, Any], Weights]:

@@ -6,7 +6,7 @@ import copy
 
 import torch
 
-from alray.data.form import SampleForm, TextForm, TokenForm
+from alray.data.form import TextForm
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import RouteHeader, header_of
 from alray.models.encoder import Tensors
@@ -47,22 +47,10 @@ class PlainNetwork(Route):
             boundaries=list(route.boundaries),
         )
         self.header = header
+        self.input = header.input
+        self.classes = header.classes
+        self.depth = header.depth
         self._learning = learning
-
-    @property
-    def input(self) -> SampleForm | TextForm | TokenForm:
-        """See above."""
-        return self.header.input
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """See above."""
-        return self.header.classes
-
-    @property
-    def depth(self) -> int:
-        """See above."""
-        return self.header.depth
 
     def forward(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """

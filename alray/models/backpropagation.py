@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import nn
 
-from alray.models.component import Component, ProfiledPart
+from alray.models.component import Component
 from alray.models.encoder import Encoder
 from alray.models.optimizers import Recipe
 from alray.models.task import LearningTask
@@ -54,11 +52,3 @@ class BackpropagationComponent(Component):
     def loss_name(self) -> str:
         """The name of the loss in records."""
         return self._learning.loss_name
-
-    def profiled_parts(self) -> Iterable[ProfiledPart]:
-        of = f"component {self.index}"
-        yield ProfiledPart("forward", of, self.f, "run", output=lambda outgoing: outgoing["s"])
-        if self.head is not None:
-            yield ProfiledPart("forward", f"{of}, head", self.head, "forward", output=lambda scores: scores)
-        for optimizer in self._optimizers.values():
-            yield ProfiledPart("update", of, optimizer, "step")

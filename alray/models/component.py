@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +28,6 @@ __all__ = [
     "Encoder",
     "LocalComponent",
     "Passage",
-    "ProfiledPart",
     "SampleSpan",
     "Tensors",
 ]
@@ -195,10 +193,6 @@ class Component(nn.Module, ABC):
         """The part that takes a route one component down; None if routes pass this component unchanged."""
         return None
 
-    @abstractmethod
-    def profiled_parts(self) -> Iterable[ProfiledPart]:
-        """The calls of a mini-batch that a profiler gives names."""
-
 
 class Passage(nn.Module, ABC):
     """What a component does with a sample before and after its encoder, in inference and, unless the component says
@@ -252,19 +246,6 @@ def backward_of(components: Sequence[Component]) -> Iterator[None]:
         doing = f"the backward pass of component {at.index}"
         hint = _OVERWRITTEN if "modified by an inplace operation" in str(fault) else None
         raise named_error(fault, what, doing, key=f"model.components[{at.index}]", hint=hint) from fault
-
-
-@dataclass(frozen=True)
-class ProfiledPart:
-    """A call that a profiler shows as `action of`, for example `forward component 2`."""
-
-    action: str
-    of: str
-    owner: object  # the object whose method is called
-    method: str
-    output: Callable[[Any], torch.Tensor] | None = None
-    """Takes the result of a forward call to the tensor whose gradient begins the range `backward of`. None where
-    backward is a separate call."""
 
 
 class LocalComponent(Component):
@@ -432,13 +413,6 @@ class LocalComponent(Component):
             return t
         result: torch.Tensor = self.decoder(t)
         return result
-
-    def profiled_parts(self) -> Iterable[ProfiledPart]:
-        of = f"component {self.index}"
-        yield ProfiledPart("forward", of, self, "encoder_step")
-        yield ProfiledPart("losses", of, self, "label_step")
-        yield ProfiledPart("backward", of, self, "backward_step")
-        yield ProfiledPart("update", of, self, "update_step")
 
 
 class ComparingComponent(LocalComponent):

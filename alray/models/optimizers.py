@@ -123,16 +123,8 @@ class Accumulation:
         return {"mini_batches": self._gathered, "gradients": dict(self._sums)} if self._gathered else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave.
-
-        Raises ValueError if it holds as many mini-batches as an update takes here, or more.
-        """
-        gathered = state.get("mini_batches", 0)
-        if gathered >= self.mini_batches:
-            raise ValueError(
-                f"it holds the gradients of {gathered} mini-batches, and an update now takes {self.mini_batches}"
-            )
-        self._gathered = gathered
+        """Take over what `state_dict` gave."""
+        self._gathered = state.get("mini_batches", 0)
         self._sums = {
             index: gradient.to(self._parameters[index].device, self._parameters[index].dtype, copy=True)
             for index, gradient in state.get("gradients", {}).items()
@@ -368,7 +360,7 @@ class ComponentOptimizer:
 
     def require_state(self, state: dict[str, Any]) -> None:
         """Raise ValueError if `load_state_dict` cannot take over this state: if it is of another kind of optimizer, or
-        of other parameters."""
+        of other parameters, or if as many gradients wait in it as an update now takes, or more."""
         if not self._optimizers:
             return
         if not state:
@@ -377,6 +369,9 @@ class ComponentOptimizer:
             raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
         if (of := state.get("class")) != self._class:
             raise ValueError(f"the state is that of {of}, the optimizer is {self._class}")
+        waiting, together = state.get("accumulation", {}).get("mini_batches", 0), self.accumulation.mini_batches
+        if waiting >= together:
+            raise ValueError(f"it holds the gradients of {waiting} mini-batches, and an update now takes {together}")
         saved = sum(len(group["params"]) for group in state["param_groups"])
         if saved != len(self.parameters):
             raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")

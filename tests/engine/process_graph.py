@@ -112,7 +112,7 @@ class ProcessGraph(RayGraph):
         for index, stage in enumerate(self._actors):
             if not self._answers.has_finished(index):
                 self._answers.take(index, self._call([stage.poll.remote(self._answers.received(index))])[0])
-        return self._answers.statuses(time.monotonic())
+        return self._answers.statuses()
 
     def request_stop(self) -> None:
         self._call([self._actors[0].request_stop.remote()])

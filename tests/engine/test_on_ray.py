@@ -122,9 +122,6 @@ def test_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, 
     assert [name for name in ranges(run, 1) if name[0] == "1"] == [
         f"1{kind}{batch}" for batch in (19, 20) for kind in "FLBU"
     ]
-    assert [name for name in ranges(run, 0) if name.startswith("forward")] == [
-        f"forward component {component}" for component in (0, 1, 2)
-    ] * 2
 
 
 @pytest.mark.timeout(400)

@@ -51,8 +51,6 @@ def test_inline_a_trace_holds_all_stages_and_the_bits_are_the_same(profiled, ref
     named = ranges(run, 0)
     for stage in range(3):
         assert [name for name in named if name.startswith(f"{stage}U")] == [f"{stage}U{k}" for k in (3, 4, 5, 8)]
-    for component in range(4):
-        assert named.count(f"backward component {component}") == 4
     assert len(list((Path(run.summary.run_dir) / "profile").iterdir())) == 1
 
 
@@ -66,17 +64,8 @@ def test_inline_a_trace_holds_all_replicas_and_ends(profiled) -> None:
 
 
 @pytest.mark.full
-def test_a_pipeline_of_backpropagation_is_followed_back_for_every_micro_batch(profiled, processes) -> None:
+def test_a_pipeline_of_backpropagation_names_every_micro_batch(profiled, processes) -> None:
     choice = ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.partition=[2,2]")
     cut = ("pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept", "run.epochs=1")
     run = profiled.run(*choice, *cut, steps=(range(3, 4),), inline=False, name="run")
-    last = [name for name in ranges(run, 1) if name[0] == "1" or name.startswith(("forward", "backward", "update"))]
-    forward = ["forward component 2", "forward component 3", "forward component 3, head"]
-    backward = ["backward component 3, head", "backward component 3", "backward component 2"]
-    assert last == [
-        *("1F2", *forward, "1B2", *backward),
-        *("1F2.1", *forward, "1B2.1", *backward),
-        *("1U2", "update component 2", "update component 3"),
-    ]
-    below = [name for name in ranges(run, 0) if name.startswith("backward")]
-    assert below == ["backward component 1", "backward component 0"] * 2
+    assert [name for name in ranges(run, 1) if name[0] == "1"] == ["1F2", "1B2", "1F2.1", "1B2.1", "1U2"]

@@ -185,10 +185,7 @@ def test_with_other_mini_batches_a_resume_asks_for_more_than_are_done(workshop, 
     for length in ((), ("run.epochs=4",)):  # 9, and 12 again
         with pytest.raises(SpecError, match="the run has done 12 mini-batches"):
             workshop.resume("data.batch_size=32", *length, allow_change=True)
-    watching = Watching()
-    longer = workshop.resume("data.batch_size=32", "run.epochs=5", watching=watching, allow_change=True)
-    assert longer.summary.steps == 15
-    assert any("the 12 that are done were 1.7 epochs, and are 4.0 now" in note for note in watching.notes)
+    assert workshop.resume("data.batch_size=32", "run.epochs=5", allow_change=True).summary.steps == 15
 
 
 def test_a_reproduction_tells_what_resumes_changed(workshop) -> None:
@@ -288,11 +285,15 @@ def frozen(layers: str, optimizer: str) -> tuple[str, ...]:
     ("began", "changes", "told"),
     [
         *[
-            (gathering(optimizer), (change, "run.steps=9"), f"{change.partition('=')[0]}: the checkpoint has")
-            for optimizer, change in (
-                ("kind: adam", "optimizer.kind=adamw"),
-                ("kind: adam", "optimizer.accumulate=2"),
-                ("kind: torch, name: Adam", "optimizer.name=NAdam"),
+            (gathering(optimizer), (change, "run.steps=9"), f"optimizer: .* of component 0: .*{told}")
+            for optimizer, change, told in (
+                ("kind: adam", "optimizer.kind=adamw", "the state is that of adam, the optimizer is adamw"),
+                ("kind: adam", "optimizer.accumulate=2", "the gradients of 2 mini-batches, and an update now takes 2"),
+                (
+                    "kind: torch, name: Adam",
+                    "optimizer.name=NAdam",
+                    "the state is that of Adam, the optimizer is NAdam",
+                ),
             )
         ],
         *[
@@ -364,7 +365,7 @@ def test_an_optimizer_that_a_hand_changed_ends_a_resume_before_it_changes_anythi
     summary = (workshop.folder / "run" / "summary.json").read_bytes()
     with pytest.raises(CheckpointError) as caught:
         workshop.resume("run.epochs=2", allow_change=True)
-    assert caught.value.problems[0].key == "optimizer.kind"
+    assert caught.value.problems[0].key == "optimizer"
     assert (workshop.folder / "run" / "summary.json").read_bytes() == summary
 
 

@@ -92,7 +92,7 @@ RUNS = "gpu/test_one_process.py::test_a_stage_on_a_gpu_reads_pinned_memory_and_t
 PIPELINE = "gpu/test_processes.py::test_a_pipeline_of_backpropagation[nccl]"
 NORMS = "gpu/test_processes.py::test_two_replicas[nccl-sync_batch_norm]"
 OF_CPU = "core/test_accelerator.py::test_a_cpu_has_nothing_to_wait_for"
-SEEDS = "core/test_accelerator.py::test_a_stage_seeds_its_gpu_and_puts_its_numbers_back"
+SEEDS = "core/test_accelerator.py::test_a_stage_seeds_its_gpu"
 PINNED_ON = "core/test_accelerator.py::test_memory_is_pinned_and_unpinned_on_the_gpu_of_the_stage"
 RESERVED = "runtime/device/test_devices.py::test_the_gpu_that_ray_reserved"
 NOT_SEEN = "runtime/device/test_devices.py::test_a_gpu_that_is_not_seen"
@@ -582,13 +582,6 @@ MUTATIONS = (
         SEEDS,
     ),
     Mutation(
-        "device: random numbers go on where they were",
-        GENERATORS,
-        "            accelerator.set_generator_state(device, on_device)\n",
-        "            pass\n",
-        SEEDS,
-    ),
-    Mutation(
         "device: its random numbers are put back",
         ACCELERATOR,
         "fork_rng(devices=[device], device_type=device.type)",
@@ -911,38 +904,10 @@ MUTATIONS = (
         "gpu/test_processes.py::test_sums_of_norms_beside_gradients_that_one_replica_has",
     ),
     Mutation(
-        "nccl: a sum on the GPU counts as waiting",
-        REDUCTION,
-        'self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):\n            return',
-        'self._clock.waiting("all_reduce"):\n            return',
-        "gpu/test_processes.py::test_a_replica_may_wait_on_its_gpu_for_one_that_evaluates",
-    ),
-    Mutation(
-        "nccl: what the GPU computes before it waits counts as computing",
-        "runtime/stage/clock.py",
-        "if self._gpu_waits and self._gpu_waits[0][1].query()",
-        "if self._gpu_waits",
-        "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
-    ),
-    Mutation(
-        "nccl: what the GPU computes after it has waited counts as computing",
-        "runtime/stage/clock.py",
-        "self._gpu_waits and self._gpu_waits[0][2].query()",
-        "False",
-        "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
-    ),
-    Mutation(
-        "nccl: the host may wait for its GPU between two actions",
-        "runtime/stage/clock.py",
-        "self.activity in _MAY_WAIT_FOR_GPU",
-        'self.activity == "compute"',
-        "runtime/stage/test_clock.py::test_a_gpu_may_wait_for_others_while_the_host_waits_for_it",
-    ),
-    Mutation(
         "nccl: stages that all wait do not wait for ever",
         "runtime/runner/driver.py",
-        "    if under_way and all(",
-        "    if False and all(",
+        "    if under_way and still_s > limit_s:",
+        "    if False:",
         "runtime/runner/test_policy.py::test_stages_that_all_wait_for_each_other_do_not_wait_for_ever",
     ),
     Mutation(
@@ -951,27 +916,6 @@ MUTATIONS = (
         "clock.wait_for_gpu()  # a slower one would take longer for all of it",
         "pass",
         "runtime/stage/test_disturbance.py::test_what_a_gpu_has_still_to_compute_is_slowed_too",
-    ),
-    Mutation(
-        "nccl: a poll tells of a stage whose GPU has failed",
-        "runtime/stage/clock.py",
-        "        except RuntimeError:\n            # A kernel",
-        "        except ZeroDivisionError:\n            # A kernel",
-        "runtime/stage/test_clock.py::test_a_gpu_that_has_failed_still_lets_a_poll_tell_of_the_stage",
-    ),
-    Mutation(
-        "nccl: a receive on the GPU counts as waiting",
-        NCCL,
-        "with self._waiting():",
-        "with nullcontext():",
-        "gpu/test_nccl.py::test_a_gpu_that_waits_for_what_it_receives_counts_as_waiting",
-    ),
-    Mutation(
-        "nccl: a receive of a run counts as waiting",
-        EDGES,
-        '            waiting=partial(self._clock.gpu_waits, "receive_wait"),\n',
-        "",
-        "runtime/rendezvous/test_rendezvous.py::test_headers_between_gpus_of_two_nodes_stay_in_host_memory",
     ),
     Mutation(
         "nccl: sums are on a GPU where they are NCCL's",
@@ -1136,13 +1080,6 @@ MUTATIONS = (
         "runtime/ray_train/test_workers.py",
     ),
     Mutation(
-        "nccl: workers of Ray Train meet on their own GPUs",
-        TRAINER,
-        "    if is_accelerator(device):\n        use(device)  #",
-        "    if is_accelerator(device):\n        pass  #",
-        "runtime/ray_train/test_workers.py",
-    ),
-    Mutation(
         "nccl: each stream has a queue",
         DEVICES,
         'os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")\n',
@@ -1209,8 +1146,8 @@ MUTATIONS = (
     Mutation(
         "crossed: up and down",
         EDGES,
-        'senders["up", upper] = ends.sender(upper, _UP,',
-        'senders["up", upper] = ends.sender(upper, _DOWN,',
+        "ends.sender(target, _TAGS[stream],",
+        'ends.sender(target, _TAGS["down"],',
         PIPELINE,
     ),
     Mutation(

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +22,6 @@ from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.channel.nccl import NcclReceiver, NcclSender
-from alray.runtime.stage.clock import Clock
-from alray.runtime.stage.gpu_times import GpuTimes
 from alray.runtime.stage.reduction import ReducedReplication
 
 from ..runtime.channel.conftest import driven
@@ -134,37 +131,6 @@ def test_a_neighbour_that_is_lost() -> None:
     for caught in (at_receiver, at_sender):
         assert "remote process exited" in str(caught.value.__cause__)
     accelerator.wait_for_all(GPU)  # for what was sent before
-
-
-def test_a_gpu_that_waits_for_what_it_receives_counts_as_waiting() -> None:
-    """The header has come, and the tensors are behind a sum of the stage below. The host goes on to a computation."""
-    accelerator.use(GPU)  # this thread is both stages
-    queue, wire = Queue("0->1", in_flight=STEPS), Wire(2)
-    groups: list[Any] = [Group(wire, rank, device) for rank, device in enumerate(DEVICES)]
-    clock = Clock(
-        started_wall_s=time.time(),
-        start_step=0,
-        gpu=GpuTimes(partial(accelerator.recorded, DEVICES[1], timed=True)),
-    )
-    sender = NcclSender(edge="0->1", headers=queue.sender(), group=groups[0], device=GPU, timeout_s=20.0)
-    receiver = NcclReceiver(
-        edge="0->1",
-        headers=queue.receiver(),
-        group=groups[1],
-        device=DEVICES[1],
-        waiting=partial(clock.gpu_waits, "receive_wait"),
-    )
-    tensors = {"s": torch.ones(3, device=GPU)}
-    header = Message(MessageKind.TRAIN, 1, {"layout": sender._layout(tensors)})
-    driven(queue.sender().send(header))
-    received = driven(receiver.receive())
-    asked = range(2)  # an event of the simulated device has not passed when it is first asked
-    with clock.measure("F", "1F0", 1):
-        assert [clock.seen(time.perf_counter())[0] for _ in asked][-1] == "receive_wait"
-        sender._send_all(tensors)
-        assert torch.equal(received.tensors["s"].cpu(), torch.ones(3))
-        assert [clock.seen(time.perf_counter())[0] for _ in asked][-1] == "compute"
-    driven(sender.flush())
 
 
 @pytest.mark.parametrize("holds_host", [True, False])

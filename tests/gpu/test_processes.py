@@ -152,7 +152,7 @@ BESIDE = {
     "late means": (
         "replicas.count=2",
         "pipeline.stages=1",
-        f"{APART}, outer: {{}}, fragments: 3, delay: 2, keep: 0.3}}",
+        f"{APART}, outer: {{}}, fragments: 3, delay: 2}}",
     ),
 }
 """What goes from GPU to GPU beside outputs, gradients and their sums. In a ring evaluations go in rounds."""

@@ -117,10 +117,11 @@ class RunSection(Section):
     """Number of failures, without a newer checkpoint between them, that a run survives: it gives up at the next one.
     Default: 3."""
     deadline_s: PositiveFloat | None = None
-    """Seconds that a stage may be silent, busy with one action, or waiting for a sample, before it counts as lost and
-    the run continues from the last checkpoint. Starting, the first mini-batch and the first evaluation may take eight
-    times as long. A sample that does not come a second time ends the run. null: from the plan, at least 15 s. A run
-    with `--inline` has no deadline, and what is read before a run has none: Ctrl-C ends both. Default: null."""
+    """Seconds in which no stage goes on, before the run continues from the last checkpoint: one of them is silent, busy
+    with one action, or waiting for a sample, and all others wait for it. Starting, the first mini-batch and the first
+    evaluation may take eight times as long. A sample that does not come a second time ends the run. null: from the
+    plan, at least 15 s. A run with `--inline` has no deadline, and what is read before a run has none: Ctrl-C ends
+    both. Default: null."""
     stop_at: StopAt | None = None
     """When the run ends early. null: never."""
     deterministic: bool = True

@@ -7,7 +7,7 @@ these.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy
@@ -42,19 +42,6 @@ def _seed_torch(device: torch.device, value: int) -> None:
     torch.default_generator.manual_seed(value)
     if accelerator.is_accelerator(device):
         accelerator.seed(device, value)
-
-
-def state_of_torch(device: torch.device) -> Callable[[], None]:
-    """Return a function that gives torch's generators, on the CPU and on `device`, the state that they have now."""
-    on_cpu = torch.default_generator.get_state()
-    on_device = accelerator.generator_state(device) if accelerator.is_accelerator(device) else None
-
-    def give() -> None:
-        torch.default_generator.set_state(on_cpu)
-        if on_device is not None:
-            accelerator.set_generator_state(device, on_device)
-
-    return give
 
 
 @contextmanager

@@ -114,7 +114,7 @@ class Plan:
     bound_s: float  # the schedule's bound: with these costs no step is shorter
     limited_by: str  # one sentence: what limits the step, and a better cut where there is one
     evaluation_s: float  # predicted duration of one evaluation
-    deadline_s: float  # a stage that is silent or stuck for longer is considered lost
+    deadline_s: float  # where no stage goes on for longer, the run continues from its last checkpoint
     micro_batches: int = 1  # equal parts each mini-batch is cut into
     virtual_stages: int = 1  # on each stage
     stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike

@@ -44,6 +44,12 @@ class Exchange(Generic[R]):
         self._thread = thread
         self._under_way: Future[R] | None = None
 
+    def _ended(self) -> R:
+        """Wait for the end of the exchange. Raises `ChannelError` if a peer was lost."""
+        assert self._under_way is not None, "`start` comes before `wait`"
+        under_way, self._under_way = self._under_way, None
+        return under_way.result()
+
     @property
     def bytes_sent(self) -> int:
         """Payload bytes that this rank has sent so far."""

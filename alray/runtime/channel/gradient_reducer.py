@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from alray.core import accelerator
-from alray.core.errors import ChannelError
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.compression import Compression, CompressionState
 from alray.runtime.channel.exchange import CommunicationThread, Exchange
@@ -59,24 +58,8 @@ class GradientReducer(Exchange[None]):
 
         Args:
             weighted: whether the gradients are multiplied by them already.
-
-        Raises:
-            ChannelError: if `wait` was not called for the previous reduction, or if the gradients do not fit the
-                layout.
         """
-        if self._under_way is not None:
-            raise ChannelError(
-                "a component's gradients are still being averaged", hint="call `wait` before the next backward pass"
-            )
-        shapes = tuple(None if gradient is None else gradient.shape for gradient in gradients)
-        if len(shapes) != len(self._layout.shapes) or any(
-            shape not in (None, own) for shape, own in zip(shapes, self._layout.shapes, strict=True)
-        ):
-            raise ChannelError(
-                f"the gradients have shapes {[shape and tuple(shape) for shape in shapes]}, but the component's "
-                f"parameters have {[tuple(shape) for shape in self._layout.shapes]}",
-                hint="pass one gradient or None for each parameter, in order",
-            )
+        assert self._under_way is None, "`wait` comes before the next `start`"
         with torch.no_grad():
             for view, gradient in zip(self._views, gradients, strict=True):
                 if gradient is None:
@@ -93,15 +76,10 @@ class GradientReducer(Exchange[None]):
         They are written into the tensors `into`; None: into those that were given to `start`. A new tensor replaces a
         None. Where gradients may be lacking, a None stays that no rank has a gradient for, as in one process; what a
         compression kept of it from earlier steps is still given out. Raises `ChannelError` if a peer was lost during
-        the reduction, or if nothing was started.
+        the reduction.
         """
-        if self._under_way is None:
-            raise ChannelError("no gradients are being averaged", hint="call `start` before `wait`")
-        try:
-            self._under_way.result()
-        finally:
-            self._under_way = None
-            targets, self._targets = self._targets if into is None else into, ()
+        self._ended()
+        targets, self._targets = self._targets if into is None else into, ()
         with torch.no_grad():
             return [
                 target.copy_(view) if target is not None else view.clone() if had or view.any() else None

@@ -9,8 +9,7 @@ each other. A message in two parts has two layouts, and each is followed by its 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -111,19 +110,16 @@ class NcclReceiver(Receiver):
         headers: Receiver,
         group: dist.ProcessGroup,
         device: torch.device,
-        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """
         Args:
             headers: the edge for headers.
             group: of the two stages, in which this one has rank 1.
-            waiting: what the GPU is given within it waits for the sender.
         """
         self.edge = edge
         self._headers = headers
         self._group = group
         self._device = device
-        self._waiting = waiting
 
     def connect(self) -> None:
         """Make the communicator; see `NcclSender.connect`."""
@@ -143,11 +139,10 @@ class NcclReceiver(Receiver):
 
     def _receive_all(self, layout: torch.Tensor) -> dict[str, torch.Tensor]:
         tensors = {}
-        with self._waiting():
-            for name, dtype, shape in layout_of(bytes(layout.tolist())):
-                tensors[name] = torch.empty(shape, dtype=dtype, device=self._device)
-                if shape.numel() > 0:
-                    self._take(tensors[name])
+        for name, dtype, shape in layout_of(bytes(layout.tolist())):
+            tensors[name] = torch.empty(shape, dtype=dtype, device=self._device)
+            if shape.numel() > 0:
+                self._take(tensors[name])
         return tensors
 
     def _take(self, tensor: torch.Tensor) -> None:

@@ -6,10 +6,8 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-
-import psutil
 
 from alray.core.errors import RequestError
 from alray.runtime.cluster.nodes import Bundle, living_nodes
@@ -18,10 +16,6 @@ from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environm
 from alray.runtime.local_ray.start import local_ray
 
 _LISTENING_S = 5.0
-_ANSWERING_S = 10.0
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""With which a connection of HTTP/2 begins, and so one of gRPC: the preface and empty settings (RFC 9113, 3.4). A
-server answers it with its own settings."""
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
@@ -91,28 +85,12 @@ def _require_connected_to(address: str | None) -> None:
     if address is None or ":" not in address:  # nothing, or a word that Ray knows
         return
     connected = ray.get_runtime_context().gcs_address
-    (host, _, port), (there, _, port_there) = address.rpartition(":"), connected.rpartition(":")
-    if port == port_there and (host == there or _numbers(host) & (_numbers(there) | _own_numbers(there))):
-        return
-    raise RequestError(
-        f"this process is connected to the Ray at `{connected}`, not to `{address}`",
-        key="--address",
-        hint="leave the address out, or call `ray.shutdown()` before",
-    )
-
-
-def _numbers(host: str) -> set[str]:
-    """The addresses of a host; none where its name is unknown."""
-    try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    except OSError:
-        return set()
-
-
-def _own_numbers(host: str) -> set[str]:
-    """By which this machine may also be reached, where the host is this machine."""
-    here = {str(each.address) for of in psutil.net_if_addrs().values() for each in of}
-    return here if _numbers(host) & here else set()
+    if address != connected:
+        raise RequestError(
+            f"this process is connected to the Ray at `{connected}`, not to `{address}`",
+            key="--address",
+            hint="leave the address out, or call `ray.shutdown()` before",
+        )
 
 
 @contextmanager
@@ -156,7 +134,7 @@ def _no_cluster(address: str, reason: str) -> RequestError:
 
 
 def _require_listener(address: str) -> None:
-    """Raise RequestError at once if nothing listens at `host:port`, and after seconds if what listens is silent."""
+    """Raise RequestError at once if nothing listens at `host:port`."""
     host, _, port = address.rpartition(":")
     if address.startswith(("http://", "https://")):
         raise RequestError(
@@ -174,12 +152,7 @@ def _require_listener(address: str) -> None:
     if not host or not port.isdigit():
         return  # a word that Ray knows, such as `auto`
     try:
-        with socket.create_connection((host, int(port)), timeout=_LISTENING_S) as connection, suppress(ConnectionError):
-            connection.sendall(_GREETING)
-            connection.settimeout(_ANSWERING_S)
-            connection.recv(1)  # whatever it is: a server with TLS hangs up
-    except TimeoutError as error:
-        raise _no_cluster(address, "what listens there does not answer") from error
+        socket.create_connection((host, int(port)), timeout=_LISTENING_S).close()
     except OSError as error:
         raise _no_cluster(address, str(error.strerror or error)) from error
 

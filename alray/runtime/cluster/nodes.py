@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 Bundle = dict[str, float]
 """An amount of each of Ray's resources: what a node has, or what a stage requests there."""
 
-_ANSWERING_S = 2.0
-
 
 @dataclass(frozen=True)
 class ClusterNode:
@@ -32,23 +28,13 @@ class ClusterNode:
 
 
 def living_nodes(labels: Mapping[str, str] | None = None) -> list[ClusterNode]:
-    """The nodes that are alive and have these labels, in the order of their hosts.
-
-    Ray takes seconds to miss a node that is gone. So each node's port is tried, unless there is one only.
-    """
+    """The nodes that are alive and have these labels, in the order of their hosts. Ray takes seconds to miss one."""
     import ray
 
-    alive = [
-        node
-        for node in ray.nodes()
-        if node["Alive"] and all(node["Labels"].get(key) == value for key, value in (labels or {}).items())
-    ]
-    if len(alive) > 1:
-        with ThreadPoolExecutor(max_workers=len(alive)) as threads:
-            alive = [node for node, answers in zip(alive, threads.map(_answers, alive), strict=True) if answers]
     found = [
         ClusterNode(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node["Resources"])
-        for node in alive
+        for node in ray.nodes()
+        if node["Alive"] and all(node["Labels"].get(key) == value for key, value in (labels or {}).items())
     ]
     return sorted(found, key=lambda node: (node.host, node.id))
 
@@ -64,15 +50,6 @@ def given_gpus() -> list[str]:
 def is_slice(gpu: str) -> bool:
     """Whether it is a slice of a GPU (NVIDIA's MIG). Slices have names of their own; NCCL refuses two of one card."""
     return gpu.startswith("MIG-")
-
-
-def _answers(node: dict[str, Any]) -> bool:
-    """Whether Ray's process on this node takes connections."""
-    try:
-        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=_ANSWERING_S).close()
-    except OSError:
-        return False
-    return True
 
 
 def on_node(node: str) -> dict[str, Any]:

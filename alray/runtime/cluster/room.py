@@ -103,17 +103,10 @@ def wait_for_room(
     """
     tell_s, end_s = time.monotonic() + _UNTOLD_S, time.monotonic() + _OWN_ROOM_S
     while not look():
-        if time.monotonic() > end_s and end_leading_processes():
-            raise StageError(f"Ray on this machine has no room for {len(bundles)} {whose}, and nobody else uses it")
         if not has_room(bundles, labels):
             raise StageError(f"the cluster has lost nodes: {len(bundles)} {whose} have no room on it")
-        if time.monotonic() > end_s and is_idle(bundles):
-            if look():  # others ended a moment ago
-                return
-            raise StageError(
-                f"the cluster has no room for {len(bundles)} {whose}, though nobody else uses it: each has to lie on "
-                "one node"
-            )
+        if time.monotonic() > end_s and (end_leading_processes() or is_idle(bundles)):
+            raise StageError(f"Ray has no room for {len(bundles)} {whose}, though nobody else uses it")
         if time.monotonic() > tell_s:
             note(f"others use the cluster: waiting for room for {len(bundles)} {whose}")
             tell_s = math.inf

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -115,8 +114,7 @@ class StageActor:
 
     def poll(self, received: int) -> StageStatus:
         """The status, with all reports but the first `received` ones, which the driver has."""
-        now_s = time.perf_counter()
-        return status_of(self._assignment, self._loop, self._outbox, self._outcome, now_s, received=received)
+        return status_of(self._assignment, self._loop, self._outbox, self._outcome, received=received)
 
     def request_stop(self) -> None:
         self._control.stop_requested = True
@@ -153,11 +151,10 @@ class StageActor:
             )
         load_code(assignment)
         baseline = memory_baseline(device)
-        clock = clock_for(assignment, device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
             self._ports = ports_of(
-                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s, clock
+                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s
             )
         replicas = None
         if joined_replicas is not None:
@@ -166,14 +163,13 @@ class StageActor:
             if assignment.shares_norms:
                 norms = replica_sums(store, assignment, meeting.replica_locations, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
-        clock.begin()
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(
                 assignment,
                 network=network,
                 device=device,
                 ports=self._ports,
-                clock=clock,
+                clock=clock_for(assignment, device),
                 control=self._control,
                 emit=self._outbox.put,
                 replicas=replicas,

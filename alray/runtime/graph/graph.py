@@ -87,42 +87,26 @@ class Outbox:
 
 
 class Answers:
-    """The latest status of each stage, and since when a stage has not answered. Stages go by their index.
-
-    Times are seconds of one clock.
-    """
+    """The latest status of each stage. Stages go by their index."""
 
     def __init__(self, assignments: Sequence[Assignment] = ()) -> None:
-        self._latest = [
-            StageStatus(each.stage, each.replica, each.start.step, 0, "starting", 0.0) for each in assignments
-        ]
+        self._latest = [StageStatus(each.stage, each.replica, each.start.step, 0, "starting") for each in assignments]
         self._received = [0] * len(assignments)
-        self._asked_s: dict[int, float] = {}
-
-    def ask(self, index: int, now_s: float) -> None:
-        """A stage is polled, perhaps again after a poll that had no answer."""
-        self._asked_s.setdefault(index, now_s)
 
     def take(self, index: int, status: StageStatus) -> None:
         """A stage has answered."""
-        self._asked_s.pop(index, None)
         self._received[index] += len(status.reports)
         self._latest[index] = status
 
     def take_death(self, index: int, error: StageError, detail: str) -> None:
         """A stage is known to have died."""
         latest = self._latest[index]
-        dead = StageStatus(latest.stage, latest.replica, latest.step, 0, "finished", 0.0)
+        dead = StageStatus(latest.stage, latest.replica, latest.step, 0, "finished")
         self.take(index, replace(dead, finished=True, dead=True, error=error, detail=detail))
 
-    def statuses(self, now_s: float) -> list[StageStatus]:
-        """The status of every stage. Each report is returned once. `silent_s` is the time since the first poll without
-        an answer."""
-        statuses = [
-            status if status.finished else replace(status, silent_s=now_s - self._asked_s.get(index, now_s))
-            for index, status in enumerate(self._latest)
-        ]
-        self._latest = [replace(status, reports=()) for status in self._latest]
+    def statuses(self) -> list[StageStatus]:
+        """The status of every stage. Each report is returned once."""
+        statuses, self._latest = self._latest, [replace(each, reports=(), answered=False) for each in self._latest]
         return statuses
 
     def received(self, index: int) -> int:
@@ -131,9 +115,6 @@ class Answers:
 
     def has_finished(self, index: int) -> bool:
         return self._latest[index].finished
-
-    def has_died(self, index: int) -> bool:
-        return self._latest[index].dead
 
     @property
     def all_succeeded(self) -> bool:
@@ -146,7 +127,6 @@ def status_of(
     loop: StageLoop | None,
     outbox: Outbox,
     outcome: Future[None],
-    now_s: float,
     *,
     received: int,
 ) -> StageStatus:
@@ -155,7 +135,6 @@ def status_of(
     Args:
         outcome: of the thread.
         received: how many reports of the stage the driver has.
-        now_s: `time.perf_counter()`.
     """
     finished = outcome.done()  # read before the reports are taken, so that no report of a finished stage is missed
     error, detail = None, ""
@@ -164,14 +143,12 @@ def status_of(
         if fault is not None:
             error = as_stage_error(fault, assignment)
             detail = "".join(traceback.format_exception(fault))
-    activity, activity_s = loop.clock.seen(now_s) if loop is not None else ("starting", 0.0)
     return StageStatus(
         stage=assignment.stage,
         replica=assignment.replica,
         step=loop.step if loop is not None else assignment.start.step,
         progress=loop.clock.progress if loop is not None else 0,
-        activity=activity,
-        activity_s=activity_s,
+        activity=loop.clock.activity if loop is not None else "starting",
         awaits=loop.awaited if loop is not None else "",
         first_time=loop.clock.first_time if loop is not None else False,
         reports=outbox.after(received),

@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -89,7 +88,6 @@ class InlineGraph(Graph):
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
         wait([self._outcome], timeout=timeout_s)
-        now_s = time.perf_counter()
         statuses = []
         for index, (assignment, outbox) in enumerate(zip(self._assignments, self._outboxes, strict=True)):
             loop = self._loops[index] if index < len(self._loops) else None
@@ -97,7 +95,7 @@ class InlineGraph(Graph):
             mine = self._outcome
             if mine.done() and mine.exception() is not None and index != self._turn_of:
                 mine = Future()
-            statuses.append(status_of(assignment, loop, outbox, mine, now_s, received=self._received[index]))
+            statuses.append(status_of(assignment, loop, outbox, mine, received=self._received[index]))
             self._received[index] += len(statuses[-1].reports)
         return statuses
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from alray.runtime.stage.assignment import Assignment
     from alray.runtime.stage.telemetry import StageStatus
 
-_LOADING_S, _LOOKING_S = 120.0, 5.0
+_LOADING_S, _LOOKING_S = 120.0, 2.0
 _ENDING_S = 10.0
 
 
@@ -72,6 +72,17 @@ def environment_of(locations: Sequence[ActorLocation], note: Callable[[str], Non
     if len(versions := found.get("torch", [])) > 1:
         note(f"the stages have different versions of torch: {' and '.join(versions)}")
     return {name: " and ".join(values) for name, values in found.items()}
+
+
+def all_ended(calls: Sequence[Any], limit_s: float) -> bool:
+    """Wait for these calls of Ray; return whether all have ended in time. Raises StageError if the Ray that this
+    process started is lost: after a minute it would end this process without a word."""
+    end_s = time.monotonic() + limit_s
+    while left := ray.wait(list(calls), num_returns=len(calls), timeout=_LOOKING_S)[1]:
+        require_not_lost()
+        if time.monotonic() > end_s:
+            break
+    return not left
 
 
 class StageProcess:
@@ -173,14 +184,9 @@ class StageProcesses:
     def wait_until_loaded(self) -> None:
         """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that.
 
-        Raises StageError if the Ray that this process started is lost: after a minute it would end this process without
-        a word.
+        Raises StageError as `all_ended`.
         """
-        end_s, left = time.monotonic() + _LOADING_S, list(self.loaded)
-        while left and time.monotonic() < end_s:
-            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOKING_S)
-            if left:
-                require_not_lost()
+        all_ended(self.loaded, _LOADING_S)
 
     def all_answer(self) -> bool:
         """Whether every process still answers."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError
 
@@ -17,16 +15,14 @@ from alray.runtime.cluster.nodes import reason_of
 from alray.runtime.device.out_of_memory import hint_for
 from alray.runtime.graph.actor import require_run_dir
 from alray.runtime.graph.graph import Answers, Graph
-from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes, environment_of
+from alray.runtime.graph.processes import ActorLocation, StageProcesses, all_ended, end_processes, environment_of
 from alray.runtime.local_ray.head import is_lost, require_not_lost
 from alray.runtime.rendezvous.store import Meeting, MeetingPoint
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
 _STARTING_S = 120.0
-_LOOKING_S = 2.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
-_EXITING_S = 2.0
 
 
 class RayGraph(Graph):
@@ -103,14 +99,11 @@ class RayGraph(Graph):
         return opened
 
     def _call(self, references: list[Any]) -> list[Any]:
-        until_s = time.monotonic() + _STARTING_S
-        while ray.wait(references, num_returns=len(references), timeout=_LOOKING_S)[1]:
-            require_not_lost()
-            if time.monotonic() > until_s:
-                raise StageError(
-                    f"the stages have not started within {_STARTING_S:.0f} s: the process of one is stopped, or its "
-                    "node is gone"
-                )
+        if not all_ended(references, _STARTING_S):
+            raise StageError(
+                f"the stages have not started within {_STARTING_S:.0f} s: the process of one is stopped, or its node "
+                "is gone"
+            )
         try:
             answers: list[Any] = ray.get(references)
         except RayError as error:
@@ -132,12 +125,11 @@ class RayGraph(Graph):
         for index, actor in enumerate(self._actors):
             if index not in pending and not self._answers.has_finished(index):
                 self._polls[actor.poll.remote(self._answers.received(index))] = index
-                self._answers.ask(index, time.monotonic())
         if self._polls:
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
             for reference in ready:
                 self._read(self._polls.pop(reference), reference)
-        return self._answers.statuses(time.monotonic())
+        return self._answers.statuses()
 
     def _read(self, index: int, reference: Any) -> None:
         """Take a stage's answer. A stage that could not be reached has none, and is polled again."""
@@ -148,15 +140,6 @@ class RayGraph(Graph):
         except (ActorDiedError, OutOfMemoryError) as error:
             death = death_of(self._assignments[index], self._locations[index], error)
             self._answers.take_death(index, death, str(error))
-
-    def _wait_for_exits(self, here: str) -> None:
-        """Wait a moment for the processes of finished stages to end by themselves."""
-        exiting = []
-        for index, location in enumerate(self._locations):
-            if location.node == here and self._answers.has_finished(index):
-                with suppress(psutil.NoSuchProcess):
-                    exiting.append(psutil.Process(location.pid))
-        psutil.wait_procs(exiting, timeout=_EXITING_S)
 
     def request_stop(self) -> None:
         for assignment, actor in zip(self._assignments, self._actors, strict=True):
@@ -185,11 +168,6 @@ class RayGraph(Graph):
         self._polls.clear()
 
     def _end(self) -> None:
-        here = ray.get_runtime_context().get_node_id()
-        for index, actor in enumerate(self._actors):
-            if self._answers.has_finished(index) and not self._answers.has_died(index):
-                actor.__ray_terminate__.remote()  # it has nothing left to do and ends by itself
-        self._wait_for_exits(here)
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         end_processes(self._locations)

@@ -8,19 +8,15 @@ A Ray that the user's program started in this process is none of alray's: here i
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
-
-import psutil
 
 from alray.core.errors import StageError
 
-LEADING = ("gcs_server", "raylet")
+_LEADING = ("gcs_server", "raylet")
 _LOOKING_S = 1.0
 
 _is_ours = threading.Event()
@@ -47,7 +43,7 @@ def leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
     """The GCS and the raylet of the Ray that alray started in this process, with their names; none before they have
     started."""
     node = _node()
-    return [(name, info.process) for name in LEADING for info in node.all_processes.get(name, ())] if node else []
+    return [(name, info.process) for name in _LEADING for info in node.all_processes.get(name, ())] if node else []
 
 
 def ended_process() -> str | None:
@@ -92,33 +88,10 @@ def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
         thread.join()
 
 
-def has_ended(process: psutil.Process) -> bool:
-    """Whether a process is gone, or is a zombie."""
-    try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
-
-
 def end_leading_processes() -> bool:
     """End both. False if alray started none in this process."""
-    node, leading = _node(), leading_processes()
+    leading = leading_processes()
     for _, process in leading:
         process.kill()
         process.wait()
-    if leading:
-        _hang_up(int(node.gcs_address.rpartition(":")[2]))
     return bool(leading)
-
-
-def _hang_up(port: int) -> None:
-    """Shut down the connections of this process to a port of a process that has ended.
-
-    If the network is gone, this process does not learn of the end, and Ray's threads would wait for an answer for
-    minutes. By then Ray's C++ code may have ended this process.
-    """
-    for connection in psutil.Process().net_connections("tcp"):
-        if connection.raddr and connection.raddr.port == port:
-            # One that has ended by itself cannot be shut down.
-            with suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as own:
-                own.shutdown(socket.SHUT_RDWR)

@@ -4,30 +4,58 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import secrets
 import signal
+import sys
 import threading
-import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from alray.core.environment import environment
-from alray.core.errors import RequestError, RunError
+from alray.core.errors import RequestError, RunError, printable
 from alray.core.signal_mask import blocked
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.data.worker_names import OWNER
+from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray import reaper
-from alray.runtime.local_ray.head import LEADING, end_leading_processes, has_ended, is_lost, ours
+from alray.runtime.local_ray.head import end_leading_processes, is_lost, ours
 from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environment, read_authentication_again
 
-_LOOKING_S = 1.0
-_STARTING_S = 90.0
+_STARTING_S = 55.0
+"""Ray itself gives up after a minute, and ends this process."""
 _ENDING_S = 20.0
 _was_lost = threading.Event()
+_DESCRIPTORS = 128
+"""File descriptors of one process. With 40 Ray's first process ends while it starts; 80 were enough for two stages."""
+_ADDRESS_SPACE = 8e9
+"""Bytes that a process maps besides Ray's object store: the libraries of torch and Ray, and the stacks of threads."""
+_RAYS_SHARE = 0.3
+"""Share of the memory that Ray's object store takes by default. Every process maps all of it."""
+
+
+def require_ray_can_start() -> None:
+    """Raise RequestError with what Ray lacks here: names in UTF-8, file descriptors or address space."""
+    for what, name in (("the current folder", str(Path.cwd())), *(("the command line", each) for each in sys.argv)):
+        if printable(name) != name:
+            raise RequestError(
+                f"Ray cannot start: `{name}` in {what} is not UTF-8", hint="rename it, or run with --inline"
+            )
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if descriptors != resource.RLIM_INFINITY and descriptors < _DESCRIPTORS:
+        raise RequestError(
+            f"too few file descriptors for Ray: `ulimit -n` allows {descriptors}",
+            hint=f"allow at least {_DESCRIPTORS}, such as `ulimit -n 4096`, or run with --inline",
+        )
+    space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    needed = _ADDRESS_SPACE + _RAYS_SHARE * machine_memory_bytes()
+    if space != resource.RLIM_INFINITY and space < needed:
+        raise RequestError(
+            f"too little address space for Ray: `ulimit -v` allows {space // 1024:,} kB",
+            hint=f"allow at least {needed / 1024:,.0f} kB, such as `ulimit -v unlimited`, or run with --inline",
+        )
 
 
 @contextmanager
@@ -47,10 +75,9 @@ def local_ray(bundles: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, ...
     with private_folder() as folder, closed_to_others(), ours():
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as they do.
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-local-ray")
-        others = psutil.Process().children()
         starting = thread.submit(_start, max(cores, math.ceil(wanted)), folder / "r")
         try:
-            _wait_until_started(starting, others)
+            _wait_until_started(starting)
             warning = (
                 f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
             )
@@ -87,44 +114,23 @@ def _start(processors: int, folder: Path) -> None:
         init_ray(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder))
 
 
-def _wait_until_started(starting: Future[None], others: Container[psutil.Process]) -> None:
+def _wait_until_started(starting: Future[None]) -> None:
     """Wait for `ray.init`.
 
     Ray's C++ code tries for one to three minutes to connect to a Ray that is gone or silent, and then ends this process
     with Ray's message. No exception reaches it, so it stays behind in its thread.
 
-    Args:
-        others: the children that this process had before.
-
     Raises:
-        RunError: if `ray.init` does, or if the Ray that it starts is gone or silent meanwhile.
+        RunError: if `ray.init` does, or if it takes too long.
     """
     try:
-        _watch_start(starting, others)
+        wait([starting], timeout=_STARTING_S)
     except KeyboardInterrupt:
-        with suppress(RunError):
-            _watch_start(starting, others)  # what has half started cannot be shut down
+        wait([starting], timeout=_STARTING_S)  # what has half started cannot be shut down
         raise
+    if not starting.done():
+        raise RunError(f"Ray did not start on this machine within {_STARTING_S:.0f} s", hint=_how_to_start())
     starting.result()
-
-
-def _watch_start(starting: Future[None], others: Container[psutil.Process]) -> None:
-    """Return when `ray.init` has. Raise RunError if the Ray that it starts is gone before, or takes too long."""
-    leading: dict[psutil.Process, str] = {}
-    until_s = time.monotonic() + _STARTING_S
-    while wait([starting], timeout=_LOOKING_S).not_done:
-        for child in psutil.Process().children():
-            with suppress(psutil.NoSuchProcess):
-                if child not in others and (name := child.name()) in LEADING:
-                    leading[child] = name
-        for process, name in leading.items():
-            if has_ended(process):
-                raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_how_to_start())
-        if time.monotonic() > until_s:
-            raise RunError(
-                f"Ray did not start on this machine within {_STARTING_S:.0f} s",
-                hint="let Ray's processes reach each other at 127.0.0.1 (the interface lo), or run with --inline",
-            )
 
 
 def _how_to_start() -> str:

@@ -18,7 +18,7 @@ from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.graph.graph import Graph
 from alray.runtime.graph.processes import end_processes, environment_of
 from alray.runtime.local_ray.head import is_lost, require_not_lost
-from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
+from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports, unread
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
@@ -108,8 +108,8 @@ class TrainGraph(Graph):
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         self._read_reports()
         taken, self._taken = self._taken, {}
-        unread = {replica: replace(status, reports=()) for replica, status in self._latest.statuses.items()}
-        return statuses_of(replace(self._latest, statuses=unread | taken), self._assignments, self._ended)
+        latest = replace(self._latest, statuses=unread(self._latest.statuses) | taken)
+        return statuses_of(latest, self._assignments, self._ended)
 
     def _read_reports(self) -> None:
         """Ask the trainer what the workers reported, unless an earlier request is still open."""
@@ -189,24 +189,9 @@ def statuses_of(
             where = latest.locations[replica]
             error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
             status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
-        elif not status.finished:
-            status = replace(status, silent_s=latest.silent_s[replica])
         statuses.append(status)
     unfinished = [index for index, status in enumerate(statuses) if not status.finished]
     if latest.ended and unfinished and not any(status.error for status in statuses):
         index = unfinished[0]
         statuses[index] = replace(statuses[index], finished=True, dead=True, error=ended())
-    return as_waiting(statuses)
-
-
-def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:
-    """The statuses, with "compute" replaced by "all_reduce" while another replica does something else than compute.
-
-    A replica that waits in DDP for another one reports "compute". The driver would call it stuck while the other one
-    evaluates or loads its data.
-    """
-    others_wait = any(status.activity != "compute" and not status.finished for status in statuses)
-    return [
-        replace(status, activity="all_reduce") if others_wait and status.activity == "compute" else status
-        for status in statuses
-    ]
+    return statuses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,12 +17,12 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from alray.core.accelerator import AUTO, has_nccl, is_accelerator, use
+from alray.core.accelerator import AUTO, has_nccl
 from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 from alray.core.errors import ChannelError, RunError
 from alray.runtime.cluster.nodes import given_gpus, is_slice
 from alray.runtime.device.devices import number_of_given, pick
-from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
+from alray.runtime.graph.actor import StageActor, require_run_dir
 from alray.runtime.graph.processes import ActorLocation
 from alray.runtime.rendezvous.groups import prepare_for_nccl
 from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, enter
@@ -59,16 +59,19 @@ class WorkerReports:
     """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
 
     Attributes:
-        silent_s: seconds since each replica's last report.
         failure: None unless the trainer failed.
         ended: whether `fit` has returned.
     """
 
     statuses: dict[int, StageStatus] = field(default_factory=dict)
     locations: dict[int, ActorLocation] = field(default_factory=dict)
-    silent_s: dict[int, float] = field(default_factory=dict)
     failure: TrainerFailure | None = None
     ended: bool = False
+
+
+def unread(statuses: Mapping[int, StageStatus]) -> dict[int, StageStatus]:
+    """The statuses of replicas as they are until their next reports."""
+    return {replica: replace(status, reports=(), answered=False) for replica, status in statuses.items()}
 
 
 class TrainerActor:
@@ -91,7 +94,6 @@ class TrainerActor:
         self._timeout_s = timeout_s
         self._lock = Lock()
         self._reports = WorkerReports()
-        self._reported_at: dict[int, float] = {}
         self._instruction: Instruction = "continue"
 
     def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
@@ -137,23 +139,13 @@ class TrainerActor:
                 status = replace(status, reports=before.reports + status.reports)
             self._reports.statuses[status.replica] = status
             self._reports.locations[status.replica] = location
-            self._reported_at[status.replica] = time.monotonic()
             return self._instruction
 
     def take(self) -> WorkerReports:
         """Return what the workers have reported since the last call. Each report is returned once."""
-        now = time.monotonic()
         with self._lock:
-            reports = replace(
-                self._reports,
-                statuses=dict(self._reports.statuses),
-                locations=dict(self._reports.locations),
-                silent_s={replica: now - at for replica, at in self._reported_at.items()},
-            )
-            self._reports.statuses = {
-                replica: replace(status, reports=()) for replica, status in reports.statuses.items()
-            }
-        return reports
+            taken, self._reports = self._reports, replace(self._reports, statuses=unread(self._reports.statuses))
+        return replace(taken, locations=dict(taken.locations))
 
     def instruct(self, instruction: Instruction) -> None:
         """Give all workers this instruction."""
@@ -190,6 +182,8 @@ class _OneAddressBackend(TorchBackend):
 
 _stores: list[HostedStore] = []
 """The stores that this process hosts for its trainer. A worker of Ray Train ends with its training."""
+_points: list[MeetingPoint] = []
+"""Where the workers of this process's trainers have met."""
 
 
 def _open_store() -> MeetingPoint:
@@ -207,6 +201,7 @@ def _has_whole_gpu() -> bool:
 def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
     """Open torch's process group of all workers, in each of them. One of NCCL is on the GPU that the worker computes
     on: torch would take that of the worker's number, which is another one where workers have several."""
+    _points.append(point)
     store = enter(point, _stores[-1].store if rank == 0 else None, timeout_s)
     dist.init_process_group(
         backend,
@@ -235,10 +230,7 @@ def train_worker(config: dict[str, Any]) -> None:
     actor = StageActor(assignment, config["run_token"])
     location = actor.location()
     require_run_dir(assignment, location)
-    device = own_device(assignment)
-    if is_accelerator(device):
-        use(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
-    actor.start(_meeting(actor, context, location))
+    actor.start(_meeting(context.get_world_size(), location))
     received = 0
     while True:
         status = actor.poll(received)
@@ -256,16 +248,10 @@ def train_worker(config: dict[str, Any]) -> None:
         time.sleep(_REPORT_S)
 
 
-def _meeting(actor: StageActor, context: Any, location: ActorLocation) -> Meeting:
-    """Where the replicas meet to exchange what DDP does not carry: a store that the first replica hosts."""
-    if context.get_world_size() == 1:
-        return Meeting(None, None)
-    one_host = context.get_local_world_size() == context.get_world_size()
-    shared: list[Any] = [None]
-    if context.get_world_rank() == 0:
-        shared = [actor.host_store(None if one_host else location.host, "replicas")]
-    dist.broadcast_object_list(shared, src=0)
-    return Meeting(None, shared[0], replica_locations=(location.device_location,) * context.get_world_size())
+def _meeting(workers: int, location: ActorLocation) -> Meeting:
+    """Where the replicas meet to exchange what DDP does not carry: over the store of the workers."""
+    point = _points[-1] if workers > 1 else None
+    return Meeting(None, point, replica_locations=(location.device_location,) * workers)
 
 
 def _failure_of(error: TrainingFailedError) -> TrainerFailure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -21,13 +20,11 @@ from alray.runtime.channel.slow_link import SlowLink
 from alray.runtime.rendezvous.groups import nccl_group
 from alray.runtime.rendezvous.store import MeetingPoint
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.ports import WAITING_COPIES, MessageSizes, Ports, Stream
 
 _HOST = torch.device("cpu")
-# Tags: the two streams between virtual stages, and copies from the last stage to every other one.
-_UP = 1
-_DOWN = 2
+# The two streams between virtual stages, and copies from the last stage to every other one.
+_TAGS: dict[Stream, int] = {"up": 1, "down": 2}
 _COPY = 3
 
 
@@ -40,42 +37,37 @@ def ports_of(
     point: MeetingPoint,
     locations: Sequence[DeviceLocation],
     timeout_s: float,
-    clock: Clock,
 ) -> Ports:
     """The ends of this stage's edges. Collective: every stage of the replica calls it.
 
     Args:
         locations: where each stage of the replica computes.
-        clock: of this stage.
     """
     plan, stage = assignment.plan, assignment.stage
     sizes = MessageSizes(assignment, network)
     last = plan.stages - 1
-    ends = EdgeEnds(assignment, device, group, store, locations, timeout_s, clock)
+    ends = EdgeEnds(assignment, device, group, store, locations, timeout_s)
     barrier = _barrier(assignment, store, point, timeout_s)
     senders: dict[tuple[Stream, int], Sender] = {}
     inboxes: dict[tuple[Stream, int], Inbox] = {}
-    # Senders first: a shared memory is made by its sender and waited for by its receiver.
+    ways: list[tuple[Stream, int, int, int, int]] = []  # stream, source, target, bytes of a message, of its second part
     for lower, upper in plan.edges_between():
-        if stage == upper:
-            waiting = plan.waiting(upper, lower, down=True)
-            senders["down", lower] = ends.sender(lower, _DOWN, sizes.down(upper), waiting=waiting)
-        if stage == lower:
-            nbytes, rest_bytes = sizes.up(lower), sizes.labels_up(lower)
-            waiting = plan.waiting(lower, upper, down=False)
-            senders["up", upper] = ends.sender(upper, _UP, nbytes, rest_bytes=rest_bytes, waiting=waiting)
+        ways.append(("down", upper, lower, sizes.down(upper), 0))
+        ways.append(("up", lower, upper, sizes.up(lower), sizes.labels_up(lower)))
+    # Senders first: a shared memory is made by its sender and waited for by its receiver.
+    for stream, source, target, nbytes, rest_bytes in ways:
+        if stage == source:
+            waiting = plan.waiting(source, target, down=stream == "down")
+            senders[stream, target] = ends.sender(target, _TAGS[stream], nbytes, rest_bytes=rest_bytes, waiting=waiting)
     copying = network.method.copy_every is not None
     copies_below: list[Sender] = []
     if copying and stage == last:
         copies_below = [ends.sender(peer, _COPY, sizes.copy(), waiting=WAITING_COPIES) for peer in range(last)]
-    for lower, upper in plan.edges_between():
-        if stage == upper:
-            nbytes, rest_bytes = sizes.up(lower), sizes.labels_up(lower)
-            waiting = plan.waiting(lower, upper, down=False)
-            inboxes["up", lower] = Inbox(ends.receiver(lower, _UP, nbytes, rest_bytes=rest_bytes, waiting=waiting))
-        if stage == lower:
-            waiting = plan.waiting(upper, lower, down=True)
-            inboxes["down", upper] = Inbox(ends.receiver(upper, _DOWN, sizes.down(upper), waiting=waiting))
+    for stream, source, target, nbytes, rest_bytes in ways:
+        if stage == target:
+            waiting = plan.waiting(source, target, down=stream == "down")
+            receiver = ends.receiver(source, _TAGS[stream], nbytes, rest_bytes=rest_bytes, waiting=waiting)
+            inboxes[stream, source] = Inbox(receiver)
     copies = None
     if copying and stage < last:
         copies = ends.receiver(last, _COPY, sizes.copy(), waiting=WAITING_COPIES)
@@ -111,7 +103,6 @@ class EdgeEnds:
         store: dist.Store,
         locations: Sequence[DeviceLocation],
         timeout_s: float,
-        clock: Clock,
     ) -> None:
         self._assignment = assignment
         self._device = device
@@ -119,7 +110,6 @@ class EdgeEnds:
         self._store = store
         self._stage_locations = locations
         self._timeout_s = timeout_s
-        self._clock = clock
         self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
         self._slow_links: dict[int, SlowLink] = {}
 
@@ -207,7 +197,6 @@ class EdgeEnds:
             headers=receiver,
             group=self._pair(edge, tag, 1),
             device=self._device,
-            waiting=partial(self._clock.gpu_waits, "receive_wait"),
         )
         return found
 

@@ -26,9 +26,6 @@ from alray.runtime.stage.assignment import Assignment, Start
 from alray.runtime.stage.telemetry import StageStatus
 from alray.runtime.workload import Workload
 
-GRACE_S = 5.0
-"""Seconds that stages with a lost connection wait for Ray to report which stage died."""
-
 FIRST_FACTOR = 8.0
 """A stage that still loads libraries, data and weights may take this many times the deadline, and so may an action of a
 kind that it has not done before: code may load, compile or allocate what it needs when it is first used."""
@@ -36,10 +33,11 @@ kind that it has not done before: code may load, compile or allocate what it nee
 _WAITS = ("receive_wait", "send_wait", "barrier", "all_reduce")
 """The activities in which a stage waits for others."""
 
-_BUSY = ("compute", "data", "starting")
-"""The activities in which it waits for nobody. Opening the data is none of them: the driver did so, for as long."""
+_LIMITED = (*_WAITS, "compute", "data", "starting")
+"""The activities that may not take any time. Opening the data is none of them: the driver did so, for as long."""
 
 _HINT = "if that is healthy, raise run.deadline_s"
+_HINT_OF_GPUS = "set run.deterministic=true, or CUDA_MODULE_LOADING=EAGER, so that GPUs begin sums in one order"
 
 
 @dataclass(frozen=True)
@@ -64,20 +62,20 @@ class NextStep:
 WAIT = NextStep("wait")
 
 
-def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, lost_since_s: float) -> NextStep:
+def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, still_s: float) -> NextStep:
     """Judge one poll.
 
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
     death. A stage that lost a child process (a loader worker) may continue with a new one. Any other error that a
     stage's code raised ends the run: the same bits would raise it again.
 
-    A stage that waits on the host gives up by itself, and says for whom it has waited. One whose GPU waits for another
-    GPU does not: so an attempt ends where every stage has waited for too long.
+    An attempt in which no stage goes on for too long has ended, whatever the reason: a process or a node is stopped,
+    code hangs, a sample does not come. Edges have little room, so all stages wait soon for one that does not go on.
 
     Args:
-        deadline_s: how long a stage may be silent, or busy with one action (`Plan.deadline_s`).
-        wait_s: how long a stage waits for another one (`Plan.longest_wait_s`).
-        lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
+        deadline_s: how long no stage may go on (`Plan.deadline_s`).
+        wait_s: the same, where all of them wait for each other (`Plan.longest_wait_s`).
+        still_s: how long none has gone on (`goes_on`).
     """
     for status in statuses:
         if status.dead:
@@ -86,40 +84,42 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, wait_s: float, 
         if status.error is not None and not isinstance(status.error, ChannelError):
             again = isinstance(status.error, ProcessLost)
             return NextStep("failed", status.stage, status.error, again=again, detail=status.detail)
-    for status in statuses:
-        if status.silent_s > deadline_s:
-            error = StageError(
-                f"stage {status.stage} has not answered for {status.silent_s:.0f} s (deadline {deadline_s:.0f} s): "
-                "its process is stopped or its node is gone",
-                hint=_HINT,
-            )
-            return NextStep("failed", status.stage, error, again=True)
-        first = status.first_time or status.activity == "starting"
-        limit_s = deadline_s * (FIRST_FACTOR if first else 1.0)
-        if status.activity in _BUSY and status.activity_s > limit_s and not status.finished:
-            error = StageError(f"stage {status.stage} has {_done_for(status)} (deadline {limit_s:.0f} s)", hint=_HINT)
-            return NextStep("failed", status.stage, error, again=True, awaited=status.awaits)
-    lost = [status for status in statuses if isinstance(status.error, ChannelError)]
-    if lost and lost_since_s > GRACE_S:
-        return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
     under_way = [status for status in statuses if not status.finished]
-    if under_way and all(each.activity in _WAITS and each.activity_s > wait_s + GRACE_S for each in under_way):
-        since_s = min(each.activity_s for each in under_way)
+    held_up = [status for status in under_way if not status.answered or status.activity not in _WAITS]
+    first = any(status.first_time or status.activity == "starting" for status in held_up)
+    lost = [status for status in statuses if isinstance(status.error, ChannelError)]
+    limit_s = deadline_s * (FIRST_FACTOR if first else 1.0) if held_up or lost else wait_s
+    if lost and not held_up and (still_s > limit_s or not under_way):
+        return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
+    if under_way and still_s > limit_s:
+        at_fault = min(held_up, key=lambda status: status.answered, default=None)  # one that is silent, first
         error = StageError(
-            f"every stage waits for another one, and none has gone on for {since_s:.0f} s (limit {wait_s:.0f} s)",
-            hint="set run.deterministic=true, or CUDA_MODULE_LOADING=EAGER, so that GPUs begin sums in one order",
+            f"{_why_still(at_fault, still_s)} (deadline {limit_s:.0f} s)", hint=_HINT if at_fault else _HINT_OF_GPUS
         )
-        return NextStep("failed", None, error, again=True)
+        stage, awaited = (None, "") if at_fault is None else (at_fault.stage, at_fault.awaits)
+        return NextStep("failed", stage, error, again=True, awaited=awaited)
     if all(status.finished and status.error is None for status in statuses):
         return NextStep("finished")
     return WAIT
 
 
-def _done_for(status: StageStatus) -> str:
-    """What a stage has done for how long."""
-    if status.awaits:
-        return f"waited {status.activity_s:.0f} s for {status.awaits}"
-    return f"been busy with one action ({status.activity}) for {status.activity_s:.0f} s"
+def goes_on(before: Sequence[StageStatus], now: Sequence[StageStatus]) -> bool:
+    """Whether a stage has completed an action between two polls, or says that it does what may take any time."""
+    return [status.progress for status in before] != [status.progress for status in now] or any(
+        status.answered and not status.finished and status.activity not in _LIMITED for status in now
+    )
+
+
+def _why_still(at_fault: StageStatus | None, still_s: float) -> str:
+    """For whom all stages wait, and since when."""
+    if at_fault is None:
+        return f"every stage waits for another one, and none has gone on for {still_s:.0f} s"
+    stage = f"stage {at_fault.stage} has"
+    if not at_fault.answered:
+        return f"{stage} not answered for {still_s:.0f} s: its process is stopped or its node is gone"
+    if at_fault.awaits:
+        return f"{stage} waited {still_s:.0f} s for {at_fault.awaits}"
+    return f"{stage} been busy with one action ({at_fault.activity}) for {still_s:.0f} s"
 
 
 _LEARNED_NOTHING = (
@@ -230,7 +230,9 @@ class Driver:
         """Run one graph from its start to its end; return how it ended, and its last mini-batch."""
         write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
-        stop_requested, lost_at = False, None
+        stop_requested = False
+        statuses: list[StageStatus] = []
+        still_s = 0.0
         deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
         wait_s = self.plan.longest_wait_s if graph.ends_what_hangs else math.inf
         step = start.step
@@ -242,10 +244,14 @@ class Driver:
             except AlrayError as error:
                 return NextStep("failed", None, error, again=isinstance(error, StageError)), step
             while True:
+                before, asked_s = statuses, time.monotonic()
                 try:
                     statuses = graph.poll(POLL_S)
                 except StageError as error:
                     return NextStep("failed", None, error, again=True), step
+                # Time in which this process itself stood still is none.
+                polled_s = min(time.monotonic() - asked_s, 2 * POLL_S)
+                still_s = 0.0 if goes_on(before, statuses) else still_s + polled_s
                 require_not_deleted(self.run_dir)
                 try:
                     for status in statuses:
@@ -254,10 +260,7 @@ class Driver:
                     return NextStep("failed", None, error), step
                 step = max(step, min(status.step for status in statuses))
                 self.observer.statuses(statuses)
-                if any(status.error is not None for status in statuses) and lost_at is None:
-                    lost_at = time.monotonic()
-                lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
-                next_step = judge(statuses, deadline_s=deadline_s, wait_s=wait_s, lost_since_s=lost_since_s)
+                next_step = judge(statuses, deadline_s=deadline_s, wait_s=wait_s, still_s=still_s)
                 if next_step.kind != "wait":
                     self._ask_machine()  # as long as the processes of the stages are there
                     return next_step, step

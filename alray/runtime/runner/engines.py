@@ -30,8 +30,8 @@ from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
 from alray.runtime.local_ray.head import end_leading_processes, is_lost
 from alray.runtime.local_ray.ray_init import import_ray
-from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
+from alray.runtime.local_ray.start import require_ray_can_start
 from alray.runtime.options import Options, require_launched_once
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, rounded_speeds
 

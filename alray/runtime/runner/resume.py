@@ -66,7 +66,7 @@ _IN_ANY_ORDER = 2
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _OF_METRIC = ("run.evaluate_every", "task.metric")
 """Keys that a rate follows which follows the metric."""
-_SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
+_MICRO_BATCHES = "pipeline.micro_batches"
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,13 @@ class Resumed:
         before = load_own_spec(run_dir).spec
         loaded = _with_overrides(file, overrides)
         after = loaded.spec
-        if not allow_change:
-            _refuse_changes(before, after, run_dir, again=again)
+        if changes := [] if allow_change else _changes(before, after):
+            otherwise = "start a new run" if again else "start a new run, or pass --allow-change"
+            raise SpecError(
+                f"these values would make it another run: {', '.join(changes)}",
+                file=str(run_dir),
+                hint=f"leave them as they were, {otherwise}",
+            )
         with loaded.locations.locating():
             _require_files(after)
         return cls(run_dir, before, after, manifest, allow_change, loaded.locations)
@@ -193,8 +198,7 @@ class Resumed:
                         hint="leave the model as it was, or start a new run",
                     )
                 for index in range(saved):
-                    left_out = require_component(network.component(index, "meta"), folder, hashes, self.spec.optimizer)
-                    if left_out:
+                    if require_component(network.component(index, "meta"), folder, hashes):
                         note(
                             f"what component {index} has trained is frozen now: checkpoints from here on leave out the "
                             "state of its optimizer, without which no resume can train it again"
@@ -229,47 +233,37 @@ class Resumed:
         an epoch has another number of them than before.
 
         Args:
-            workload: as it is asked for now; None: the data are not open yet, and the checkpoint tells what it can.
+            workload: None: the data are not open, an epoch is as long as it was.
         """
-        length = _length(self.spec)
-        if self.manifest is None or (workload is None and length == _length(self.before)):
+        if self.manifest is None or (workload is None and self.allow_change):
             return
-        key, number = length
-        done, before = self.manifest["step"], self._steps_per_epoch(self.manifest)
-        total_steps, other_epochs = None, False
-        if workload is not None:
-            total_steps, other_epochs = workload.total_steps, workload.facts.steps_per_epoch != before
-        elif key == "run.steps":
-            total_steps = number
-        elif key == "run.epochs" and self.spec.data == self.before.data:
-            total_steps = number * before
-        if total_steps is not None and (total_steps < done or (total_steps == done and other_epochs)):
+        key, number = _length(self.spec)
+        done = self.manifest["step"]
+        per_epoch = round(done / self.manifest["epoch"])
+        if workload is None:
+            total, other_epochs = {"run.epochs": number * per_epoch, "run.steps": number}.get(key, done), False
+        else:
+            total, other_epochs = workload.total_steps, workload.facts.steps_per_epoch != per_epoch
+        if total < done or (total == done and other_epochs):
             raise SpecError(
-                f"the run has done {done:,} mini-batches, and {key}={number} makes {total_steps:,}",
+                f"the run has done {done:,} mini-batches, and {key}={number} makes {total:,}",
                 file=str(self.run_dir),
                 hint=f"give more of {key}, or leave `data` as it was" if other_epochs else "give more, or leave it out",
             )
-
-    @staticmethod
-    def _steps_per_epoch(manifest: dict[str, Any]) -> int:
-        """The number of mini-batches of an epoch when the checkpoint was written."""
-        steps: int = round(manifest["step"] / manifest["epoch"])
-        return steps
 
     def finished(self, workload: Workload, note: Callable[[str], None]) -> Summary | None:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
 
         It names the run folder where it lies now: it may have been moved, or fetched from a cluster.
 
-        Raises SpecError as `require_longer`, and DataError if these are other data than those of the run, unless
-        changes are allowed.
+        Raises SpecError if the resume asks for no more than the run has done, and DataError if these are other data
+        than those of the run, unless changes are allowed.
 
         Args:
             workload: as it is asked for now.
         """
         self._compare_data(workload.facts.identity, note)
         self.require_longer(workload)
-        self._compare_epochs(workload.facts.steps_per_epoch, note)
         self._compare_constants(workload.data, note)
         summary = read_summary(self.run_dir)
         if self.manifest is None or summary is None:
@@ -309,16 +303,6 @@ class Resumed:
             hint += ", or pass --allow-change"
         data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
 
-    def _compare_epochs(self, now: int, note: Callable[[str], None]) -> None:
-        """Note it if an epoch has another number of mini-batches than before."""
-        if self.manifest is None or now == (before := self._steps_per_epoch(self.manifest)):
-            return
-        done, epochs = self.manifest["step"], self.manifest["epoch"]
-        note(
-            f"an epoch has {counted(now, 'mini-batch')} now, and had {before:,}: the {done:,} that are done were "
-            f"{epochs:.1f} epochs, and are {done / now:.1f} now"
-        )
-
     def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""
         if self.trained and form_in(self.run_dir).constants != DataForm.of(data).constants:
@@ -337,7 +321,7 @@ class Resumed:
             return []
         notes = [
             f"the weights will not be those of an unbroken run, for this changes: {change}"
-            for change in self._changes()
+            for change in _changes(self.before, self.spec)
         ]
         if isinstance(self.spec.replicas.synchronise, AverageEvery):
             written_by = self._replicas_of(self.manifest["step"])
@@ -381,17 +365,7 @@ class Resumed:
         """What this resume changes in the mathematics of a run that has begun: values of the spec, and the data."""
         if self.manifest is None:
             return []
-        return [*self._changes(), *data.changes(data_of(self.manifest)).values()]
-
-    def _changes(self) -> list[str]:
-        paths = {*_arguments(self.before), *_arguments(self.spec)}  # perhaps no more than that
-        changes = [
-            f"{change}, unless only its files have moved"
-            if key.startswith("data.") and key.split(".")[1] in paths
-            else change
-            for key, change in _changes_of_keys(self.before, self.spec).items()
-        ]
-        return [*changes, *_changes_of_pipeline(self.before, self.spec)]
+        return [*_changes(self.before, self.spec), *data.changes(data_of(self.manifest)).values()]
 
     def _replicas_of(self, step: int) -> int:
         """On how many replicas the run was when it wrote the checkpoint after `step` mini-batches: fewer than the spec
@@ -408,11 +382,6 @@ def _require_files(spec: Spec) -> None:
     ]
     if problems:
         raise DataError.of(tuple(problems))
-
-
-def _arguments(spec: Spec) -> dict[str, Any]:
-    """The arguments of the user's class of data, if there is one."""
-    return spec.data.fields if isinstance(spec.data, OwnData) else {}
 
 
 def _file_keys(spec: Spec) -> list[str]:
@@ -446,30 +415,8 @@ def _with_overrides(file: Location, overrides: list[str]) -> LoadedSpec:
     return load([f"{_MICRO_BATCHES}=null", *overrides])
 
 
-def _refuse_changes(before: Spec, after: Spec, run_dir: Location, *, again: bool) -> None:
-    """Raise SpecError if the two specs do not compute the same.
-
-    Args:
-        again: the run is to be done from its beginning, which never allows a change.
-    """
-    of_keys = _changes_of_keys(before, after)
-    changes = list(of_keys.values())
-    keep = "leave them as they were"
-    of_pipeline = _changes_of_pipeline(before, after)
-    if of_pipeline:
-        changes += of_pipeline
-        keep = _how_to_keep(before, after)
-    if changes:
-        hint = f"{keep}, or start a new run" if again else f"{keep}, start a new run, or pass --allow-change"
-        if not again and _arguments(before) != _arguments(after):
-            hint += ", which changes no weight where only the files of your class have moved"
-        elif not again and any(is_under(key, ("model", "method")) for key in of_keys):
-            hint += ", if no weight gets another shape"
-        raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
-
-
-def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
-    """The changes, by key, that a resume is not free to make. Those of `pipeline` are apart."""
+def _changes(before: Spec, after: Spec) -> list[str]:
+    """What a resume is not free to change, in words."""
     changes = {
         key: _change(key, old, new)
         for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
@@ -479,11 +426,10 @@ def _changes_of_keys(before: Spec, after: Spec) -> dict[str, str]:
         why = "each replica has its own weights; another number of them begins with the mean"
         changes["replicas.count"] += f" ({why})"
     if before.replicas.kept != after.replicas.kept:
-        where = " where it does not fit" if before.replicas.kept[0] == after.replicas.kept[0] else ""
         for key in changes:
             if is_under(key, ("replicas.compression", "replicas.synchronise")):
-                changes[key] += f" (what replicas keep for it from step to step begins anew{where})"
-    return changes
+                changes[key] += " (what replicas keep for it from step to step begins anew)"
+    return [*changes.values(), *_changes_of_pipeline(before, after)]
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
@@ -494,45 +440,31 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     step and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that
     order.
     """
-    changes = []
+    own, others = SCHEDULES[before.schedule], SCHEDULES[after.schedule]
     # What `auto` comes to is known only after planning, and may be another number.
     number = "auto" if after.pipeline.micro_batches == "auto" else after.micro_batches
-    if before.micro_batches != number:
-        change = _change(_MICRO_BATCHES, before.micro_batches, number)
-        why = "sums are rounded otherwise, and each micro-batch has its own random numbers and batch statistics"
-        changes.append(f"{change} ({why})")
-    if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
-        change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
-        changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
-    own, others = SCHEDULES[before.schedule], SCHEDULES[after.schedule]
-    change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
-    if _lists(before) != _lists(after) and not (own.in_order and others.in_order):
-        changes.append(f"{change} (micro-batches, or the sums of their gradients, have another order)")
-    if own.gradient_delay != others.gradient_delay:
-        changes.append(f"{change} (the gradients of one of them are an update late)")
-    if after.pipeline.messages != before.pipeline.messages:
-        changes.append("`pipeline.messages` (what components send each other would be rounded otherwise)")
-    return changes
-
-
-def _how_to_keep(before: Spec, after: Spec) -> str:
-    """What a user can do so that `_changes_of_pipeline` finds none, in words for a hint."""
-    if after.pipeline.messages != before.pipeline.messages:
-        return "leave schedule, micro-batches and messages as they were"
-    if not SCHEDULES[before.schedule].in_order:
-        return f"leave schedule, stages and micro-batches as they were (only `{before.schedule_name}` has its order)"
-    return f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
-
-
-def _overrides_that_keep(before: Spec, after: Spec) -> str:
-    """Overrides with which mini-batches stay as in `before`, on the stages of `after` if that is possible."""
-    if SCHEDULES[before.schedule].gradient_delay:
-        return f"{_SCHEDULE}={before.schedule} {_MICRO_BATCHES}={before.micro_batches}"
-    if before.micro_batches > 1:
-        return f"{_SCHEDULE}=gpipe {_MICRO_BATCHES}={before.micro_batches}"
-    if not SCHEDULES[before.schedule].is_pipeline and _has_text(after):
-        return f"{_SCHEDULE}=single pipeline.stages=1"
-    return f"{_SCHEDULE}=naive {_MICRO_BATCHES}=null"
+    cut = _change(_MICRO_BATCHES, before.micro_batches, number)
+    schedule = _change("pipeline.schedule", before.schedule_name, after.schedule_name)
+    table = (
+        (
+            before.micro_batches != number,
+            f"{cut} (sums are rounded otherwise, and each micro-batch has its own random numbers and batch statistics)",
+        ),
+        (
+            own.is_pipeline != others.is_pipeline and _has_text(after),
+            f"{schedule} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)",
+        ),
+        (
+            _lists(before) != _lists(after) and not (own.in_order and others.in_order),
+            f"{schedule} (micro-batches, or the sums of their gradients, have another order)",
+        ),
+        (own.gradient_delay != others.gradient_delay, f"{schedule} (the gradients of one of them are an update late)"),
+        (
+            before.pipeline.messages != after.pipeline.messages,
+            "`pipeline.messages` (what components send each other would be rounded otherwise)",
+        ),
+    )
+    return [change for differs, change in table if differs]
 
 
 def _lists(spec: Spec) -> str:

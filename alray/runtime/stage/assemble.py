@@ -36,7 +36,7 @@ from alray.runtime.stage.leader import Control
 from alray.runtime.stage.loop import StageLoop
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.profiler import Profiler
-from alray.runtime.stage.reduction import ReducedReplication, SumsAsWaiting
+from alray.runtime.stage.reduction import ReducedReplication
 from alray.runtime.stage.replica_state import load_replica_state
 from alray.runtime.stage.replication import Alone, Replication
 from alray.runtime.stage.stage import Stage
@@ -99,7 +99,7 @@ def assemble_loop(
     components = _components(assignment, network, device)
     replication = _replication(assignment, components, replicas, device)
     if replicas is not None and replicas.norms is not None:
-        norms = SumsAsWaiting(replication.in_order(replicas.norms), clock)
+        norms = replication.in_order(replicas.norms)
         for component in components:
             share_norms(component, norms)
     if assignment.start.folder is not None:

@@ -20,9 +20,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
-from alray.config.sections.optimizer import ForeignSection, OptimizerSection
-from alray.config.sections.own_code import OwnCode
-from alray.core.counting import counted
 from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.store import ComponentFile
 from alray.core.storage import disk
@@ -202,20 +199,16 @@ def load_component(component: Component, folder: Location, hashes: dict[str, str
     load_optimizers(component, state, folder / name)
 
 
-def require_component(
-    component: Component, folder: Location, hashes: dict[str, str], optimizer: OptimizerSection
-) -> bool:
+def require_component(component: Component, folder: Location, hashes: dict[str, str]) -> bool:
     """Raise CheckpointError if `load_component` cannot load this component from the checkpoint whose manifest has these
     hashes. Return whether it leaves out the state of an optimizer, because none of its parameters is trained any more.
 
     Args:
         component: on torch's meta device.
-        optimizer: the section of its spec.
     """
     _load_weights(component, folder, hashes, torch.device("meta"))
     name = optimizer_file(component.index)
     state = read_state(folder, name, _hash(hashes, folder, name))
-    _require_same_optimizer(state, optimizer)
     _go_on(component, state.get(_TRAINED, {}), folder / name)
     _over_optimizers(component, state, folder / name, ComponentOptimizer.require_state)
     return any(state[key] and not part.parameters for key, part in component.optimizers().items())
@@ -273,32 +266,9 @@ def _over_optimizers(
             raise CheckpointError(
                 f"this is not the optimizer state of component {component.index}: {error}",
                 file=str(file),
+                key="optimizer",
                 hint="leave `optimizer` and the model as they were, or start a new run",
             ) from error
-
-
-def _require_same_optimizer(states: dict[str, Any], optimizer: OptimizerSection) -> None:
-    """Raise CheckpointError if these states of a component's optimizers are those of another kind, or of another
-    class of torch, or if as many gradients wait in them as an update now takes, or more."""
-    for name, state in states.items():
-        if name == _TRAINED or not state:
-            continue
-        kind, waiting = state["kind"], state.get("accumulation", {}).get("mini_batches", 0)
-        of_torch = isinstance(optimizer, ForeignSection) and not isinstance(optimizer, OwnCode)
-        of = getattr(optimizer, "name", None) if of_torch else None  # its class
-        if kind != optimizer.kind:
-            key, now, has = "kind", optimizer.kind, f"the state of `{kind}`"
-        elif of is not None and state["class"] != of:
-            key, now, has = "name", of, f"the state of `{state['class']}`"
-        elif waiting >= optimizer.accumulate:
-            key, now, has = "accumulate", str(optimizer.accumulate), f"gradients of {counted(waiting, 'mini-batch')}"
-        else:
-            continue
-        raise CheckpointError(
-            f"the checkpoint has {has}, and `optimizer.{key}` is now {now}",
-            key=f"optimizer.{key}",
-            hint="leave it as it was, or start a new run",
-        )
 
 
 def _hash(hashes: dict[str, str], folder: Location, name: str) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from torch.profiler import record_function
 
 from alray.core.run_folder.records import WARM_UP_STEPS, Span, StageRecord
-from alray.runtime.stage.gpu_times import Event, GpuTimes, MeasuredAction
+from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
 
 _WINDOW_S, _WINDOW_SHARE = 1.0, 0.01
 """A record covers at least so many seconds, and this share of the time since the start: long runs have few records."""
@@ -23,9 +24,6 @@ TRAINING_ACTIONS = frozenset("FLBU")
 
 _ON_DEVICE = TRAINING_ACTIONS | frozenset("ED")
 """Kinds of measurements that a GPU does, where there is one."""
-
-_MAY_WAIT_FOR_GPU = ("compute", "between", "evaluation", "checkpoint")
-"""Activities within which the host may stand still until the GPU has done what it was given before."""
 
 _KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
 _COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
@@ -74,6 +72,21 @@ class _Measurement:
             self._clock._end(self._kind, self._text, self._step, self._began)
 
 
+class _NamedMeasurement(_Measurement):
+    """The same, as a range of that name for torch's profiler."""
+
+    __slots__ = ("_range",)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._range = record_function(self._text)
+        self._range.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._range.__exit__(*raised)
+        super().__exit__(*raised)
+
+
 @dataclass(frozen=True)
 class AmongReplicas:
     """The amount that a stage has exchanged with the same stage of other replicas since it started."""
@@ -116,23 +129,11 @@ class Clock:
         self._pause_in_step = 0.0
         self._in_pause = False
         self._by_samples_before_s = 0.0  # until this window
-        self._done: set[str] = set()  # kinds of measurements
-        self._familiar: set[str] = set()  # of these, the ones before the mini-batch or evaluation under way
+        self._paused: set[str] = set()  # for what
         self.progress = 0
         self.activity = "starting"
-        self.activity_since = self._window_began
-        self.first_time = False  # whether the activity is an action of a kind that is not familiar
-        self._gpu_waits: deque[tuple[str, Event, Event]] = deque()
-        self._seen_waiting = self._window_began
-
-    def begin(self) -> None:
-        """The loop begins now: what came before, as the meeting of the stages, counts in no record."""
-        self._window_began = self._last_step = self.activity_since = time.perf_counter()
-
-    def begin_anew(self, kind: str) -> None:
-        """The next measurement of this kind may take as long as the first one."""
-        self._done.discard(kind)
-        self._familiar.discard(kind)
+        self.names_ranges = False  # for a profiler
+        self.first_time = True  # until the first mini-batch is done, and in the first pause of a kind
 
     def now_s(self) -> float:
         """Seconds since the run was started."""
@@ -145,12 +146,13 @@ class Clock:
             kind: an action's (F, L, B, U, E, D), or `data`, `send_wait`, `receive_wait`, `barrier`, `all_reduce`.
             text: its name in traces.
         """
-        return _Measurement(self, kind, text, step)
+        # Another stage of this process may run during a wait: its ranges do not belong in this one.
+        named = self.names_ranges and kind in TRAINING_ACTIONS
+        return (_NamedMeasurement if named else _Measurement)(self, kind, text, step)
 
     def _begin(self, kind: str) -> float:
         self.activity = kind if len(kind) > 1 else "compute"
-        self.first_time = kind not in self._familiar
-        self.activity_since = began = time.perf_counter()
+        began = time.perf_counter()
         if self._gpu is not None:
             self._gpu.begin(computes=kind in _ON_DEVICE)
         return began
@@ -158,9 +160,7 @@ class Clock:
     def _end(self, kind: str, text: str, step: int, began: float) -> None:
         ended = time.perf_counter()
         self.progress += 1
-        self._done.add(kind)
         self.activity = "between"
-        self.activity_since = ended
         if self._gpu is None:
             self._count(kind, text, step, self._in_pause, began, ended)
         else:
@@ -210,58 +210,16 @@ class Clock:
         return number - (1 << (number.bit_length() - 1)) < _TRACED_AGAIN
 
     @contextmanager
-    def waiting(self, activity: str) -> Iterator[None]:
-        """Within a computation, say that the stage waits: a deadline of computations does not count this time. All else
-        counts it as computing."""
-        before, self.activity = self.activity, activity
-        self.activity_since = time.perf_counter()
-        yield
-        self.activity = before
-        self.activity_since = time.perf_counter()
-
-    @contextmanager
-    def gpu_waits(self, activity: str) -> Iterator[None]:
-        """What the GPU is given in the block waits there for another stage or replica; the host need not."""
-        if self._gpu is None:
-            yield
-            return
-        began = self._gpu.event()
-        yield
-        self._gpu_waits.append((activity, began, self._gpu.event()))
-
-    def seen(self, now_s: float) -> tuple[str, float]:
-        """The activity, and the seconds since it began, as another thread sees them. While the GPU waits for others,
-        what it waits in takes the place of computing and of pauses, in which the host may wait for that anywhere.
-
-        Args:
-            now_s: `time.perf_counter()`.
-        """
-        waits_in = self._gpu_waits_in()
-        if self.activity in _MAY_WAIT_FOR_GPU and waits_in is not None:
-            self._seen_waiting = now_s
-            return waits_in, now_s - self.activity_since
-        return self.activity, now_s - max(self.activity_since, self._seen_waiting)
-
-    def _gpu_waits_in(self) -> str | None:
-        try:
-            while self._gpu_waits and self._gpu_waits[0][2].query():
-                self._gpu_waits.popleft()
-            return self._gpu_waits[0][0] if self._gpu_waits and self._gpu_waits[0][1].query() else None
-        except RuntimeError:
-            # A kernel has failed, so each call of the GPU raises that now. The stage's thread meets it too, and ends
-            # with it; raised here it would end the poll that is to tell of it.
-            return None
-
-    @contextmanager
     def pause(self, activity: str) -> Iterator[None]:
         """Leave out time that belongs to no mini-batch: evaluations and checkpoints."""
         began = time.perf_counter()
         self._in_pause = True
         self.activity = activity
-        self.activity_since = began
+        before, self.first_time = self.first_time, activity not in self._paused
         yield
         self._in_pause = False
-        self._familiar |= self._done
+        self._paused.add(activity)
+        self.first_time = before
         seconds = time.perf_counter() - began
         self._pause_in_step += seconds
         self._window.evaluation += seconds
@@ -292,7 +250,7 @@ class Clock:
         self._pause_in_step = 0.0
         self._completed += 1
         self._settle_waits(self._completed)
-        self._familiar |= self._done
+        self.first_time = False
 
     def window_due(self, step: int) -> bool:
         """Whether to make a record now.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alray.core.errors import ChannelError
 from alray.models.component import Component, CopyingComponent
 from alray.models.encoder import Tensors
 from alray.runtime.channel.edge import Waiting
@@ -60,12 +59,7 @@ class Copies:
         assert below is not None, "copies come from the last stage"
         with self._clock.measure("receive_wait", "receive_wait", self._under_way):
             message = yield from below.receive()
-        if message.kind is not MessageKind.COPY or message.step != self._under_way:
-            raise ChannelError(
-                f"edge {below.edge}: {message.kind.name.lower()} {message.step} came where the copy after mini-batch "
-                f"{self._under_way} is due",
-                hint="report this as a bug of alray",
-            )
+        assert (message.kind, message.step) == (MessageKind.COPY, self._under_way), "another message than the copy"
         self._take(message.tensors)
         below.release(message)
         self._under_way = None

@@ -27,14 +27,14 @@ from alray.models.task import Measured
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.message import CutFlag, Message, MessageKind
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.checkpoint import Snapshot, take_snapshot, write_snapshot
+from alray.runtime.stage.checkpoint import take_snapshot, write_snapshot
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.copies import Copies
 from alray.runtime.stage.evaluation import Evaluator
 from alray.runtime.stage.inference import Inference
 from alray.runtime.stage.leader import Control, Leader
 from alray.runtime.stage.ports import Ports
-from alray.runtime.stage.replica_state import ReplicaState, take_replica_state, write_replica_state
+from alray.runtime.stage.replica_state import take_replica_state, write_replica_state
 from alray.runtime.stage.replication import MeanWeights, Replication, holding, trained
 from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import CheckpointPart, Telemetry
@@ -268,37 +268,27 @@ class CheckpointWriter:
             with holding(components, means):
                 snapshots = [take_snapshot(component) for component in components]
         shares = replication.shares if replication.balances_shares else ()
-        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
-        self._pending = executor.submit(self._write, snapshots, states, step, final, began, shares, standing, untrained)
-        executor.shutdown(wait=False)  # the thread ends with what it writes
 
-    def _write(
-        self,
-        snapshots: list[Snapshot],
-        states: list[ReplicaState],
-        step: int,
-        final: bool,
-        began: float,
-        shares: tuple[int, ...],
-        standing: Standing | None,
-        untrained: bool,
-    ) -> None:
-        folder = self._checkpoints / step_folder(step)
-        files: list[ComponentFile] = []
-        for snapshot, state in zip(snapshots, states, strict=True):
-            if self._replication.replica == 0:
-                files += write_snapshot(snapshot, folder)
-            files += write_replica_state(snapshot.index, state, self._replication, folder)
-        if files:
-            sync_folder(folder)  # before the driver hears of them, and writes the manifest
-        parameters: tuple[tuple[int, str], ...] = ()
-        # Between two means, replicas that average weights differ.
-        if self._replication.count > 1 and not self._replication.averages_weights:
-            parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
-        duration_s = time.perf_counter() - began
-        self._emit(
-            CheckpointPart(step, tuple(files), duration_s, final, parameters, self._device, shares, standing, untrained)
-        )
+        def write() -> None:
+            folder = self._checkpoints / step_folder(step)
+            files: list[ComponentFile] = []
+            for snapshot, state in zip(snapshots, states, strict=True):
+                if replication.replica == 0:
+                    files += write_snapshot(snapshot, folder)
+                files += write_replica_state(snapshot.index, state, replication, folder)
+            if files:
+                sync_folder(folder)  # before the driver hears of them, and writes the manifest
+            parameters: tuple[tuple[int, str], ...] = ()
+            # Between two means, replicas that average weights differ.
+            if replication.count > 1 and not replication.averages_weights:
+                parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
+            took_s, device = time.perf_counter() - began, self._device
+            part = CheckpointPart(step, tuple(files), took_s, final, parameters, device, shares, standing, untrained)
+            self._emit(part)
+
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
+        self._pending = executor.submit(write)
+        executor.shutdown(wait=False)  # the thread ends with what it writes
 
     def finish(self) -> None:
         """Wait until everything is written. Raises DiskFault where the disk refused it."""

@@ -189,15 +189,7 @@ def batch_factor(schedule: LrScheduleSection, samples: int | None) -> float:
             key="lr_schedule.scale_with_batch",
         )
     ratio = samples / schedule.reference_batch_size
-    if schedule.scale_with_batch == "linear":
-        return float(ratio)
-    if schedule.scale_with_batch == "square_root":
-        return math.sqrt(ratio)
-    raise PlanError(
-        f"unknown rule `{schedule.scale_with_batch}`",
-        hint="choose none, linear or square_root",
-        key="lr_schedule.scale_with_batch",
-    )
+    return float(ratio) if schedule.scale_with_batch == "linear" else math.sqrt(ratio)
 
 
 def between(first: float, last: float, share: float) -> float:

@@ -113,7 +113,7 @@ class StageLoop:
             )
             with batches:
                 fed = self._feed(batches)
-                self.clock.begin_anew("data")  # workers start
+                self.clock.first_time = True  # workers start
                 while not stopped and self.step < end:
                     self._batches = batches
                     with self.clock.measure("data", f"data {self.step}", self.step + 1):
@@ -168,7 +168,7 @@ class StageLoop:
         lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps, changes=self._cuts.changes)
         samples = assignment.samples(step)
         batch = MiniBatch(step, lr, samples, tensors)
-        traced = profiler.mini_batch(step, self._stage.components, self.clock) if profiler else nullcontext()
+        traced = profiler.mini_batch(step, self.clock) if profiler else nullcontext()
         with traced:
             losses = yield from self._stage.mini_batch(batch, self._ports, self.clock)
         self._emit(Losses(step, losses, lr, self.clock.now_s(), self._replication.own_samples(samples)))

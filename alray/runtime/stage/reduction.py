@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch import nn
 
 from alray.config.sections.replicas import OuterOptimizer
-from alray.core.errors import ChannelError
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
@@ -28,7 +27,7 @@ from alray.runtime.channel.exchange import CommunicationThread, Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import AmongReplicas, Clock
+from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
 
@@ -220,26 +219,6 @@ class _AfterAverages:
         return self._sums.gather(own)
 
 
-class SumsAsWaiting:
-    """Sums within computations, during which a stage says that it waits for other replicas.
-
-    A replica that evaluates, or loads its data, holds up the others in such a sum. Their deadline is no matter of that.
-    A sum of NCCL holds up the GPU. The host goes on, and waits for the GPU later, within a computation.
-    """
-
-    def __init__(self, sums: ReplicaSums, clock: Clock) -> None:
-        self._sums = sums
-        self._clock = clock
-
-    def sum(self, tensor: torch.Tensor) -> None:
-        with self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):
-            self._sums.sum(tensor)
-
-    def gather(self, own: torch.Tensor) -> torch.Tensor:
-        with self._clock.gpu_waits("all_reduce"), self._clock.waiting("all_reduce"):
-            return self._sums.gather(own)
-
-
 class RowGather(Exchange[torch.Tensor]):
     """Gives every rank the rows of all ranks, in rank order. The ranks may have different numbers of rows."""
 
@@ -252,17 +231,9 @@ class RowGather(Exchange[torch.Tensor]):
 
         Args:
             counts: the number of rows of each rank.
-
-        Raises:
-            ChannelError: if the rows before are still being gathered, or if `own` has another number of rows.
         """
-        if self._under_way is not None:
-            raise ChannelError("rows are still being gathered", hint="call `wait` before the next `start`")
-        if len(own) != counts[self._over.rank]:
-            raise ChannelError(
-                f"this rank has {len(own)} rows, and is to give {counts[self._over.rank]}",
-                hint="pass as many rows as this rank's count",
-            )
+        assert self._under_way is None, "`wait` comes before the next `start`"
+        assert len(own) == counts[self._over.rank], "a rank gives as many rows as it says"
         self._counts = counts
         # All ranks send tensors of one length.
         padded = own.new_zeros((max(counts), own.shape[1]), device="cpu")
@@ -272,14 +243,9 @@ class RowGather(Exchange[torch.Tensor]):
     def wait(self) -> torch.Tensor:
         """Return the rows of all ranks, shape (all rows, width), in host memory.
 
-        Raises `ChannelError` if a peer was lost, or if nothing was started.
+        Raises `ChannelError` if a peer was lost.
         """
-        if self._under_way is None:
-            raise ChannelError("no rows are being gathered", hint="call `start` before `wait`")
-        try:
-            padded = self._under_way.result()
-        finally:
-            self._under_way = None
+        padded = self._ended()
         return torch.cat([rows[:count] for rows, count in zip(padded, self._counts, strict=True)])
 
     def _gather(self, padded: torch.Tensor) -> torch.Tensor:

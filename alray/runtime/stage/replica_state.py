@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from alray.config.sections.replicas import OF_OUTER_OPTIMIZER
 from alray.core.run_folder.store import ComponentFile
 from alray.core.storage.location import Location
 from alray.models.component import Component
@@ -72,8 +71,7 @@ def load_replica_state(
     In a checkpoint of another number of replicas there is no state of this replica. Compressions and outer optimizers
     begin anew, and replicas that average weights begin with the mean. Gradients that wait for their update are parts of
     one sum: the first replica takes all of them. A compression, or an outer optimizer, also begins anew where the
-    checkpoint has the state of another kind, or of other settings that does not fit. Raises
-    CheckpointError for a damaged file.
+    checkpoint has the state of another kind, or of other settings. Raises CheckpointError for a damaged file.
     """
     index = component.index
     replica = replication.replica
@@ -98,7 +96,7 @@ def load_replica_state(
 
 
 def _take(component: Component, replication: Replication, state: ReplicaState, file: Location) -> None:
-    if "compression" in state and _fits(component.index, state, replication):
+    if "compression" in state and tuple(state["kept"]) == replication.kept:
         replication.load_state_dict(component.index, state["compression"])
     if replication.averages_weights and "weights" in state:
         component.load_weights(state["weights"])
@@ -109,22 +107,6 @@ def _take(component: Component, replication: Replication, state: ReplicaState, f
         held[name].copy_(value)
     for name, waiting in state.get("waiting", {}).items():
         component.optimizers()[name].accumulation.load_state_dict(waiting)
-
-
-def _fits(index: int, state: ReplicaState, replication: Replication) -> bool:
-    """Whether what was kept of component `index` goes on. Else that begins anew.
-
-    With the settings that it was kept with it does: if it does not fit even so, loading it raises an error.
-    """
-    kind, settings = replication.kept
-    before, settings_before = state["kept"]
-    if before != kind or settings_before == settings:
-        return bool(before == kind)
-    saved: dict[str, torch.Tensor] = state["compression"]
-    held = replication.state_dict(index)
-    if kind == OF_OUTER_OPTIMIZER:
-        return held.keys() <= saved.keys()  # momentum comes with the first meeting
-    return {name: value.shape for name, value in saved.items()} == {name: value.shape for name, value in held.items()}
 
 
 def _read(file: str, folder: Location, hashes: Mapping[str, str]) -> ReplicaState:

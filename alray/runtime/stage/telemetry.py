@@ -47,12 +47,11 @@ class StageStatus:
     step: int  # mini-batches completed
     progress: int  # actions completed since the start; grows as long as the stage works
     activity: str  # "compute", "data", a wait, "barrier", "between", "checkpoint", "starting", "finished"
-    activity_s: float  # seconds since it began that activity
     awaits: str = ""  # the sample or the mini-batch that is read, where the stage reads one
     first_time: bool = False  # whether it does so for the first time since it started
     reports: tuple[Telemetry, ...] = ()
     finished: bool = False
     dead: bool = False  # the process is gone
-    silent_s: float = 0.0  # seconds since the first question that it has not answered
+    answered: bool = True  # this poll; otherwise this is what it said before
     error: AlrayError | None = None
     detail: str = field(default="", repr=False)  # traceback, for the log

@@ -187,32 +187,6 @@ def test_a_peer_that_never_comes_is_told_by_wait(on_ranks):
     assert on_ranks(2, work)[0].startswith("edge rank 1 -> rank 0 of the tree all-reduce: the neighbour is ")
 
 
-def test_what_is_out_of_order_is_refused(on_ranks):
-    def work(rank: int, group: Any) -> list[str]:
-        told = []
-        with CommunicationThread() as thread:
-            averaging = reducer(GradientLayout((torch.Size([2]),)), group, thread)
-
-            def refused(call: Any, *arguments: Any) -> None:
-                with pytest.raises(ChannelError) as error:
-                    call(*arguments)
-                told.append(str(error.value))
-
-            refused(averaging.wait)
-            refused(averaging.start, [torch.ones(3)], 1.0)
-            refused(averaging.start, [], 1.0)
-            averaging.start([torch.ones(2)], 1.0)
-            refused(averaging.start, [torch.ones(2)], 1.0)
-            averaging.wait()
-        return told
-
-    none, shape, number, twice = on_ranks(1, work)[0]
-    assert none.startswith("no gradients are being averaged; ")
-    assert "[(3,)]" in shape and "[(2,)]" in shape
-    assert "[]" in number and "[(2,)]" in number
-    assert twice.startswith("a component's gradients are still being averaged; ")
-
-
 def test_the_state_is_that_of_the_compression(on_ranks):
     layout = GradientLayout((torch.Size([10]),))
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from alray.config.sections.all_reduce import ALL_REDUCES
-from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.exchange import CommunicationThread
@@ -48,19 +47,3 @@ def test_nccl_gathers_on_the_gpu_of_the_stage(monkeypatch: pytest.MonkeyPatch):
     over = make_all_reduce(ALL_REDUCES.section("backend"), group, timeout_s=20.0)
     over.gather(own)
     assert made == [torch.device("cuda", 1)]
-
-
-def test_what_is_out_of_order_is_refused(on_ranks):
-    def work(rank: int, group: Any) -> None:
-        with CommunicationThread() as thread:
-            gather = RowGather(make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0), thread)
-            with pytest.raises(ChannelError, match="no rows are being gathered; call `start` before `wait`"):
-                gather.wait()
-            with pytest.raises(ChannelError, match="this rank has 2 rows, and is to give 1"):
-                gather.start(torch.ones(2, 2), [1])
-            gather.start(torch.ones(1, 2), [1])
-            with pytest.raises(ChannelError, match="rows are still being gathered; call `wait` before"):
-                gather.start(torch.ones(1, 2), [1])
-            gather.wait()
-
-    on_ranks(1, work)

@@ -73,23 +73,3 @@ def test_workers_join_on_the_gpus_that_they_compute_on(
     config = trainer.StoreOnOneAddress(backend="nccl")
     config.backend_cls().on_start(OneWorker(), config)
     assert joined == [(backend, device)]
-
-
-def test_a_worker_meets_the_others_on_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They first meet over NCCL, which refuses two workers on one GPU."""
-    own = torch.device("cuda", 1)
-    used: list[torch.device] = []
-
-    def meeting(*arguments: Any) -> None:
-        assert used == [own]
-        raise LookupError
-
-    actor = SimpleNamespace(location=lambda: None, start=lambda meeting: None)
-    monkeypatch.setattr(trainer, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 0))
-    monkeypatch.setattr(trainer, "StageActor", lambda *arguments: actor)
-    monkeypatch.setattr(trainer, "require_run_dir", lambda *arguments: None)
-    monkeypatch.setattr(trainer, "own_device", lambda assignment: own)
-    monkeypatch.setattr(trainer, "use", used.append)
-    monkeypatch.setattr(trainer, "_meeting", meeting)
-    with pytest.raises(LookupError):
-        trainer.train_worker({"assignments": [None], "run_token": ""})

@@ -59,19 +59,24 @@ class FakeGraph:
     started: list = field(default_factory=list)
     closed: int = 0
     stopping: bool = False
+    awaits: str = ""
 
     def start(self, assignments) -> None:
         self.step = assignments.step
         self.started.append(assignments.step)
 
     def poll(self, timeout_s: float):
+        if self.awaits:
+            waits = replace(self._status(1), activity="receive_wait")
+            return [replace(self._status(0), activity="data", awaits=self.awaits), waits]
         fault = self.faults.get(self.step)
         if fault is not None:
             del self.faults[self.step]
             if isinstance(fault, LostAsAWhole):
                 raise fault
             if isinstance(fault, str):  # a sample that does not come
-                return [replace(self._status(0), activity="data", activity_s=1e9, awaits=fault), self._status(1)]
+                self.awaits = fault
+                return self.poll(timeout_s)
             return [self._status(0), self._status(1, finished=True, dead=isinstance(fault, StageError), error=fault)]
         self.step += 1
         last = self.step == TOTAL or self.stopping
@@ -82,7 +87,7 @@ class FakeGraph:
         return [self._status(stage, finished=last, reports=tuple(reports[stage])) for stage in range(2)]
 
     def _status(self, stage, **changes):
-        return StageStatus(stage, 0, self.step, self.step, "compute", 0.0, **changes)
+        return StageStatus(stage, 0, self.step, self.step, "compute", **changes)
 
     def _losses(self, stage):
         return Losses(self.step, {stage: {"associated": float(self.step)}}, 0.1, 0.0)
@@ -146,6 +151,7 @@ def drive(
     token="ours",
     callbacks=(),
     machine=None,
+    plan=PLAN,
 ):
     observer = Quiet(at=interrupt_at)
     calls = Calls(callbacks, str)
@@ -159,7 +165,7 @@ def drive(
 
     driver = Driver(
         run_dir=tmp_path,
-        plan=PLAN,
+        plan=plan,
         total_steps=TOTAL,
         new_graph=new_graph,
         assign=lambda plan, start: start,
@@ -252,7 +258,9 @@ def test_giving_up(tmp_path) -> None:
 
 @pytest.mark.parametrize(("second", "starts"), [("sample 7", [0, 3]), ("sample 8", [0, 3, 3])])
 def test_a_sample_that_does_not_come_twice_ends_the_run(tmp_path, second, starts) -> None:
-    outcome, began, _ = drive(tmp_path, Awaited({4: ["sample 7", second, "sample 8"]}), max_failures=9)
+    impatient = replace(PLAN, deadline_s=0.0)
+    faults = Awaited({4: ["sample 7", second, "sample 8"]})
+    outcome, began, _ = drive(tmp_path, faults, max_failures=9, plan=impatient)
     assert (outcome.status, outcome.lost, began) == ("failed", False, starts)
     assert "sample" in str(outcome.error)
 

@@ -78,38 +78,30 @@ def test_another_layout_keeps_the_micro_batches(tmp_path, began, overrides, sche
 
 @pytest.mark.few
 @pytest.mark.parametrize(
-    ("began", "overrides", "change", "keep"),
+    ("began", "overrides", "change"),
     [
-        (ON_TWO, ("pipeline.micro_batches=8",), "from 4 to 8", "gpipe pipeline.micro_batches=4"),
-        (ON_TWO, ("pipeline.micro_batches=auto",), "from 4 to auto", "gpipe pipeline.micro_batches=4"),
-        (ON_TWO, ("pipeline.schedule=naive",), "from 4 to 1", "gpipe pipeline.micro_batches=4"),
-        (
-            ON_TWO,
-            ("pipeline.schedule=single", "pipeline.stages=1"),
-            "from 4 to 1",
-            "gpipe pipeline.micro_batches=4",
-        ),
-        (ON_TWO, ("pipeline={stages: 4}",), "from 4 to 8", "gpipe pipeline.micro_batches=4"),
-        ((), ON_TWO, "from 1 to 4", "naive pipeline.micro_batches=null"),
+        (ON_TWO, ("pipeline.micro_batches=8",), "from 4 to 8"),
+        (ON_TWO, ("pipeline.micro_batches=auto",), "from 4 to auto"),
+        (ON_TWO, ("pipeline.schedule=naive",), "from 4 to 1"),
+        (ON_TWO, ("pipeline.schedule=single", "pipeline.stages=1"), "from 4 to 1"),
+        (ON_TWO, ("pipeline={stages: 4}",), "from 4 to 8"),
+        ((), ON_TWO, "from 1 to 4"),
         (  # 16 micro-batches make no whole rounds on 3 stages, so these would have another number
             ("pipeline.schedule=zero_bubble", "pipeline.micro_batches=16", *ON_TWO),
             ("pipeline.stages=3", "data.batch_size=96"),
             "from 16 to 6",
-            "gpipe pipeline.micro_batches=16",
         ),
     ],
 )
-def test_other_micro_batches_are_refused(tmp_path, began, overrides, change, keep) -> None:
+def test_other_micro_batches_are_refused(tmp_path, began, overrides, change) -> None:
     run_dir = started(tmp_path, *began)
     with pytest.raises(SpecError) as caught:
         resumed(run_dir, *overrides)
     assert f"`pipeline.micro_batches` {change} " in str(caught.value)
-    assert f"with pipeline.schedule={keep}, " in str(caught.value)
     assert resumed(run_dir, *overrides, allow_change=True).name == "resumed"
 
 
-def test_the_mend_of_a_refusal_is_one(tmp_path) -> None:
-    """What the message says keeps the mini-batches as they were does so."""
+def test_gpipe_keeps_the_micro_batches_on_any_stages(tmp_path) -> None:
     run_dir = started(tmp_path, *ON_TWO)
     hint = ("pipeline.schedule=gpipe", "pipeline.micro_batches=4")
     for stages in range(1, 5):
@@ -122,23 +114,18 @@ def test_an_order_of_a_file_is_kept_by_what_the_file_lists(tmp_path) -> None:
         (tmp_path / name).write_text("0F1,0F0,0B0,0B1\n1F1,1B1,1F0,1B0\n")
     run_dir = started(tmp_path, f"pipeline.schedule={tmp_path / 'mine.csv'}")
     assert resumed(run_dir, f"pipeline.schedule={tmp_path / 'other.csv'}").schedule_name == "other.csv"
-    with pytest.raises(SpecError, match="another order") as caught:
+    with pytest.raises(SpecError, match="another order"):
         resumed(run_dir, "pipeline.schedule=gpipe", "pipeline.micro_batches=2")
-    hint = caught.value.problems[0].hint
-    assert hint.startswith("leave schedule, stages and micro-batches as they were (only `mine.csv`")
-    assert "pipeline.schedule=" not in hint
 
 
 def test_text_is_padded_in_pipelines_alone(tmp_path) -> None:
     run_dir = started(tmp_path, text=TEXT)
-    with pytest.raises(
-        SpecError, match=r"`pipeline.schedule` from single to naive .*schedule=single pipeline.stages=1"
-    ):
+    with pytest.raises(SpecError, match=r"`pipeline.schedule` from single to naive \(a pipeline pads text"):
         resumed(run_dir, "pipeline.schedule=naive", "pipeline.stages=2")
     (tmp_path / "naive").mkdir()
     run_dir = started(tmp_path / "naive", "pipeline.schedule=naive", "pipeline.stages=2", text=TEXT)
     assert resumed(run_dir, "pipeline.stages=1").schedule == "naive"
-    with pytest.raises(SpecError, match=r"`pipeline.schedule` from naive to single .*schedule=naive"):
+    with pytest.raises(SpecError, match=r"`pipeline.schedule` from naive to single \(a pipeline pads text"):
         resumed(run_dir, "pipeline.schedule=single", "pipeline.stages=1")
 
 
@@ -186,7 +173,7 @@ def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
 
 def test_messages_that_round_otherwise_are_refused(tmp_path) -> None:
     run_dir = started(tmp_path, *ON_TWO, "method=decoupled_greedy")
-    with pytest.raises(SpecError, match="leave schedule, micro-batches and messages as they were"):
+    with pytest.raises(SpecError, match="what components send each other would be rounded otherwise"):
         resumed(run_dir, "pipeline.messages={compression: int8}")
 
 

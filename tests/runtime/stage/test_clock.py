@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from alray.runtime.stage import clock as module
 from alray.runtime.stage import gpu_times
@@ -63,7 +62,7 @@ def test_a_windows_parts_add_up_to_the_time_it_covers(hands):
 def test_a_barrier_counts_as_waiting_for_others(hands):
     clock = Clock(started_wall_s=50.0, start_step=0)
     with clock.measure("barrier", "receive_wait", 1):
-        assert clock.activity == "barrier" and clock.activity_since == 100.0
+        assert clock.activity == "barrier"
         hands.pass_by(0.5)
     clock.step_done()
     record = closed(clock, 1)
@@ -231,80 +230,13 @@ def test_a_gpu_is_timed_by_its_own_events(hands, monkeypatch):
     assert begins == sorted(begins)
 
 
-def test_a_computation_may_wait_for_other_replicas(hands):
-    """It still counts as computing, and its deadline begins anew after it."""
-    clock = Clock(started_wall_s=50.0, start_step=0)
-    with clock.measure("F", "1F0", 1):
-        hands.pass_by(1.0)
-        with clock.waiting("all_reduce"):
-            assert clock.activity == "all_reduce"
-            hands.pass_by(5.0)
-        assert (clock.activity, clock.activity_since) == ("compute", hands.now)
-    clock.step_done()
-    assert closed(clock, 1).forward_s == pytest.approx(6.0)
-
-
-def test_a_gpu_may_wait_for_others_while_the_host_waits_for_it(hands, monkeypatch):
-    """The GPU computes, waits for the stage below, computes, waits for other replicas, and computes again; the host is
-    in one action all along."""
-    monkeypatch.setattr(gpu_times, "time", module.time)
-    gpu = Gpu(hands)
-    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
-
-    def seen_after(seconds: float) -> tuple[str, float]:
-        hands.pass_by(seconds)
-        return clock.seen(hands.now)
-
-    with clock.measure("F", "1F0", 1):
-        gpu.compute(1.0)
-        for activity in ("receive_wait", "all_reduce"):
-            with clock.gpu_waits(activity):
-                gpu.compute(5.0)
-            gpu.compute(1.0)
-        assert seen_after(0.5) == ("compute", pytest.approx(0.5, abs=0.01))
-        assert seen_after(2.0)[0] == "receive_wait"
-        assert seen_after(4.0) == ("compute", pytest.approx(4.0)), "since it was last seen to wait"
-        assert seen_after(2.0)[0] == "all_reduce"
-        assert seen_after(4.0) == ("compute", pytest.approx(4.0))
-    with clock.measure("F", "1F1", 2), clock.gpu_waits("all_reduce"):
-        gpu.compute(5.0)
-    assert seen_after(2.0) == ("all_reduce", pytest.approx(2.0)), "the host reads its times, for example"
-
-
-def test_a_gpu_that_has_failed_still_lets_a_poll_tell_of_the_stage(hands, monkeypatch):
-    """CUDA raises the error of a kernel at every later call, also where the driver only asks what a stage does."""
-    monkeypatch.setattr(gpu_times, "time", module.time)
-    gpu = Gpu(hands)
-    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
-    with clock.measure("F", "1F0", 1), clock.gpu_waits("all_reduce"):
-        gpu.compute(1.0)
-
-    def failed(event: Passed) -> bool:
-        raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
-
-    monkeypatch.setattr(Passed, "query", failed)
-    clock._begin("B")
-    hands.pass_by(1.0)
-    assert clock.seen(hands.now) == ("compute", pytest.approx(1.0))
-
-
-def test_an_action_is_familiar_once_a_mini_batch_or_an_evaluation_with_it_is_done(hands):
-    """What a stage does for the first time may take longer; a second component or batch belongs to that first time."""
+def test_the_first_mini_batch_and_the_first_pause_of_a_kind_may_take_longer(hands):
     clock = Clock(started_wall_s=50.0, start_step=7)
-    seen = {}
-
-    def begin(kind, name):
-        with clock.measure(kind, kind, 8):
-            seen[name] = clock.first_time
-
-    begin("F", "first component")
-    begin("F", "second component")
+    assert clock.first_time
     clock.step_done()
-    begin("F", "next mini-batch")
-    begin("U", "first update of several mini-batches")
-    with clock.pause("evaluation"):
-        begin("E", "first batch")
-        begin("E", "second batch")
-    with clock.pause("evaluation"):
-        begin("E", "next evaluation")
-    assert [name for name, first in seen.items() if not first] == ["next mini-batch", "next evaluation"]
+    seen = []
+    for activity in ("evaluation", "checkpoint", "evaluation"):
+        with clock.pause(activity):
+            seen.append(clock.first_time)
+        assert not clock.first_time
+    assert seen == [True, True, False]
