@@ -77,13 +77,23 @@ def _table(found: Fitting) -> Table:
     return Table(head, rows)
 
 
-def crossover_text(made: CrossoverReport, page: Page) -> str:
-    """What is fastest at each place, and what the maps show."""
-    from alray.report.crossover import findings, refused, winners_table
+def crossover_text(made: CrossoverReport, *, command: Sequence[str], page: Page) -> str:
+    """What was left out, what is fastest at each place, and how to run it.
 
-    left_out = ", ".join(f"{schedule} of {method}" for method, schedule in made.found.refused)
-    without = f", without {left_out}: for the reasons below" if left_out else ""
-    heading = page.heading(f"{made.found.name}: the fastest way to train{without}")
-    places = page.table(winners_table(made.found))
-    notes = [*findings(made.found), *refused(made.found)]
-    return "\n\n".join([heading, places, "\n".join(map(page.sentence, notes))]) + "\n"
+    Args:
+        command: that runs the spec.
+    """
+    from alray.report.crossover import cells, findings, overrides_of, refused, winners_table
+
+    found = made.found
+    without = f", without {counted(len(found.refused), 'schedule')}" if found.refused else ""
+    head = [
+        page.heading(f"{found.name}: the fastest way to train{without}"),
+        *map(page.sentence, [*refused(found), found.basis["times"]]),
+    ]
+    notes = findings(found)
+    for at in cells(found):
+        if at.link == found.axes.links[0] and at.devices == found.axes.devices[-1] and at.best is not None:
+            words = shlex.join([*command, *overrides_of(found, at.best.way)])
+            notes.append(f"to train as on {counted(at.devices, 'device')}, {at.link}:  {words}")
+    return "\n\n".join(["\n".join(head), page.table(winners_table(found)), "\n".join(map(page.sentence, notes))]) + "\n"

@@ -350,7 +350,7 @@ def test_a_block_that_does_not_take_so_few_samples_runs_in_other_layouts(alray: 
     assert any(
         each.startswith("1f1b on 2 stages cannot run in 4 or more micro-batches: ") for each in fitted["refused"]
     )
-    crossed = interface.map_ways(spec, on="2xA100", methods="associated_learning", micro_batches="2,4", progress=False)
+    crossed = interface.map_ways(spec, on="2xA100", methods="associated_learning", micro_batches=[2, 4], progress=False)
     ways = {(way["schedule"], way["micro_batches"]) for way in crossed.values["ways"]}
     assert ("gpipe", 2) in ways and ("gpipe", 4) not in ways
     assert alray("plan", spec, "--compare", *machines).code == 0

@@ -65,15 +65,17 @@ def _searched(setting: StepSetting) -> BestCut:
     return search_cut(setting, starts)
 
 
-def near_cut(setting: StepSetting) -> Cut | None:
-    """A cut whose step is near to that of the best one, without a search; None where none was found within the memory
-    limits. The setting has several parts."""
+def near_cut(setting: StepSetting) -> Cut:
+    """A cut whose step is near to that of the best one, without a search; where none was found within the memory
+    limits, the one that comes nearest to fitting."""
     cuts = [_even(setting)]
     nearest = nearest_to_fitting(setting) if setting.memory_limits else None
-    if setting.virtual_stages == 1 and (nearest is None or fits(setting, nearest)):
+    if nearest is not None and (setting.virtual_stages > 1 or not fits(setting, nearest)):
+        cuts.append(nearest)
+    elif setting.num_parts > 1 and setting.virtual_stages == 1:
         cuts += _starts(setting, nearest)[0]
     fitting = [cut for cut in dict.fromkeys(cuts) if fits(setting, cut)]
-    return min(fitting, key=partial(step_of, setting), default=None)
+    return min(fitting or cuts[-1:], key=partial(step_of, setting))
 
 
 def _even(setting: StepSetting) -> Cut:

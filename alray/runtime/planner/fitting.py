@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,16 @@ from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
-from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.crossover import NEAR
+from alray.planning.prediction.fit import Fit, fit_of, with_best_cuts
 from alray.planning.prediction.machines import require_few
-from alray.planning.prediction.make import step_range
-from alray.planning.prediction.memory import memory_of
-from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.listed import is_listed
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
 from alray.planning.schedules.table import SCHEDULES, of_package, schedules_on
 from alray.runtime.options import Options
-from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import stage_memory_limits, step_setting
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 from alray.runtime.planner.stage_devices import overrides_for_devices, stage_links
@@ -456,108 +452,13 @@ class _LayoutSearch:
         require_whole_norms(spec, self.planner.workload.network)
         require_samples_to_normalise(spec, self.planner.workload)
         replicas = spec.replicas.count
-        setting = StepSetting(
-            schedule=spec.schedule,
-            costs=self.costs,
-            stages=stages,
-            in_flight=spec.pipeline.in_flight,
-            micro_batches=spec.micro_batches,
-            virtual_stages=spec.virtual_stages,
+        setting = step_setting(
+            spec,
+            self.costs,
+            stages,
+            replicas,
             memory_limits=self._limits(spec, stages),
-            memories=stage_memories(spec, stages, replicas),
-            replicas=replicas,
             cores=None if self.devices else self.planner.cores(),
             links=stage_links(spec, stages, StageDevices()),
-            recomputes=spec.pipeline.activation_checkpointing,
-            clips_together=spec.clips_together,
         )
         return self.planner.placed(setting)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A schedule on so many stages, with its best cut, or one that is near to it; where no cut fits, with the cut that
-    comes nearest."""
-
-    schedule: str
-    stages: int
-    micro_batches: int
-    virtual_stages: int
-    partition: tuple[int, ...]
-    memory_bytes: tuple[int, ...]  # that each stage needs at its peak, by the plan
-    left_bytes: tuple[int, ...]  # of each stage's device; below 0 where it is too small; (): it is not known
-    predicted_step_time_s: float
-    predicted_bubble: float | None
-    predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
-    searched: bool = False  # whether the best cut was searched
-    gradient_delay: int = 0  # as of a `Schedule`: above 0 it trains other weights
-
-    @property
-    def fits(self) -> bool:
-        return min(self.left_bytes, default=0) >= 0
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """Sorts what fits before what does not: the former by step time, the latter by what is missing."""
-        if self.fits:  # steps are rounded, because equal steps may differ in their last digits
-            return False, float(f"{self.predicted_step_time_s:.10g}"), self.stages, self.micro_batches
-        return True, -min(self.left_bytes), self.stages, self.micro_batches
-
-    def as_json(self) -> dict[str, Any]:
-        return {"fits": self.fits, **asdict(self)}
-
-
-def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
-    """How a setting fits.
-
-    Args:
-        search: whether the best cut is searched; otherwise a cut near to it is taken that is found sooner.
-
-    Raises:
-        PlanError: where it has more parts than there are components.
-    """
-    check_parts(setting)
-    cut = None if search or setting.num_parts == 1 else near_cut(setting)
-    searched = cut is None and (
-        not setting.memory_limits or fullest_stage(setting, nearest_to_fitting(setting))[0] <= 1.0
-    )
-    if cut is None:
-        cut = best_cut(setting).cut if searched else nearest_to_fitting(setting)
-    needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
-    prediction = predict_step(setting, cut)
-    return Fit(
-        schedule=SCHEDULES[setting.schedule].name,
-        stages=setting.stages,
-        micro_batches=setting.micro_batches,
-        virtual_stages=setting.virtual_stages,
-        partition=tuple(cut),
-        memory_bytes=needed,
-        left_bytes=tuple(limit - need for limit, need in zip(setting.memory_limits, needed, strict=False)),
-        predicted_step_time_s=prediction.step_time_s,
-        predicted_bubble=prediction.bubble,
-        predicted_step_range_s=step_range(setting, cut),
-        searched=searched,
-        gradient_delay=setting.scheduled.gradient_delay,
-    )
-
-
-def with_best_cuts(found: Sequence[tuple[StepSetting, Fit]], doing: Callable[[int, int], None]) -> list[Fit]:
-    """How settings fit, each that comes near to the fastest with its best cut. The others stay as they are.
-
-    Args:
-        found: settings, each as it fits without a search.
-        doing: is called before a search with its number, and with how many there are at most.
-    """
-    found = sorted(found, key=lambda each: each[1].rank)
-    fits = [fit for _, fit in found]
-    fastest_s = min((fit.predicted_step_time_s for fit in fits if fit.fits), default=0.0)
-    candidates = [
-        index
-        for index, fit in enumerate(fits)
-        if fit.fits and not fit.searched and fit.predicted_step_time_s <= NEAR * fastest_s
-    ]
-    for number, index in enumerate(candidates):
-        doing(number + 1, len(candidates))
-        # A search need not find what was found without it.
-        fits[index] = min(fit_of(found[index][0]), fits[index], key=lambda fit: fit.rank)
-    return fits

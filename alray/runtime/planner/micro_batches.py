@@ -16,7 +16,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
-from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import stage_memory_limits, step_setting
 from alray.runtime.probe.estimate import estimate_costs
 
 
@@ -40,19 +40,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
             hint="set resources.memory_bytes, or give a number",
             key="pipeline.micro_batches",
         )
-    setting = StepSetting(
-        schedule=spec.schedule,
-        costs=costs,
-        stages=stages,
-        in_flight=spec.pipeline.in_flight,
-        micro_batches=candidates[0],
-        virtual_stages=spec.virtual_stages,
-        memory_limits=limits,
-        memories=stage_memories(spec, stages, replicas),
-        replicas=replicas,
-        recomputes=spec.pipeline.activation_checkpointing,
-        clips_together=spec.clips_together,
-    )
+    setting = step_setting(spec, costs, stages, replicas, micro_batches=candidates[0], memory_limits=limits)
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
     return cut_into(spec, number)
 

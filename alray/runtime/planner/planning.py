@@ -43,7 +43,7 @@ from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
-from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits, step_setting
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
@@ -528,22 +528,17 @@ class Planner:
             to_measure=to_measure,
         )
         setting = self.placed(
-            StepSetting(
-                schedule=spec.schedule,
-                costs=costs,
-                stages=stages,
-                in_flight=spec.pipeline.in_flight,
-                micro_batches=spec.micro_batches,
-                virtual_stages=spec.virtual_stages,
+            step_setting(
+                spec,
+                costs,
+                stages,
+                replicas,
+                one_process=one_process,
                 stage_speed=() if one_process else found.stage_speed,
                 evaluation_speed=found.evaluation_speed,
                 memory_limits=limits,
-                memories=stage_memories(spec, stages, replicas, one_process=one_process),
-                replicas=replicas,
                 cores=found.cores or self.cores(one_process=one_process),
                 in_turns=one_process and stages * replicas > 1,
-                recomputes=spec.pipeline.activation_checkpointing,
-                clips_together=spec.clips_together,
                 links=() if one_process else stage_links(spec, stages, found),
             )
         )
