@@ -293,7 +293,7 @@ def map_crossover(asked: Crossover, doing: Callable[[str], None]) -> Crossover:
     if not found and faults:
         raise next(iter(faults.values()))
     run = {(row.way.method, row.way.schedule) for row in found}
-    refused = {each: _reason(fault) for each, fault in faults.items() if each not in run}
+    refused = {each: fault.problems[0].sentence for each, fault in faults.items() if each not in run}
     near = replace(asked, rows=tuple(found), refused=refused)
     doing("searching the best cuts of the fastest")
     best = _near_the_fastest(near)
@@ -334,11 +334,6 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
 
 def _divisors(number: int) -> list[int]:
     return [each for each in range(1, number + 1) if number % each == 0]
-
-
-def _reason(error: RequestError | UserCodeError) -> str:
-    first = error.problems[0]
-    return f"{first.message}; {first.hint}" if first.hint else first.message
 
 
 def _row(contender: Contender, way: Way, link: str) -> tuple[Row, StepSetting]:

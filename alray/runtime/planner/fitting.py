@@ -310,11 +310,6 @@ def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[
     ]
 
 
-def _reason(error: AlrayError) -> str:
-    first = error.problems[0]
-    return f"{first.message}; {first.hint}" if first.hint else first.message
-
-
 @dataclass(frozen=True)
 class _LayoutSearch:
     source: SpecSource
@@ -343,7 +338,7 @@ class _LayoutSearch:
                     near, too_many = self._near(schedule, stages)
                 except AlrayError as error:
                     faults.append(error)
-                    refused.append(f"{where} cannot run: {_reason(error)}")
+                    refused.append(f"{where} cannot run: {error.problems[0].sentence}")
                 else:
                     found += near
                     refused += [f"{where} cannot run in {reason}" for reason in too_many]
@@ -429,7 +424,7 @@ class _LayoutSearch:
             except AlrayError as error:
                 if not found:
                     raise
-                return found, [f"{number} or more micro-batches: {_reason(error)}"]
+                return found, [f"{number} or more micro-batches: {error.problems[0].sentence}"]
         return found, []
 
     def _micro_batches(self, name: str, stages: int) -> Iterator[int | None]:
