@@ -115,27 +115,11 @@ def _check_messages(program: Program, stage: int, sends: Positions, peer: int, r
     sent = messages(program.codes[stage][sends])
     received = messages(program.codes[peer][receives])
     shared = min(len(sent), len(received))
-    wrong = np.flatnonzero(sent[:shared] != received[:shared])
-    if len(wrong):
-        send = program.action(stage, int(sends[wrong[0]]))
-        receive = program.action(peer, int(receives[wrong[0]]))
-        raise PlanError(
-            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), "
-            f"which sends batch {send.batch} first (`{send}`)",
-            hint=_HINT,
-        )
-    if len(received) > shared:
-        receive = program.action(peer, int(receives[shared]))
-        raise PlanError(
-            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), which never sends it",
-            hint=_HINT,
-        )
-    if len(sent) > shared:
-        send = program.action(stage, int(sends[shared]))
-        raise PlanError(
-            f"stage {stage} sends batch {send.batch} to stage {peer} (`{send}`), which never receives it",
-            hint=_HINT,
-        )
+    place = next(iter(np.flatnonzero(sent[:shared] != received[:shared])), shared)
+    lists = ((stage, sends), (peer, receives))
+    made, wanted = (f"`{program.action(own, each[place])}`" if place < len(each) else "nothing" for own, each in lists)
+    if made != wanted:
+        raise PlanError(f"stage {stage} sends {made} next, where stage {peer} receives {wanted}", hint=_HINT)
 
 
 def _check_order(program: Program, stage: int, sends: Positions, receives: Positions) -> None:
