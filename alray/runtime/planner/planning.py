@@ -166,25 +166,15 @@ class Planner:
             PlanError: if `probe` and a component is larger than this machine's memory.
         """
         given = self.workload.spec.pipeline.costs
-        if isinstance(given, Path):
-            if probe:
-                _require_memory(self.workload)
-            counted = self._estimate()
-            wait_until_quiet()
-            read = read_costs(given, self.workload.spec, counted, self._machines)
-            return on_their_devices(read, self._machines)
         if given is not None:
-            if len(given) != len(self.workload.network):
-                raise PlanError(
-                    f"pipeline.costs has {len(given)} entries, the model has {len(self.workload.network)} components",
-                    key="pipeline.costs",
-                    hint="give one entry for each component, or null to measure",
-                )
             if probe:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
-            timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
+            if isinstance(given, Path):
+                timed = read_costs(given, self.workload.spec, counted, self._machines)
+            else:
+                timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
             return on_their_devices(timed, self._machines)
         if self._machines is not None:
             return self._costs_elsewhere(probe=probe)
