@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from alray.core.counting import counted
 from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row, Way
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.table import Table
-from alray.report.text import seconds
+from alray.report.text import left_out, seconds
 
 SOURCES = {
     "probe": "measured here",
@@ -123,14 +122,10 @@ def findings(found: Crossover) -> list[str]:
     return told
 
 
-def refused(found: Crossover) -> tuple[str, ...]:
-    """Which schedules run nowhere, and why, in sentences. Reasons that differ in a number are one."""
-    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for (method, schedule), reason in found.refused.items():
-        alike.setdefault((method, re.sub(r"\d+", "", reason)), []).append((schedule, reason))
-    return tuple(
-        f"left out: {method_name(method)} by {', '.join(schedule for schedule, _ in each)}, because {each[0][1]}"
-        for (method, _), each in alike.items()
+def refused(found: Crossover) -> list[str]:
+    """Which schedules run nowhere, and why, in sentences."""
+    return left_out(
+        (f"{method_name(method)} by {schedule}", "", why) for (method, schedule), why in found.refused.items()
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 
 NOT_MEASURED = "–"
 
@@ -80,3 +82,21 @@ def _digits(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def left_out(refused: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Sentences on what cannot run. Reasons that differ in a number are told once.
+
+    Args:
+        refused: what, on how many stages ("": any), and why.
+    """
+    reasons, alike = dict[str, str](), dict[str, dict[str, list[str]]]()
+    for what, stages, why in refused:
+        kind = re.sub(r"\d+", "", why)
+        reasons.setdefault(kind, why)
+        alike.setdefault(kind, {}).setdefault(what, []).append(stages)
+
+    def told(kind: str) -> str:
+        return "; ".join(f"{what} on {', '.join(on)} stages" if any(on) else what for what, on in alike[kind].items())
+
+    return [f"left out: {told(kind)}, because {why}" for kind, why in reasons.items()]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from alray.core.counting import counted
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
 from alray.planning.prediction.make import step_range
 from alray.planning.prediction.memory import memory_of
@@ -20,6 +21,24 @@ from alray.planning.schedules.table import SCHEDULES
 NEAR = 1.1
 """Ways that are slower than the fastest one by less get the search for the best cut; the first pass is off by less,
 but for a few."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A schedule that cannot run on so many stages, and why.
+
+    Attributes:
+        parts: the micro-batches that it cannot run in, in words; "": it cannot run at all.
+    """
+
+    schedule: str
+    stages: int
+    reason: str
+    parts: str = ""
+
+    def __str__(self) -> str:
+        in_parts = f" in {self.parts}" if self.parts else ""
+        return f"{self.schedule} on {counted(self.stages, 'stage')} cannot run{in_parts}: {self.reason}"
 
 
 @dataclass(frozen=True)

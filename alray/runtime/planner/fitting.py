@@ -17,7 +17,7 @@ from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.fit import Fit, fit_of, with_best_cuts
+from alray.planning.prediction.fit import Fit, Refused, fit_of, with_best_cuts
 from alray.planning.prediction.machines import require_few
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
@@ -57,7 +57,7 @@ class Fitting:
     Attributes:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
             time.
-        refused: why a schedule on a number of stages cannot run at all, or not in so many micro-batches.
+        refused: what cannot run.
         given: the overrides that were searched with, for a run: without machines and files of costs, and with an
             accelerator for each stage where the machines have one.
         fixed: the keys of which they give a value that was not searched.
@@ -76,7 +76,7 @@ class Fitting:
     devices: tuple[int, ...]
     costs: Costs
     rows: tuple[Fit, ...]
-    refused: tuple[str, ...]
+    refused: tuple[Refused, ...]
     given: tuple[str, ...]
     fixed: frozenset[str]
     own_schedule: str | None
@@ -123,7 +123,7 @@ class Fitting:
             "assumed": self.assumed,
             "fits": self.best is not None,
             "rows": [{**row.as_json(), "overrides": self.overrides(row)} for row in self.rows],
-            "refused": list(self.refused),
+            "refused": list(map(str, self.refused)),
         }
 
 
@@ -321,27 +321,27 @@ class _LayoutSearch:
     teller: Teller
     own_schedule: str | None = None
 
-    def all(self) -> tuple[tuple[Fit, ...], tuple[str, ...]]:
+    def all(self) -> tuple[tuple[Fit, ...], tuple[Refused, ...]]:
         """A row for each schedule on each number of stages, in order; and why others cannot run.
 
         The best cut is searched for those that could be the fastest one that fits.
         """
         found: list[tuple[StepSetting, Fit]] = []
-        refused: list[str] = []
+        refused: list[Refused] = []
         faults: list[AlrayError] = []
         every = self._stages()
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
-                where = f"{SCHEDULES[schedule].name} on {counted(stages, 'stage')}"
+                name = SCHEDULES[schedule].name
                 try:
                     near, too_many = self._near(schedule, stages)
                 except AlrayError as error:
                     faults.append(error)
-                    refused.append(f"{where} cannot run: {error.problems[0].sentence}")
+                    refused.append(Refused(name, stages, error.problems[0].sentence))
                 else:
                     found += near
-                    refused += [f"{where} cannot run in {reason}" for reason in too_many]
+                    refused += [Refused(name, stages, *each) for each in too_many]
         given, first_faults = _FREE.keys() - self.free, [each.problems[0] for each in faults]
         alike = len({each.message for each in first_faults}) == 1
         if not found and faults and (alike or {each.key for each in first_faults} <= given):
@@ -410,8 +410,8 @@ class _LayoutSearch:
             named += [own] if layout is None or layout.stages == stages else []
         return named
 
-    def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[str]]:
-        """Each number of micro-batches, without a search; and from which number on they cannot run, and why. More than
+    def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[tuple[str, str]]]:
+        """Each number of micro-batches, without a search; and why they cannot run, and from which number on. More than
         `MOST_PER_STAGE` for each stage are tried only while nothing fits. Where some have too few samples, those after
         them have fewer. Raises AlrayError where the spec cannot run like this."""
         found: list[tuple[StepSetting, Fit]] = []
@@ -424,7 +424,7 @@ class _LayoutSearch:
             except AlrayError as error:
                 if not found:
                     raise
-                return found, [f"{number} or more micro-batches: {error.problems[0].sentence}"]
+                return found, [(error.problems[0].sentence, f"{number} or more micro-batches")]
         return found, []
 
     def _micro_batches(self, name: str, stages: int) -> Iterator[int | None]:
