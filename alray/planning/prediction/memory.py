@@ -10,15 +10,7 @@ from math import ceil
 import numpy as np
 
 from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums
-from alray.planning.prediction.peaks import (
-    MemoryMoment,
-    Priced,
-    local_moments,
-    pipeline_moments,
-    price,
-    run_peaks,
-    turn_moments,
-)
+from alray.planning.prediction.peaks import Priced, moments_of, price, run_peaks
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.edge_slots import most_in_use
@@ -79,7 +71,10 @@ def _priced(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: boo
     peaks = [peaks_of(first, ends) for first, ends in runs]
     if not sends:
         peaks = [replace(each, output=np.zeros(())) for each in peaks]
-    return [price(moment, peaks) for moment in _moments(setting, stage)]
+    moments = moments_of(
+        setting.schedule, stage, setting.stages, setting.micro_batches, len(peaks), recomputes=setting.recomputes
+    )
+    return [price(moment, peaks) for moment in moments]
 
 
 @lru_cache(maxsize=2)
@@ -123,18 +118,6 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
         slots = setting.in_flight * len(edge) * waiting + 1
         total = total + slots * reduce(np.maximum, edge, np.zeros(()))
     return total
-
-
-def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:
-    if SCHEDULES[setting.schedule].local_losses:
-        # On one stage virtual stages are run as one.
-        return local_moments(
-            setting.schedule, stage, setting.stages, setting.virtual_stages if setting.stages > 1 else 1
-        )
-    if setting.stages == 1:
-        return turn_moments(setting.micro_batches)
-    parts = setting.micro_batches, setting.virtual_stages
-    return pipeline_moments(setting.schedule, stage, setting.stages, *parts, recomputes=setting.recomputes)
 
 
 def _copy_bytes(setting: StepSetting, stage: int) -> int:
