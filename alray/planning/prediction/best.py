@@ -17,10 +17,9 @@ from alray.planning.prediction.partition import (
     Places,
     StageCost,
     check_size,
-    longest_run,
     partition_auto,
     partition_uniform,
-    short_runs,
+    runs_within,
     with_cheapest_largest,
 )
 from alray.planning.prediction.search import SAME, BestCut, every_cut, fits, search_cut, step_of
@@ -104,13 +103,13 @@ def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float
     @cache
     def seconds_of(stage: int) -> Matrix:
         """For runs that no slower stage than the slowest one of a known cut holds."""
-        longest = longest_run(partial(seconds, stage, sends=False), slowest_s, size, size + 1 - stages)
-        return short_runs(partial(seconds, stage), size, longest)
+        least = partial(seconds, stage, sends=False)
+        return runs_within(partial(seconds, stage), least, slowest_s, size, size + 1 - stages)
 
     def is_full(stage: int) -> NDArray[np.bool_]:
         most = seconds_of(run_seconds.alike[stage]).shape[1]
-        longest = longest_run(partial(shares, stage, sends=False), 1.0 + SAME, size, most)  # sums are rounded
-        return short_runs(partial(shares, stage), size, longest) > 1.0
+        least = partial(shares, stage, sends=False)
+        return runs_within(partial(shares, stage), least, 1.0 + SAME, size, most) > 1.0  # sums are rounded
 
     full = [is_full(stage) for stage in range(stages)] if setting.memory_limits else None
 
@@ -171,8 +170,8 @@ def _least_full(setting: StepSetting) -> Cut:
     shares = _run_shares(setting)
 
     def of_stage(stage: int) -> Matrix:
-        longest = longest_run(partial(shares, stage, sends=False), most, size, size + 1 - parts)
-        return short_runs(partial(shares, stage), size, longest)
+        least = partial(shares, stage, sends=False)
+        return runs_within(partial(shares, stage), least, most, size, size + 1 - parts)
 
     return with_cheapest_largest(of_stage, size, parts)[0]
 

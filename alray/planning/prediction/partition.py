@@ -56,8 +56,7 @@ def partition_auto(costs: Sequence[float], stages: int) -> Cut:
     size = len(costs)
     check_size(size, stages)
     cost, known = run_sums(costs), np.cumsum([0, *partition_uniform(size, stages)])
-    longest = longest_run(cost, float(cost(known[:-1], known[1:]).max()), size, size + 1 - stages)
-    runs = short_runs(cost, size, longest)
+    runs = runs_within(cost, cost, float(cost(known[:-1], known[1:]).max()), size, size + 1 - stages)
     return with_cheapest_largest(lambda stage: runs, size, stages)[0]
 
 
@@ -146,18 +145,18 @@ def short_runs(cost: RunCost, size: int, longest: int) -> Matrix:
     return np.where(ends > size, np.inf, cost(np.arange(size)[:, None], np.minimum(ends, size)))
 
 
-def longest_run(cost: RunCost, most: float, size: int, longest: int) -> int:
-    """The most components, up to `longest`, of a run of `size` components that costs no more than `most`.
+def runs_within(cost: RunCost, least: RunCost, most: float, size: int, longest: int) -> Matrix:
+    """As `short_runs`, up to the longest run that may cost no more than `most`.
 
     Args:
-        cost: must not fall where a run gets longer.
+        least: no more than the cost; it does not fall where a run gets longer.
     """
 
     def all_cost_more(length: int) -> bool:
         first = np.arange(size + 1 - length)
-        return bool((cost(first, first + length) > most).all())
+        return bool((least(first, first + length) > most).all())
 
-    return 1 + bisect_left(range(2, longest + 1), True, key=all_cost_more)
+    return short_runs(cost, size, 1 + bisect_left(range(2, longest + 1), True, key=all_cost_more))
 
 
 def run_ends(size: int, longest: int) -> NDArray[np.int64]:
