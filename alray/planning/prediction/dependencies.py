@@ -38,8 +38,6 @@ def find_dependencies(program: Program, in_flight: int | None) -> Dependencies:
     the room of their mini-batch already there. None: an edge holds any number. Raises PlanError where actions do not
     match.
     """
-    if in_flight is not None and in_flight < 1:
-        raise PlanError(f"in_flight is {in_flight}", hint="use at least 1", key="pipeline.in_flight")
     sizes = [len(codes) for codes in program.codes]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     on = np.full(offsets[-1], NOTHING, dtype=np.int64)

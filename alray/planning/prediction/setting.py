@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,8 +35,8 @@ IN_TURNS_ON_GPU = StageMemory(snapshot=False, batches=2)
 class StepSetting:
     """The inputs for choosing a partition and predicting its step.
 
-    Raises PlanError where there is no such schedule, where it cannot run with these numbers, where micro-batches do not
-    divide the mini-batch, and where the number of speeds, memories or memory limits is not that of the stages.
+    Raises PlanError where there is no such schedule, where it cannot run with these numbers, and where micro-batches do
+    not divide the mini-batch.
     """
 
     schedule: str  # its name; `scheduled` is the schedule itself
@@ -64,15 +63,6 @@ class StepSetting:
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
             raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
-        if len(self.links) not in (0, self.stages):
-            raise PlanError(f"{len(self.links)} links for {self.stages} stages", hint="give one per stage")
-        if len(self.memories) not in (0, self.stages):
-            raise PlanError(f"{len(self.memories)} memories for {self.stages} stages", hint="give one per stage")
-        for name, values in (("speed", self.stage_speed), ("memory limit", self.memory_limits)):
-            if len(values) not in (0, self.stages):
-                raise PlanError(f"{len(values)} values of {name} for {self.stages} stages", hint="give one per stage")
-            if not all(math.isfinite(value) and value > 0 for value in values):
-                raise PlanError(f"a stage's {name} is not a finite number above 0: {list(values)}")
 
     @property
     def scheduled(self) -> Schedule:

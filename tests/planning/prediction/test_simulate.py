@@ -202,11 +202,6 @@ def test_messages_and_barriers_that_do_not_match(text: str, message: str) -> Non
     assert deadlock_message(text) == message
 
 
-def test_in_flight_must_leave_room() -> None:
-    with pytest.raises(PlanError, match="in_flight is 0; use at least 1"):
-        simulate(Program.of_schedule("streamed", 2, 1), Durations([1] * 2, [1] * 2, [1] * 2), in_flight=0)
-
-
 def simulate_naively(program: Program, durations: Durations, in_flight: int) -> dict[str, tuple[float, float]]:
     """Start and end of each action, by going round the stages until nothing is left to do."""
     lists = [list(program.actions(stage)) for stage in range(program.stages)]
