@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from alray.core.counting import counted
 from alray.planning.prediction.best import best_cut, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.predict import StepPrediction, predict_step
 from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_links
@@ -25,8 +26,8 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
     if prediction.shared and cores is not None:
         threads = stages * setting.replicas * costs.threads
         return (
-            f"processors are shared: {_count(threads, 'thread')} of {_count(stages * setting.replicas, 'stage')} "
-            f"on {_count(cores, 'processor')}"
+            f"processors are shared: {counted(threads, 'thread')} of {counted(stages * setting.replicas, 'stage')} "
+            f"on {counted(cores, 'processor')}"
         )
     if setting.in_turns:
         return "the stages take turns in one process: a step takes as long as the work of all of them"
@@ -79,7 +80,7 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
         slowest=_slowest(computing, ""),
         slowest_backward=_slowest(of_stages(after_forward_s, stages, schedule.place), " in backward"),
         forwards=_milliseconds(sum(durations.forward_s)),
-        micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
+        micro_batches=counted(setting.micro_batches, "micro-batch"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
 
@@ -123,7 +124,3 @@ def _slowest(seconds: Sequence[float], of_what: str) -> str:
     if over == 0:
         return f"all stages take the same{of_what}"
     return f"stage {slowest} is {over} % slower{of_what} than the mean"
-
-
-def _count(number: int, name: str, plural: str | None = None) -> str:
-    return f"{number} {name if number == 1 else plural or name + 's'}"
