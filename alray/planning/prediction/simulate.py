@@ -87,7 +87,7 @@ class Simulation:
         self._waits = self._all_waits(on)
         self._rounds = Rounds.of(program.stages, self._waits)
         if len(self._rounds.missing):
-            raise deadlock(program, self._stuck(), in_flight or 0)
+            raise deadlock(program, self._stuck())
         last = [self._last_computations(batch) for batch in range(program.num_batches)]
         self._completing = [actions for actions in last if len(actions)]
 
