@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from alray.planning.prediction.partition import (
     Matrix,
     Places,
     StageCost,
-    check_size,
     partition_auto,
     partition_uniform,
     runs_within,
@@ -42,8 +42,8 @@ def best_cut(setting: StepSetting) -> BestCut:
     ties are broken as in `alray.planning.prediction.partition`. If its step takes no longer, it is the best cut.
     Otherwise cuts are simulated, see `alray.planning.prediction.search`.
 
-    Raises PlanError where there are more stages than components, or where no cut fits. The error then names the stage
-    that is over its limit in the cut that comes nearest to fitting.
+    Raises PlanError where no cut fits. The error names the stage that is over its limit in the cut that comes nearest
+    to fitting.
     """
     found, copied_s = _searched(setting), copies_s(setting)
     return replace(found, step_s=max(found.step_s, copied_s), is_best=found.is_best or found.step_s <= copied_s)
@@ -51,7 +51,6 @@ def best_cut(setting: StepSetting) -> BestCut:
 
 def _searched(setting: StepSetting) -> BestCut:
     """The same, where copies of the last component take no time on a link."""
-    check_parts(setting)
     fitting = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
         cut = (len(setting.costs.components),)
@@ -79,11 +78,6 @@ def near_cut(setting: StepSetting) -> Cut:
 
 def _even(setting: StepSetting) -> Cut:
     return partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
-
-
-def check_parts(setting: StepSetting) -> None:
-    """Raises PlanError where there are fewer components than stages or virtual stages."""
-    check_size(len(setting.costs.components), setting.stages, setting.virtual_stages)
 
 
 def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float]:
@@ -153,7 +147,7 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
     if setting.virtual_stages == 1:
         return _least_full(setting)
     if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
-        return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
+        return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each)[:2])
     return partition_auto(
         [
             float(component.parameter_bytes + component.optimizer_bytes + component.activation_bytes)
@@ -166,7 +160,7 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
 def _least_full(setting: StepSetting) -> Cut:
     """The cut whose fullest stage is least full, without virtual stages."""
     size, parts = len(setting.costs.components), setting.num_parts
-    most = fullest_stage(setting, partition_uniform(size, parts))[0] * (1.0 + SAME)  # sums are rounded
+    most = fullest_stage(setting, partition_uniform(size, parts)).share * (1.0 + SAME)  # sums are rounded
     shares = _run_shares(setting)
 
     def of_stage(stage: int) -> Matrix:
@@ -180,13 +174,12 @@ def _fitting(setting: StepSetting) -> Cut:
     """A cut within the memory limits; raises PlanError where there is none."""
     size, parts = len(setting.costs.components), setting.num_parts
     cut = nearest_to_fitting(setting)
-    over, stage = fullest_stage(setting, cut)
-    if over > 1.0:
-        need, limit = memory_of(setting, cut, stage).total_bytes, setting.memory_limits[stage]
+    fullest = fullest_stage(setting, cut)
+    if not fullest.fits:
         raise PlanError(
             f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
-            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need:,} bytes "
-            f"and has {limit:,}",
+            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {fullest.stage} needs "
+            f"{fullest.need:,} bytes and has {fullest.limit:,}",
             hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
             "is more memory than it seems",
             key="pipeline.partition",
@@ -194,8 +187,26 @@ def _fitting(setting: StepSetting) -> Cut:
     return cut
 
 
-def fullest_stage(setting: StepSetting, cut: Cut) -> tuple[float, int]:
-    """The fullest stage: its memory as a share of its limit, and its number."""
-    return max(
-        (memory_of(setting, cut, stage).total_bytes / limit, stage) for stage, limit in enumerate(setting.memory_limits)
-    )
+class Fullest(NamedTuple):
+    """The fullest stage of a cut.
+
+    Attributes:
+        share: its memory as a share of its limit.
+        need, limit: bytes.
+    """
+
+    share: float
+    stage: int
+    need: int
+    limit: int
+
+    @property
+    def fits(self) -> bool:
+        return self.share <= 1.0
+
+
+def fullest_stage(setting: StepSetting, cut: Cut) -> Fullest:
+    """The fullest stage, in a setting with memory limits."""
+    needed = (memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
+    each = zip(needed, setting.memory_limits, strict=True)
+    return max(Fullest(need / limit, stage, need, limit) for stage, (need, limit) in enumerate(each))

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from alray.core.counting import counted
-from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
+from alray.planning.prediction.best import best_cut, fullest_stage, near_cut, nearest_to_fitting
 from alray.planning.prediction.make import step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.predict import predict_step
@@ -79,12 +79,8 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
 
     Args:
         search: whether the best cut is searched; otherwise a cut near to it is taken that is found sooner.
-
-    Raises:
-        PlanError: where it has more parts than there are components.
     """
-    check_parts(setting)
-    fits = not setting.memory_limits or fullest_stage(setting, nearest_to_fitting(setting))[0] <= 1.0
+    fits = not setting.memory_limits or fullest_stage(setting, nearest_to_fitting(setting)).fits
     searched = fits and (search or setting.num_parts == 1)
     cut = best_cut(setting).cut if searched else near_cut(setting)
     needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))

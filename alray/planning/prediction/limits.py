@@ -55,7 +55,7 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
 
     Stages that share processors slow each other down, and only the chosen cut is predicted with that.
     """
-    if setting.memory_limits and fullest_stage(setting, nearest_to_fitting(setting))[0] > 1.0:
+    if setting.memory_limits and not fullest_stage(setting, nearest_to_fitting(setting)).fits:
         return "no cut fits the memory of the devices"
     best = best_cut(setting)
     if best.cut != tuple(partition):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from alray.planning.prediction.best import best_cut, check_parts, fullest_stage
+from alray.planning.prediction.best import best_cut, fullest_stage
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.partition import requested_partition
@@ -46,7 +46,6 @@ def make_plan(
     Raises:
         PlanError: where the components cannot be divided in this way.
     """
-    check_parts(setting)
     parameters = [component.parameters for component in setting.costs.components]
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
@@ -98,11 +97,13 @@ def step_range(setting: StepSetting, counts: Sequence[int]) -> tuple[float, floa
 
 
 def _too_large(setting: StepSetting, counts: tuple[int, ...]) -> str | None:
-    over, stage = fullest_stage(setting, counts) if setting.memory_limits else (0.0, 0)
-    if over <= 1.0:
+    fullest = fullest_stage(setting, counts) if setting.memory_limits else None
+    if fullest is None or fullest.fits:
         return None
-    need, limit = memory_of(setting, counts, stage).total_bytes, setting.memory_limits[stage]
-    return f"stage {stage} needs {need:,} bytes and its device has {limit:,}, so this plan is not likely to run"
+    return (
+        f"stage {fullest.stage} needs {fullest.need:,} bytes and its device has {fullest.limit:,}, so this plan is not "
+        "likely to run"
+    )
 
 
 def _of_evaluations(setting: StepSetting, shares: Sequence[int]) -> StepSetting:

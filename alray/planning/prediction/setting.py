@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.partition import check_size
 from alray.planning.schedules.micro_batches import batch_size_fault
 from alray.planning.schedules.placement import Place
 from alray.planning.schedules.recomputation import schedule_with
@@ -35,8 +36,8 @@ IN_TURNS_ON_GPU = StageMemory(snapshot=False, batches=2)
 class StepSetting:
     """The inputs for choosing a partition and predicting its step.
 
-    Raises PlanError where there is no such schedule, where it cannot run with these numbers, and where micro-batches do
-    not divide the mini-batch.
+    Raises PlanError where there is no such schedule, where it cannot run with these numbers, where micro-batches do not
+    divide the mini-batch, and where there are more (virtual) stages than components.
     """
 
     schedule: str  # its name; `scheduled` is the schedule itself
@@ -63,6 +64,7 @@ class StepSetting:
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
             raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
+        check_size(len(self.costs.components), self.stages, self.virtual_stages)
 
     @property
     def scheduled(self) -> Schedule:

@@ -10,7 +10,6 @@ from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.models.network import Network
 from alray.planning.prediction.best import fullest_stage, nearest_to_fitting
-from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
@@ -76,14 +75,13 @@ def fewest_micro_batches(setting: StepSetting, partition: str | Sequence[int], c
     for number in candidates:
         tried = replace(setting, micro_batches=number)
         cut = requested_partition(partition, parameters, setting.num_parts, auto=partial(nearest_to_fitting, tried))
-        over, stage = fullest_stage(tried, cut)
-        if over <= 1.0:
+        fullest = fullest_stage(tried, cut)
+        if fullest.fits:
             return number
-    need, limit = memory_of(tried, cut, stage).total_bytes, setting.memory_limits[stage]
     samples = setting.costs.batch_size // number
     raise PlanError(
-        f"even in {number} micro-batches, of {samples} {'sample' if samples == 1 else 'samples'} each, stage {stage} "
-        f"of the cut {list(cut)} needs {need:,} bytes and has {limit:,}",
+        f"even in {number} micro-batches, of {samples} {'sample' if samples == 1 else 'samples'} each, stage "
+        f"{fullest.stage} of the cut {list(cut)} needs {fullest.need:,} bytes and has {fullest.limit:,}",
         hint="use more stages, larger devices, or set resources.memory_bytes where there is more memory than it seems",
         key="pipeline.micro_batches",
     )
