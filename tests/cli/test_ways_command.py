@@ -375,11 +375,11 @@ def test_devices(text: str, sizes: list[int]) -> None:
         (["--devices", "4x24"], "--devices: `4x24` is not a number of devices and their memory; write, for example"),
         (["--devices", "4x24GB", "machines.nodes=2xA100"], "--devices: --on, or the spec, names machines too"),
         (["--devices", "0x24GB"], "--devices: `0x24GB` is not"),
-        (["--devices", "1GB", "pipeline.stages=2"], "--devices: 2 stages need as many devices; name more devices"),
         (
-            ["--devices", "1GB", "replicas.count=2"],
-            "--devices: 1 device cannot hold 2 replicas; name a device for each",
+            ["--devices", "1GB", "pipeline.stages=2"],
+            "--devices: 2 stages need as many devices, and there are 1; name more",
         ),
+        (["--devices", "1GB", "replicas.count=2"], "--devices: 2 stages need as many devices, and there are 1"),
         (
             ["--devices", "1GB", "resources.per_stage=[{CPU: 1}, {CPU: 2}]"],
             "resources.per_stage: this is a list for one number of stages, and several are searched; add one value",

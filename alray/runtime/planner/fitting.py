@@ -359,32 +359,18 @@ class _LayoutSearch:
         return self._setting(row.schedule, row.stages, row.micro_batches if row.micro_batches > 1 else None).costs
 
     def _stages(self) -> Sequence[int]:
-        spec = self.planner.workload.spec
-        room = len(self.devices) // spec.replicas.count if self.devices else MOST_STAGES
-        if "pipeline.stages" not in self.free:
-            wanted = spec.pipeline.stages
-            if self.devices and wanted > room:
-                raise RequestError(
-                    f"{counted(wanted * spec.replicas.count, 'stage')} need as many devices",
-                    key="--devices" if spec.machines is None else "--on",
-                    hint="name more devices, or lower pipeline.stages",
-                )
-            return [wanted]
-        if room == 0:
-            raise RequestError(
-                f"{counted(len(self.devices), 'device')} cannot hold {counted(spec.replicas.count, 'replica')}",
-                key="--devices" if spec.machines is None else "--on",
-                hint="name a device for each replica, or lower replicas.count",
-            )
+        spec, given = self.planner.workload.spec, "pipeline.stages" not in self.free
+        replicas = spec.replicas.count
+        room = len(self.devices) // replicas if self.devices else MOST_STAGES
         layout = SCHEDULES[spec.schedule].only_layout if "pipeline.schedule" not in self.free else None
-        if layout is not None and layout.stages > room:
-            name = SCHEDULES[spec.schedule].name
+        least = spec.pipeline.stages if given else 1 if layout is None else layout.stages
+        if least > room and (self.devices or not given):
             raise RequestError(
-                f"`{name}` is for {counted(layout.stages, 'stage')}, and there is room for {room}",
+                f"{counted(least * replicas, 'stage')} need as many devices, and there are {len(self.devices) or room}",
                 key="--devices" if spec.machines is None else "--on",
-                hint="name a device for each stage of each replica, or give another schedule",
+                hint="name more devices, or lower pipeline.stages or replicas.count",
             )
-        return range(1, min(room, len(self.costs.components)) + 1)
+        return [least] if given else range(1, min(room, len(self.costs.components)) + 1)
 
     def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
         """What each stage may hold: of its devices, one in each replica, the smallest decides; and no more than the
