@@ -33,10 +33,11 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
         where = f"{found.machines} ({where})"
     said = [basis_of(found.costs)["times"]] if found.machines is None else list(found.basis.values())
     without = {each.schedule for each in found.refused} - {row.schedule for row in found.rows}
-    refused = left_out(
+    reasons = (
         (each.schedule + (f" in {each.parts}" if each.parts else ""), str(each.stages), each.reason)
         for each in found.refused
     )
+    refused = left_out(reasons, "{} on {} stages")
     head = [
         page.heading(f"{found.name}: {found.method}, on {where}{replicas}{_without(len(without))}"),
         *map(page.sentence, [*refused, *said, *([found.assumed] if found.assumed else [])]),

@@ -124,9 +124,8 @@ def findings(found: Crossover) -> list[str]:
 
 def refused(found: Crossover) -> list[str]:
     """Which schedules run nowhere, and why, in sentences."""
-    return left_out(
-        (f"{method_name(method)} by {schedule}", "", why) for (method, schedule), why in found.refused.items()
-    )
+    reasons = ((method_name(method), schedule, why) for (method, schedule), why in found.refused.items())
+    return left_out(reasons, "{} by {}")
 
 
 def overrides_of(found: Crossover, way: Way) -> list[str]:

@@ -84,19 +84,20 @@ def _digits(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def left_out(refused: Iterable[tuple[str, str, str]]) -> list[str]:
+def left_out(refused: Iterable[tuple[str, str, str]], words: str) -> list[str]:
     """Sentences on what cannot run. Reasons that differ in a number are told once.
 
     Args:
-        refused: what, on how many stages ("": any), and why.
+        refused: what, where, and why.
+        words: with what and where, such as "{} on {} stages"; several places stand together.
     """
     reasons, alike = dict[str, str](), dict[str, dict[str, list[str]]]()
-    for what, stages, why in refused:
+    for what, where, why in refused:
         kind = re.sub(r"\d+", "", why)
         reasons.setdefault(kind, why)
-        alike.setdefault(kind, {}).setdefault(what, []).append(stages)
+        alike.setdefault(kind, {}).setdefault(what, []).append(where)
 
     def told(kind: str) -> str:
-        return "; ".join(f"{what} on {', '.join(on)} stages" if any(on) else what for what, on in alike[kind].items())
+        return "; ".join(words.format(what, ", ".join(places)) for what, places in alike[kind].items())
 
     return [f"left out: {told(kind)}, because {why}" for kind, why in reasons.items()]

@@ -261,6 +261,4 @@ def test_a_way_keeps_its_cut_where_the_search_weighs_no_cut_that_fits() -> None:
 
 def test_schedules_that_are_left_out_for_one_reason_are_told_together(crossed: Callable[..., Crossover]) -> None:
     reasons = {("backpropagation", name): f"in {number} parts; say so" for number, name in enumerate(("1f1b", "2bw"))}
-    assert refused(replace(crossed(), refused=reasons)) == [
-        "left out: BP by 1f1b; BP by 2bw, because in 0 parts; say so"
-    ]
+    assert refused(replace(crossed(), refused=reasons)) == ["left out: BP by 1f1b, 2bw, because in 0 parts; say so"]
