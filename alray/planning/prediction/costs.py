@@ -173,6 +173,11 @@ class Costs:
     chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property
+    def train_s(self) -> float:
+        """F + B + U of one mini-batch in all components, one after another, seconds."""
+        return sum(component.train_s for component in self.components)
+
+    @property
     def depths(self) -> tuple[int, ...]:
         """Depths of the routes of inference, shallowest first."""
         return tuple(index + 1 for index, component in enumerate(self.components) if component.ends_route)

@@ -67,7 +67,7 @@ class Contender:
     @property
     def alone_s(self) -> float:
         """The seconds of a mini-batch on one device."""
-        return self.alone.data_s + sum(component.train_s for component in self.alone.components)
+        return self.alone.data_s + self.alone.train_s
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class RunSeconds:
         half = np.concatenate([[0.0], sent * costs.edge_s_per_byte / 2])
         half[-1] = 0.0
         total = total + half[first] + sends * half[ends]
-        unit = 2.0**-40 * (sum(each.train_s for each in costs.components) or 1.0)  # equal costs must be equal
+        unit = 2.0**-40 * (costs.train_s or 1.0)  # equal costs must be equal
         rounded: Floats = np.rint(total / unit) * unit
         return rounded
 

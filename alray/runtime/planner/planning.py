@@ -48,7 +48,7 @@ from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
 from alray.runtime.planner.updates import notes_on_length, require_an_update
-from alray.runtime.probe.device_speed import SpeedTest, train_seconds
+from alray.runtime.probe.device_speed import SpeedTest
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.other_programs import measured_beside
@@ -422,7 +422,7 @@ class Planner:
         """Seconds of all components on a kind of device of the machines, which many layouts ask for."""
         machines = self._machines
         assert machines is not None, "the plan is for machines elsewhere"
-        return cache(lambda kind: train_seconds(self._costs_on(kind, machines.efficiency)))
+        return cache(lambda kind: self._costs_on(kind, machines.efficiency).train_s)
 
     def placed(self, setting: StepSetting) -> StepSetting:
         """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for

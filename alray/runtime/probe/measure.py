@@ -92,7 +92,7 @@ def probe_costs(
     with companions(surroundings.others, threads=threads) as others:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         others.wait_until_ready()
-        others.work_on(_stage_bytes(counted, surroundings.others + 1))
+        others.work_on(sum(map(_bytes_of, counted.components)) // (surroundings.others + 1))
         wait_until_quiet()
         machine = Machine()
         with devices.configured(threads, surroundings.deterministic, device, surroundings.tf32):
@@ -151,18 +151,6 @@ def probe_costs(
         taken_processors=taken(other_processors, threads * (1 + surroundings.others)) if device.type == "cpu" else 0.0,
     )
     return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
-
-
-def _stage_bytes(costs: Costs, stages: int) -> int:
-    """The memory that one of so many stages goes through in a mini-batch: weights, gradients, the optimizer's state and
-    activations."""
-    return (
-        sum(
-            each.parameter_bytes + each.gradient_bytes + each.optimizer_bytes + each.activation_bytes
-            for each in costs.components
-        )
-        // stages
-    )
 
 
 def _begun(
@@ -465,7 +453,7 @@ def divide(kinds: Sequence[str], costs: Costs) -> list[range]:
 
 
 def _bytes_of(component: ComponentCosts) -> int:
-    """Bytes that a component works on in a mini-batch."""
+    """Bytes that a component works on in a mini-batch: weights, gradients, the optimizer's state and activations."""
     return component.parameter_bytes + component.gradient_bytes + component.optimizer_bytes + component.activation_bytes
 
 
