@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from alray.planning.schedules.actions import ActionKind
 
@@ -81,15 +81,12 @@ class Durations:
     def times(self, factors: Sequence[float]) -> Durations:
         """The same with the computing of each (virtual) stage multiplied by its factor; messages and averages stay."""
 
-        every = {name: getattr(self, name) for name in _COMPUTING.values()}
-        return replace(
-            self,
-            **{
-                name: [own * factor for own, factor in zip(seconds, factors, strict=True)]
-                for name, seconds in every.items()
-                if len(seconds)
-            },
-        )
+        longer: dict[str, Any] = {
+            name: [own * factor for own, factor in zip(getattr(self, name), factors, strict=True)]
+            for name in _COMPUTING.values()
+            if len(getattr(self, name))
+        }
+        return replace(self, **longer)
 
     @property
     def unhindered(self) -> Durations:

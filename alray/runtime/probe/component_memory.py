@@ -80,7 +80,8 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
     few = _count(network, index, _FEW_SAMPLES, at, device)
 
     def fixed(name: str) -> int:
-        less, more = getattr(few, name), getattr(whole, name)
+        less: int = getattr(few, name)
+        more: int = getattr(whole, name)
         return max(0, round(less - _FEW_SAMPLES * (more - less) / (batch_size - _FEW_SAMPLES)))
 
     return replace(
