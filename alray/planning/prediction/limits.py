@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -88,21 +90,16 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
 def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:
     """Seconds for which the busiest link between nodes is busy with one mini-batch, in one direction, and the stages at
     its ends."""
-    labels = durations.labels_link_s if len(durations.labels_link_s) else [0.0] * len(durations.up_link_s)
-    up = [
-        setting.micro_batches * seconds + of_labels
-        for seconds, of_labels in zip(durations.up_link_s, labels, strict=True)
-    ]
-    busy: dict[tuple[int, int], float] = {}
-    for seconds, first, last in [
-        *((each, index, index + 1) for index, each in enumerate(up)),
-        *((setting.micro_batches * each, index + 1, index) for index, each in enumerate(durations.down_link_s)),
-    ]:
-        way = setting.place(first, setting.stages), setting.place(last, setting.stages)
-        busy[way] = busy.get(way, 0.0) + seconds
+    up_s = setting.micro_batches * np.asarray(durations.up_link_s)
+    if len(durations.labels_link_s):
+        up_s = up_s + np.asarray(durations.labels_link_s)
+    down_s = setting.micro_batches * np.asarray(durations.down_link_s)
+    busy = Counter[tuple[int, int]]()
+    for (lower, upper), up, down in zip(pairwise(setting.holders), up_s, down_s, strict=False):
+        busy[lower, upper] += up
+        busy[upper, lower] += down
     for stage, copied_s in copies_links(setting).items():
-        way = setting.stages - 1, stage
-        busy[way] = busy.get(way, 0.0) + copied_s
+        busy[setting.stages - 1, stage] += copied_s
     return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from alray.planning.prediction.best import best_cut, fullest_stage
 from alray.planning.prediction.limits import limited_by
@@ -171,9 +172,7 @@ def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, .
     """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     whole: dict[tuple[int, int], int] = {}  # without compression
-    stages = setting.stages
-    for index, own in enumerate(stage_ranges(counts)[:-1]):
-        lower, upper = setting.place(index, stages), setting.place(index + 1, stages)
+    for own, (lower, upper) in zip(stage_ranges(counts), pairwise(setting.holders), strict=False):
         if lower == upper:  # handed over within the stage
             continue
         end = setting.costs.components[own.stop - 1]

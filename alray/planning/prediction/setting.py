@@ -82,10 +82,14 @@ class StepSetting:
         return self.scheduled.place
 
     @property
+    def holders(self) -> list[int]:
+        """The stage that holds each virtual stage."""
+        return [self.place(virtual, self.stages) for virtual in range(self.num_parts)]
+
+    @property
     def is_ring(self) -> bool:
         """Whether outputs of the last stage also go to stage 0, which is another one."""
-        holders = [self.place(virtual, self.stages) for virtual in range(self.num_parts)]
-        return self.stages > 1 and (self.stages - 1, 0) in pairwise(holders)
+        return self.stages > 1 and (self.stages - 1, 0) in pairwise(self.holders)
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""
