@@ -112,11 +112,12 @@ def findings(found: Crossover) -> list[str]:
             f"In {counted(close, 'place')} {both} differ by less than {round(100 * (CLOSE - 1))} %{known}, which a "
             "prediction cannot tell apart."
         )
+    run = {(row.way.method, row.way.schedule) for row in found.rows}
     told += [
         f"Gradients of {each.schedule} are an update late, so it trains other weights; its rho is {each.rho:.2f}, "
         f"{each.rho_source}."
         for each in found.factors
-        if each.schedule is not None
+        if (each.method, each.schedule) in run
     ]
     told += [_product(each) for each in found.factors if each.method != REFERENCE and each.alpha]
     return told
