@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -94,7 +94,7 @@ def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, in
     if len(durations.labels_link_s):
         up_s = up_s + np.asarray(durations.labels_link_s)
     down_s = setting.micro_batches * np.asarray(durations.down_link_s)
-    busy = Counter[tuple[int, int]]()
+    busy = defaultdict[tuple[int, int], float](float)
     for (lower, upper), up, down in zip(pairwise(setting.holders), up_s, down_s, strict=False):
         busy[lower, upper] += up
         busy[upper, lower] += down
