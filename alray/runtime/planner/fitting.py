@@ -365,8 +365,10 @@ class _LayoutSearch:
         layout = SCHEDULES[spec.schedule].only_layout if "pipeline.schedule" not in self.free else None
         least = spec.pipeline.stages if given else 1 if layout is None else layout.stages
         if least > room and (self.devices or not given):
+            listed = "" if layout is None else f"`{SCHEDULES[spec.schedule].name}` is for {counted(least, 'stage')}: "
             raise RequestError(
-                f"{counted(least * replicas, 'stage')} need as many devices, and there are {len(self.devices) or room}",
+                f"{listed}{counted(least * replicas, 'stage')} need as many devices, and there are "
+                f"{len(self.devices) or room}",
                 key="--devices" if spec.machines is None else "--on",
                 hint="name more devices, or lower pipeline.stages or replicas.count",
             )
