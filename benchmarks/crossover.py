@@ -76,44 +76,31 @@ def run_all(family: str, folder: Path) -> list[Path]:
 
 def report_of(family: str, runs: list[Path], *, probe: bool) -> CrossoverReport:
     return map_report(
-        spec_of(family),
-        [],
-        methods="",
-        devices="1,2,4,8,16",
-        micro_batches="4,8,16,32",
-        links=[],
-        memory="",
-        batch_sizes="",
-        steps=steps_of(runs),
-        on=None,
-        within=None,
-        probe=probe,
-        allow_code=False,
-        teller=Quiet(),
+        spec_of(family), [], steps=steps_of(runs), on=None, within=None, probe=probe, allow_code=False, teller=Quiet()
     )
 
 
-def steps_of(runs: list[Path]) -> list[str]:
-    """The mini-batches that each method took to the target, as the command takes them: the fewest of its runs that
-    ended before their last mini-batch."""
+def steps_of(runs: list[Path]) -> dict[str, int]:
+    """The mini-batches that each method took to the target: the fewest of its runs that ended before their last
+    mini-batch."""
     fewest: dict[str, int] = {}
     for run in map(read_run, runs):
         assert run.summary is not None
         if run.plan.total_steps is None or run.summary.steps < run.plan.total_steps:
             fewest[run.plan.method] = min(run.summary.steps, fewest.get(run.plan.method, run.summary.steps))
-    return [f"{method}={steps}" for method, steps in fewest.items()]
+    return fewest
 
 
 def measured_table(found: Crossover, runs: list[Path]) -> Table:
     """Measured steps of runs beside those that this crossover predicts of the same ways, over the first link."""
-    by_way = {row.way: row.step_s for row in found.rows if row.link == found.axes.links[0] and row.memory_limit is None}
+    by_way = {row.way: row.step_s for row in found.rows if row.link == found.axes.links[0]}
     rows = []
     for run in map(read_run, runs):
         plan, summary = run.plan, run.summary
         assert summary is not None and summary.step_time_s is not None
         counts = plan.stages, plan.replicas, plan.micro_batches, plan.virtual_stages
-        way = Way(plan.method, plan.schedule_name, *counts, found.batch_size, plan.recomputes)
-        layout = summary.name, kind_of(way), layout_of(found, way)
+        way = Way(plan.method, plan.schedule_name, *counts, plan.recomputes)
+        layout = summary.name, kind_of(way), layout_of(way)
         times = seconds(summary.step_time_s), seconds(by_way[way])
         ratios = (f"{each / summary.step_time_s:.2f}" for each in (by_way[way], plan.predicted_step_time_s))
         rows.append((*layout, *times, *ratios))
@@ -205,8 +192,9 @@ have](predictions.md#machines-that-you-do-not-have). Neither trains. `crossover.
 of devices and link, and its lead.
 
 Only training tells how many mini-batches a method takes to a target. Search the rate of each
-([an example](../specs/studies/laptop/crossover_factors.yaml)), and give what you found:
-`--steps decoupled_greedy=1200 --steps backpropagation=900`. Without it all are taken to need as many.
+([an example](../specs/studies/laptop/crossover_factors.yaml)), and give what you found in
+Python: `alray.map_ways(spec, steps={"decoupled_greedy": 1200, "backpropagation": 900})`. Without it all are taken to
+need as many.
 
 Maps leave out loading of data, evaluations, checkpoints, and what replicas and micro-batches change of norms and
 contrastive losses.

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from alray.runtime.planner.opening import Teller
 
-Numbers = str | Sequence[int]
-"""Whole numbers, as a text ("1,2,4") or as a list."""
+MICRO_BATCHES = (4, 8, 16, 32)
 
 
 @checked
@@ -33,12 +32,10 @@ def map_ways(
     model: Any = None,
     data: Any = None,
     methods: str | Sequence[str] = (),
-    devices: Numbers = (),
-    micro_batches: Numbers = (4, 8, 16, 32),
+    devices: str | Sequence[int] = (),
+    micro_batches: Sequence[int] = MICRO_BATCHES,
     link: str | Sequence[str] = (),
-    memory: str = "",
-    batch_sizes: Numbers = (),
-    steps: Mapping[str, int] | Sequence[str] = (),
+    steps: Mapping[str, int] | None = None,
     on: str | None = None,
     within: str | None = None,
     probe: bool = False,
@@ -56,8 +53,6 @@ def map_ways(
         micro_batches: their numbers.
         link: between any two devices, or with machines the card of each node, such as "10 Gbit/s, 50 us"; without
             machines also "host"; or several of them.
-        memory: of each device, such as "16GB,80GB".
-        batch_sizes: further sizes of the mini-batch, for which steps are known.
         steps: mini-batches to the target: {"associated_learning": 1200, "backpropagation/2bw": 1500}.
         on, within, probe: as for `alray.plan`.
     """
@@ -67,13 +62,11 @@ def map_ways(
             map_report(
                 found.spec,
                 found.overrides,
-                methods=_text(methods),
-                devices=_text(devices),
-                micro_batches=_text(micro_batches),
+                methods=[methods] if isinstance(methods, str) else methods,
+                devices=devices,
+                micro_batches=micro_batches,
                 links=[link] if isinstance(link, str) else link,
-                memory=memory,
-                batch_sizes=_text(batch_sizes),
-                steps=[f"{way}={number}" for way, number in steps.items()] if isinstance(steps, Mapping) else steps,
+                steps=steps,
                 on=on,
                 within=within,
                 probe=probe,
@@ -115,34 +108,33 @@ def map_report(
     spec: SpecSource,
     overrides: Sequence[str],
     *,
-    links: Sequence[str],
+    methods: Sequence[str] = (),
+    devices: str | Sequence[int] = (),
+    micro_batches: Sequence[int] = MICRO_BATCHES,
+    links: Sequence[str] = (),
+    steps: Mapping[str, int] | None = None,
     on: str | None,
     within: str | None,
     probe: bool,
     allow_code: bool,
     teller: Teller,
     objects: Objects = NO_OBJECTS,
-    **asked: Any,
 ) -> CrossoverReport:
-    """The report of a map.
-
-    Args:
-        asked: as `Asked.of` takes them.
-    """
-    from alray.runtime.planner.crossover import HOST, Asked, crossover_spec
+    """The report of a map. Arguments are those of `map_ways`."""
+    from alray.runtime.planner.crossover import HOST, crossover_spec
 
     # Machines of several nodes have some card when they are opened.
     cards = [link for link in links if link != HOST] if on is not None or machines_of(spec, overrides) else []
     found = crossover_spec(
         spec,
         with_machines(spec, overrides, on=on, link=next(iter(cards), None), within=within),
-        Asked.of(links=links, **asked),
+        methods=methods,
+        devices=devices,
+        micro_batches=micro_batches,
+        links=links,
+        steps=steps or {},
         probe=probe,
         options=Options(allow_code=allow_code, objects=objects),
         teller=teller,
     )
     return CrossoverReport(found)
-
-
-def _text(values: str | Sequence[object]) -> str:
-    return values if isinstance(values, str) else ",".join(map(str, values))

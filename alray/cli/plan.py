@@ -53,7 +53,7 @@ def plan(
         typer.Option(
             "--map",
             help="Write a page with maps of the fastest way over devices and links, and all ways as CSV. Python's "
-            "`alray.map_ways` also takes methods, memory, and mini-batches to a target.",
+            "`alray.map_ways` also takes methods, and mini-batches to a target.",
         ),
     ] = False,
     output: Annotated[str | None, typer.Option(metavar="FILE", help="The page of a map.", show_default=PAGE)] = None,
@@ -87,7 +87,7 @@ def plan(
                     spec,
                     texts,
                     links=links,
-                    devices=devices or "",
+                    devices=devices or (),
                     on=on,
                     within=within,
                     probe=probe,
@@ -100,7 +100,8 @@ def plan(
             if json:
                 streams.answer({**as_json(made.found), "page": str(page)})
                 return
-            streams.put(crossover_text(made, streams.page))
+            allowing = ("--allow-code",) if allow_code else ()
+            streams.put(crossover_text(made, command=["alray", "run", str(spec), *allowing], page=streams.page))
             streams.fields([("page", shown(page)), ("every way", shown(made.ways_file(files)))])
             return
         if output is not None:

@@ -9,7 +9,7 @@ from alray.api.console.layout import Page
 from alray.core.counting import counted
 from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
-from alray.report.text import seconds, seconds_range, share, size
+from alray.report.text import left_out, seconds, seconds_range, share, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +32,17 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
     if found.machines is not None:
         where = f"{found.machines} ({where})"
     said = [basis_of(found.costs)["times"]] if found.machines is None else list(found.basis.values())
+    without = {each.schedule for each in found.refused} - {row.schedule for row in found.rows}
+    reasons = (
+        (each.schedule + (f" in {each.parts}" if each.parts else ""), str(each.stages), each.reason)
+        for each in found.refused
+    )
+    refused = left_out(reasons, "{} on {} stages")
     head = [
-        page.heading(f"{found.name}: {found.method}, on {where}{replicas}"),
-        *map(page.sentence, [*said, *([found.assumed] if found.assumed else [])]),
+        page.heading(f"{found.name}: {found.method}, on {where}{replicas}{_without(len(without))}"),
+        *map(page.sentence, [*refused, *said, *([found.assumed] if found.assumed else [])]),
     ]
-    notes = [*found.refused]
-    notes += [
+    notes = [
         f"{schedule} trains other weights: its gradients are computed with those from before the last update"
         for schedule in dict.fromkeys(row.schedule for row in found.rows if row.gradient_delay)
     ]
@@ -77,13 +82,26 @@ def _table(found: Fitting) -> Table:
     return Table(head, rows)
 
 
-def crossover_text(made: CrossoverReport, page: Page) -> str:
-    """What is fastest at each place, and what the maps show."""
-    from alray.report.crossover import findings, refused, winners_table
+def crossover_text(made: CrossoverReport, *, command: Sequence[str], page: Page) -> str:
+    """What was left out, what is fastest at each place, and how to run it.
 
-    left_out = ", ".join(f"{schedule} of {method}" for method, schedule in made.found.refused)
-    without = f", without {left_out}: for the reasons below" if left_out else ""
-    heading = page.heading(f"{made.found.name}: the fastest way to train{without}")
-    places = page.table(winners_table(made.found))
-    notes = [*findings(made.found), *refused(made.found)]
-    return "\n\n".join([heading, places, "\n".join(map(page.sentence, notes))]) + "\n"
+    Args:
+        command: that runs the spec.
+    """
+    from alray.report.crossover import cells, findings, overrides_of, refused, winners_table
+
+    found = made.found
+    head = [
+        page.heading(f"{found.name}: the fastest way to train{_without(len(found.refused))}"),
+        *map(page.sentence, [*refused(found), found.basis["times"]]),
+    ]
+    notes = findings(found)
+    for at in cells(found):
+        if at.link == found.axes.links[0] and at.devices == found.axes.devices[-1] and at.best is not None:
+            words = shlex.join([*command, *overrides_of(found, at.best.way)])
+            notes.append(f"to train as on {counted(at.devices, 'device')}, {at.link}:  {words}")
+    return "\n\n".join(["\n".join(head), page.table(winners_table(found)), "\n".join(map(page.sentence, notes))]) + "\n"
+
+
+def _without(schedules: int) -> str:
+    return f", without {counted(schedules, 'schedule')}" if schedules else ""

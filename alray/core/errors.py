@@ -56,8 +56,12 @@ class Problem:
         if self.line is not None:
             location = f"{location}:{self.line}" if location else f"line {self.line}"
         parts = [part for part in (location, self.key) if part]
-        text = ": ".join([*parts, self.message])
-        return f"{text}; {self.hint}" if self.hint else text
+        return ": ".join([*parts, self.sentence])
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do about it."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
 
     def explained(self) -> str:
         """The problem, with the traceback of a user's code below it."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from alray.config.sections.method import METHODS
 from alray.core.counting import counted
-from alray.planning.prediction.crossover import CLOSE, OWN, REFERENCE, Crossover, Factors, Row, Way
+from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row, Way
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.table import Table
-from alray.report.text import number, seconds
+from alray.report.text import left_out, seconds
 
 SOURCES = {
     "probe": "measured here",
@@ -48,9 +48,9 @@ class Cell:
         return self.least_ratio is not None and self.least_ratio < CLOSE
 
 
-def cell(found: Crossover, devices: int, link: str, memory: int | None = None) -> Cell:
-    """Which way is fastest on at most so many devices over this link. For the arguments see `Crossover.at`."""
-    ranked = found.at(devices, link, memory)
+def cell(found: Crossover, devices: int, link: str) -> Cell:
+    """Which way is fastest on at most so many devices over this link."""
+    ranked = found.at(devices, link)
     best = ranked[0] if ranked else None
     others = [row for row in ranked if best is not None and _rivals(found, best, row)]
     if best is None or not others:
@@ -67,9 +67,8 @@ def _rivals(found: Crossover, one: Row, other: Row) -> bool:
 
 
 def cells(found: Crossover) -> list[Cell]:
-    """The places with the first memory."""
-    axes = found.axes
-    return [cell(found, devices, link, axes.memory[0]) for link in axes.links for devices in axes.devices]
+    """The places of the map."""
+    return [cell(found, devices, link) for link in found.axes.links for devices in found.axes.devices]
 
 
 def method_name(method: str) -> str:
@@ -85,17 +84,14 @@ def kind_of(way: Way) -> str:
     return f"{method_name(way.method)} {way.schedule}"
 
 
-def layout_of(found: Crossover, way: Way) -> str:
-    """Stages, replicas and micro-batches, each only if there are several: `4 stages x 2, M 8`. The size of the
-    mini-batch too, where several are compared."""
+def layout_of(way: Way) -> str:
+    """Stages, replicas and micro-batches, each only if there are several: `4 stages x 2, M 8`."""
     parts = [counted(way.stages, "stage")] if way.stages > 1 else []
     if way.replicas > 1:
         parts.append(f"{way.replicas} replicas")
     text = " x ".join(parts) or "1 device"
     if SCHEDULES[way.schedule].cuts_mini_batches:
         text += f", M {way.micro_batches}"
-    if not found.one_size:
-        text += f", {number(way.batch_size)} samples"
     return text + (", checkpointing" if way.recomputes else "")
 
 
@@ -110,37 +106,48 @@ def findings(found: Crossover) -> list[str]:
         both = (
             "the fastest way and the best of another kind" if found.one_family else "local losses and backpropagation"
         )
-        ranged = any(row.range_s is not None for row in found.rows)
+        ranged = any(row.fit.predicted_step_range_s is not None for row in found.rows)
         known = ", or would at one end of what is known of the times of computations" if ranged else ""
         told.append(
             f"In {counted(close, 'place')} {both} differ by less than {round(100 * (CLOSE - 1))} %{known}, which a "
             "prediction cannot tell apart."
         )
+    run = {(row.way.method, row.way.schedule) for row in found.rows}
     told += [
         f"Gradients of {each.schedule} are an update late, so it trains other weights; its rho is {each.rho:.2f}, "
         f"{each.rho_source}."
         for each in found.factors
-        if each.schedule is not None and each.batch_size == found.batch_size
+        if (each.method, each.schedule) in run
     ]
-    told += [_product(found, each) for each in found.factors if each.method != REFERENCE and each.alpha]
+    told += [_product(each) for each in found.factors if each.method != REFERENCE and each.alpha]
     return told
 
 
-def refused(found: Crossover) -> tuple[str, ...]:
+def refused(found: Crossover) -> list[str]:
     """Which schedules run nowhere, and why, in sentences."""
-    return tuple(
-        f"{method_name(method)} {schedule} runs nowhere: {reason}"
-        for (method, schedule), reason in found.refused.items()
-    )
+    reasons = ((method_name(method), schedule, why) for (method, schedule), why in found.refused.items())
+    return left_out(reasons, "{} by {}")
 
 
-def _product(found: Crossover, factors: Factors) -> str:
+def overrides_of(found: Crossover, way: Way) -> list[str]:
+    """The overrides with which `alray run` of the spec trains in this way."""
+    values = {
+        "method": way.method if way.method != found.contenders[0].method else None,
+        "pipeline.schedule": way.schedule,
+        "pipeline.stages": way.stages,
+        "pipeline.micro_batches": way.micro_batches if SCHEDULES[way.schedule].cuts_mini_batches else None,
+        "pipeline.activation_checkpointing": "true" if way.recomputes else None,
+        "replicas.count": way.replicas,
+    }
+    return [f"{key}={value}" for key, value in values.items() if value is not None]
+
+
+def _product(factors: Factors) -> str:
     assert factors.alpha is not None
-    name = method_name(factors.method)
-    what = name if found.one_size else f"{name}, mini-batches of {number(factors.batch_size)}"
     return (
-        f"{what}: alpha x rho = {factors.alpha:.2f} x {factors.rho:.2f} = "
-        f"{factors.alpha * factors.rho:.2f}; alpha is {SOURCES[factors.source]}, rho is {factors.rho_source}."
+        f"{method_name(factors.method)}: a mini-batch on one device takes {factors.alpha:.2f} times as long as by "
+        f"{method_name(REFERENCE)} (alpha, {SOURCES[factors.source]}), and the target {factors.rho:.2f} times as many "
+        f"mini-batches (rho, {factors.rho_source}): alpha x rho = {factors.alpha * factors.rho:.2f}."
     )
 
 
@@ -148,15 +155,13 @@ def winners_table(found: Crossover) -> Table:
     """The fastest way at each place, beside the best of the others. With the size of the mini-batch where several are
     compared."""
     timed = any(found.steps_of(row.way) is not None for row in found.rows[:1])
-    size_too = () if found.one_size else ("mini-batch",)
-    of_best = ("fastest", "stages", "replicas", "M", *size_too, "time to target" if timed else "step")
+    of_best = ("fastest", "stages", "replicas", "M", "time to target" if timed else "step")
     rows = []
     for at in cells(found):
         best, other = at.best, at.other
         own = ["–"] * len(of_best)
         if best is not None:
-            sizes = [] if found.one_size else [number(best.way.batch_size)]
-            own = [kind_of(best.way), *_layout(best.way), *sizes, seconds(found.seconds(best))]
+            own = [kind_of(best.way), *_layout(best.way), seconds(found.seconds(best))]
         rows.append(
             (
                 at.link,
@@ -180,7 +185,6 @@ def factors_table(found: Crossover) -> Table:
     rows = tuple(
         (
             each.method if each.schedule is None else f"{each.method}, {each.schedule}",
-            number(each.batch_size),
             seconds(each.step_s),
             "–" if each.alpha is None else f"{each.alpha:.3f}",
             SOURCES[each.source],
@@ -189,7 +193,7 @@ def factors_table(found: Crossover) -> Table:
         )
         for each in found.factors
     )
-    return Table(("method", "mini-batch", "step on one device", "alpha", "alpha is", "rho", "rho is"), rows)
+    return Table(("method", "step on one device", "alpha", "alpha is", "rho", "rho is"), rows)
 
 
 def ways(found: Crossover) -> list[dict[str, Any]]:
@@ -199,7 +203,8 @@ def ways(found: Crossover) -> list[dict[str, Any]]:
 
 
 def _columns(found: Crossover, row: Row) -> dict[str, Any]:
-    way, steps = row.way, found.steps_of(row.way)
+    way, fit, steps = row.way, row.fit, found.steps_of(row.way)
+    ends = fit.predicted_step_range_s
     return {
         "method": way.method,
         "schedule": way.schedule,
@@ -209,24 +214,18 @@ def _columns(found: Crossover, row: Row) -> dict[str, Any]:
         "replicas": way.replicas,
         "micro_batches": way.micro_batches,
         "virtual_stages": way.virtual_stages,
-        "batch_size": way.batch_size,
         "checkpointing": "yes" if way.recomputes else "no",
-        "memory_limit_bytes": _told(row.memory_limit),
-        "partition": " ".join(map(str, row.partition)),
+        "fits": "yes" if fit.fits else "no",
+        "partition": " ".join(map(str, fit.partition)),
         "step_s": row.step_s,
-        "low_step_s": row.range_s and row.range_s[0],
-        "high_step_s": row.range_s and row.range_s[1],
-        "memory_bytes": row.memory_bytes,
+        "low_step_s": ends and ends[0],
+        "high_step_s": ends and ends[1],
+        "memory_bytes": max(fit.memory_bytes),
         "sent_bytes": row.sent_bytes,
         "steps": steps and steps.number,
         "steps_source": steps and steps.source,
         "target_s": steps and found.seconds(row),
     }
-
-
-def _told(limit: int | None) -> int | str | None:
-    """A memory in files and JSON."""
-    return "own" if limit == OWN else limit
 
 
 _OF_PLACE = (
@@ -236,7 +235,6 @@ _OF_PLACE = (
     "replicas",
     "micro_batches",
     "virtual_stages",
-    "batch_size",
     "checkpointing",
     "partition",
     "step_s",
@@ -253,14 +251,13 @@ def as_json(found: Crossover) -> dict[str, Any]:
         "devices": list(found.axes.devices),
         "micro_batches": list(found.axes.micro_batches),
         "links": list(found.axes.links),
-        "memory_bytes": [_told(limit) for limit in found.axes.memory],
         "factors": [asdict(each) for each in found.factors],
         "fastest": [
             {
                 "link": at.link,
                 "devices": at.devices,
                 **{name: at.best and _columns(found, at.best)[name] for name in _OF_PLACE},
-                "step_range_s": at.best and at.best.range_s,
+                "step_range_s": at.best and at.best.fit.predicted_step_range_s,
                 "other_method": at.other and at.other.way.method,
                 "other_schedule": at.other and at.other.way.schedule,
                 "times_as_long": at.ratio,

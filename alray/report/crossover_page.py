@@ -53,7 +53,7 @@ class CrossoverReport:
             title=f"{self.found.name}: crossover · alray",
             version=__version__,
             name=self.found.name,
-            basis=self.found.basis,
+            notes=(*refused(self.found), *self.found.basis.values()),
             ways=len(self.found.rows),
         )
 
@@ -86,7 +86,7 @@ def winners(found: Crossover) -> Exhibit:
     device over that of backpropagation, rho its mini-batches to the target over those of backpropagation: by the rule,
     streaming on S stages is faster than 1F1B with M micro-batches where alpha x rho < 1 + (S - 1) / M."""
     tables = {"fastest": winners_table(found)} | ({} if found.one_family else {"factors": factors_table(found)})
-    return Exhibit("The fastest way at each place", findings=refused(found), tables=tables)
+    return Exhibit("The fastest way at each place", tables=tables)
 
 
 EXHIBITS: tuple[Show[Crossover], ...] = (over_links, winners)
@@ -126,20 +126,20 @@ def _of(found: Crossover, at: Cell) -> dict[str, Any]:
     if at.best is None:
         return place
     faster = "" if at.ratio is None else f"\n{at.ratio:.2f}x"
-    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(found, at.other.way)}"
+    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(at.other.way)}"
     return place | {
         "series": kind_of(at.best.way),
-        "text": f"{kind_of(at.best.way)}\n{layout_of(found, at.best.way)}{faster}",
+        "text": f"{kind_of(at.best.way)}\n{layout_of(at.best.way)}{faster}",
         "clear": "no" if at.is_close else "yes",
-        "layout": layout_of(found, at.best.way),
+        "layout": layout_of(at.best.way),
         "step": seconds(at.best.step_s),
         "time": seconds(found.seconds(at.best)),
-        "memory": size(at.best.memory_bytes),
+        "memory": size(max(at.best.fit.memory_bytes)),
         "sent": size(at.best.sent_bytes),
         "ratio": at.ratio,
         "other": other,
         "step_s": at.best.step_s,
-        "memory_bytes": at.best.memory_bytes,
+        "memory_bytes": max(at.best.fit.memory_bytes),
         "sent_bytes": at.best.sent_bytes,
     }
 

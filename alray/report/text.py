@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 
 NOT_MEASURED = "–"
 
@@ -80,3 +82,22 @@ def _digits(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def left_out(refused: Iterable[tuple[str, str, str]], words: str) -> list[str]:
+    """Sentences on what cannot run. Reasons that differ in a number are told once.
+
+    Args:
+        refused: what, where, and why.
+        words: with what and where, such as "{} on {} stages"; several places stand together.
+    """
+    reasons, alike = dict[str, str](), dict[str, dict[str, list[str]]]()
+    for what, where, why in refused:
+        kind = re.sub(r"\d+", "", why)
+        reasons.setdefault(kind, why)
+        alike.setdefault(kind, {}).setdefault(what, []).append(where)
+
+    def told(kind: str) -> str:
+        return "; ".join(words.format(what, ", ".join(places)) for what, places in alike[kind].items())
+
+    return [f"left out: {told(kind)}, because {why}" for kind, why in reasons.items()]

@@ -56,9 +56,7 @@ def test_another_type_is_refused_with_the_accepted_forms(call: Callable[[], obje
 
 def test_a_crossover_takes_several_links_and_numbers(tiny: dict[str, Any]) -> None:
     links = ["host", "1 GB/s"]
-    found = alray.map_ways(
-        tiny, {"pipeline.costs": None}, link=links, devices=[2], micro_batches=[2], memory="1GB", progress=False
-    )
+    found = alray.map_ways(tiny, {"pipeline.costs": None}, link=links, devices=[2], micro_batches=[2], progress=False)
     assert [each["link"] for each in found.values["fastest"]] == links
     with pytest.raises(RequestError, match=r"devices: .*; give a text, such as '4x24GB' or '1,2,4'"):
         alray.map_ways(tiny, devices=8)

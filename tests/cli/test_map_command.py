@@ -11,12 +11,11 @@ import pytest
 
 import alray as interface
 from alray.core.errors import AlrayError, RequestError
-from alray.runtime.planner.crossover import Asked
 
 from .conftest import COUNTED
 
 NORM = "pipeline.micro_batch_norm=accept"
-FEW: dict[str, Any] = {"devices": "1,2", "micro_batches": "2", "link": "host", "memory": "1GB"}
+FEW: dict[str, Any] = {"devices": "1,2", "micro_batches": [2], "link": "host"}
 
 
 def mapped(spec: Path, *overrides: str, **asked: Any) -> dict[str, Any]:
@@ -37,11 +36,7 @@ def test_the_page_the_ways_and_what_the_plan_predicts(
     with Path("map_files/tables/ways.csv").open(encoding="utf-8") as rows:
         ways = list(csv.DictReader(rows))
     assert len(ways) == len(answer.json["ways"])
-    (own,) = [
-        each
-        for each in ways
-        if each["schedule"] == "streamed" and each["stages"] == "2" and not each["memory_limit_bytes"]
-    ]
+    (own,) = [each for each in ways if each["schedule"] == "streamed" and each["stages"] == "2"]
     plan = alray("plan", spec, COUNTED, "--json").json
     assert float(own["step_s"]) == pytest.approx(plan["predicted_step_time_s"])
     found = interface.map_ways(spec, [COUNTED, NORM], **FEW, steps={"backpropagation": 100}, progress=False)
@@ -50,14 +45,14 @@ def test_the_page_the_ways_and_what_the_plan_predicts(
 
 
 def test_without_backpropagation_the_steps_of_the_first_method_are_the_reference(spec: Path) -> None:
-    others = {"methods": "decoupled_greedy", "devices": "1", "link": "host", "memory": "1GB"}
+    others = {"methods": "decoupled_greedy", "devices": "1", "link": "host"}
     found = mapped(spec, **others, steps={"associated_learning": 100, "decoupled_greedy": 150})
     assert {each["method"]: each["rho"] for each in found["factors"]} == {
         "associated_learning": 1.0,
         "decoupled_greedy": 1.5,
     }
     assert all(each["target_s"] for each in found["ways"])
-    with pytest.raises(RequestError, match="associated_learning=N"):
+    with pytest.raises(RequestError, match="those of associated_learning too"):
         mapped(spec, **others, steps={"decoupled_greedy": 150})
 
 
@@ -92,29 +87,18 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"steps": ["bp"]}, "steps: `bp` is not a method and its mini-batches"),
         ({"steps": {"solo": 10}}, "steps: steps are given for `solo`, which is not compared; compared are"),
-        ({"steps": {"python:mine.Own@8": 9}}, "steps: steps are given for `python:mine.Own`, which is not compared"),
+        ({"steps": {"backpropagation/2b": 10}}, "steps: steps are given for `backpropagation/2b`, which is not"),
         ({"steps": {"associated_learning": 9}}, "steps count beside those of backpropagation, which are not known"),
-        ({"steps": {"backpropagation/1f1b": 9}}, "backpropagation=N"),
-        ({"steps": {"backpropagation@20": 9}}, "steps are given for mini-batches of 20, which are not compared"),
-        ({"batch_sizes": "20"}, "batch_sizes: ways with mini-batches of 10 cannot be compared"),
-        ({"memory": "4x24GB"}, "memory: `"),
-        ({"memory": "24GBs"}, "16GB,80GB"),
-        ({"memory": "0GB"}, "memory: `"),
+        ({"steps": {"backpropagation/1f1b": 9}}, "give those of backpropagation too"),
+        ({"micro_batches": [0]}, "micro_batches: `0` is not a list of whole numbers from 1 to 4096"),
+        ({"devices": [8192]}, "devices: `8192` is not a list of whole numbers from 1 to 4096"),
     ],
 )
 def test_wrong_arguments(spec: Path, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(AlrayError) as caught:
         mapped(spec, **asked)
     assert message in str(caught.value)
-
-
-def test_each_list_has_a_bound_of_its_own() -> None:
-    asked = Asked.of(devices="4096", batch_sizes="8192")
-    assert (asked.devices, asked.batch_sizes) == ((4096,), (8192,))
-    with pytest.raises(RequestError, match=r"--devices: `8192` is not a list of whole numbers from 1 to 4096"):
-        Asked.of(devices="8192")
 
 
 def test_checkpointing_is_for_where_memory_is_too_small(alray: Callable[..., Any], spec: Path) -> None:
@@ -143,15 +127,13 @@ def test_all_devices_of_the_machines_count_and_no_others(alray: Callable[..., An
     assert said.code == 2 and "--devices: 8 devices are asked for, and 3 A100 are 3; ask for fewer" in said.errors
 
 
-def test_memory_that_is_asked_for_is_that_of_the_device(spec: Path) -> None:
-    """Of which libraries take as much as of the devices of the machines."""
-    found = mapped(spec, on="2xA100", micro_batches="2", memory="80GB,40GB")
-    assert found["memory_bytes"] == [79 * 10**9, 39 * 10**9]
-
-
-def test_the_memory_of_the_smallest_device_is_not_that_of_each(spec: Path) -> None:
-    found = mapped(spec, on="1xA100,1xT4", link="9 GB/s", micro_batches="2", memory="16GB,80GB")
-    assert found["memory_bytes"] == ["own", 79 * 10**9, 15 * 10**9]
+def test_what_does_not_fit_is_a_way_and_nowhere_the_fastest(spec: Path) -> None:
+    found = mapped(spec, "resources.memory_bytes=22000", **FEW)
+    assert {each["fits"] for each in found["ways"]} == {"yes", "no"}
+    fitting = {(each["method"], each["schedule"], each["stages"]) for each in found["ways"] if each["fits"] == "yes"}
+    assert {
+        (each["method"], each["schedule"], each["stages"]) for each in found["fastest"] if each["method"]
+    } <= fitting
 
 
 def test_where_no_way_can_run_the_reason_is_told(alray: Callable[..., Any], spec: Path) -> None:
@@ -171,7 +153,7 @@ def test_overrides_of_what_a_crossover_goes_over(spec: Path) -> None:
     """It opens the spec with other methods and mini-batches in their place."""
     found = mapped(spec, "method=decoupled_greedy", "method.group=1", "data.batch_size=4", **FEW)
     assert {each["method"] for each in found["factors"]} == {"decoupled_greedy", "backpropagation"}
-    assert {each["batch_size"] for each in found["ways"]} == {4}
+    assert found["batch_size"] == 4
 
 
 def test_replicas_need_the_memory_of_their_plan(alray: Callable[..., Any], spec: Path) -> None:

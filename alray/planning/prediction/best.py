@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,9 @@ from alray.planning.prediction.partition import (
     Matrix,
     Places,
     StageCost,
-    check_size,
-    longest_run,
     partition_auto,
     partition_uniform,
-    short_runs,
+    runs_within,
     with_cheapest_largest,
 )
 from alray.planning.prediction.search import SAME, BestCut, every_cut, fits, search_cut, step_of
@@ -43,8 +42,8 @@ def best_cut(setting: StepSetting) -> BestCut:
     ties are broken as in `alray.planning.prediction.partition`. If its step takes no longer, it is the best cut.
     Otherwise cuts are simulated, see `alray.planning.prediction.search`.
 
-    Raises PlanError where there are more stages than components, or where no cut fits. The error then names the stage
-    that is over its limit in the cut that comes nearest to fitting.
+    Raises PlanError where no cut fits. The error names the stage that is over its limit in the cut that comes nearest
+    to fitting.
     """
     found, copied_s = _searched(setting), copies_s(setting)
     return replace(found, step_s=max(found.step_s, copied_s), is_best=found.is_best or found.step_s <= copied_s)
@@ -52,7 +51,6 @@ def best_cut(setting: StepSetting) -> BestCut:
 
 def _searched(setting: StepSetting) -> BestCut:
     """The same, where copies of the last component take no time on a link."""
-    check_parts(setting)
     fitting = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
         cut = (len(setting.costs.components),)
@@ -65,24 +63,21 @@ def _searched(setting: StepSetting) -> BestCut:
     return search_cut(setting, starts)
 
 
-def near_cut(setting: StepSetting) -> Cut | None:
-    """A cut whose step is near to that of the best one, without a search; None where none was found within the memory
-    limits. The setting has several parts."""
+def near_cut(setting: StepSetting) -> Cut:
+    """A cut whose step is near to that of the best one, without a search; where none was found within the memory
+    limits, the one that comes nearest to fitting."""
     cuts = [_even(setting)]
     nearest = nearest_to_fitting(setting) if setting.memory_limits else None
-    if setting.virtual_stages == 1 and (nearest is None or fits(setting, nearest)):
+    if nearest is not None and (setting.virtual_stages > 1 or not fits(setting, nearest)):
+        cuts.append(nearest)
+    elif setting.num_parts > 1 and setting.virtual_stages == 1:
         cuts += _starts(setting, nearest)[0]
     fitting = [cut for cut in dict.fromkeys(cuts) if fits(setting, cut)]
-    return min(fitting, key=partial(step_of, setting), default=None)
+    return min(fitting or cuts[-1:], key=partial(step_of, setting))
 
 
 def _even(setting: StepSetting) -> Cut:
     return partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
-
-
-def check_parts(setting: StepSetting) -> None:
-    """Raises PlanError where there are fewer components than stages or virtual stages."""
-    check_size(len(setting.costs.components), setting.stages, setting.virtual_stages)
 
 
 def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float]:
@@ -102,13 +97,13 @@ def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float
     @cache
     def seconds_of(stage: int) -> Matrix:
         """For runs that no slower stage than the slowest one of a known cut holds."""
-        longest = longest_run(partial(seconds, stage, sends=False), slowest_s, size, size + 1 - stages)
-        return short_runs(partial(seconds, stage), size, longest)
+        least = partial(seconds, stage, sends=False)
+        return runs_within(partial(seconds, stage), least, slowest_s, size, size + 1 - stages)
 
     def is_full(stage: int) -> NDArray[np.bool_]:
         most = seconds_of(run_seconds.alike[stage]).shape[1]
-        longest = longest_run(partial(shares, stage, sends=False), 1.0 + SAME, size, most)  # sums are rounded
-        return short_runs(partial(shares, stage), size, longest) > 1.0
+        least = partial(shares, stage, sends=False)
+        return runs_within(partial(shares, stage), least, 1.0 + SAME, size, most) > 1.0  # sums are rounded
 
     full = [is_full(stage) for stage in range(stages)] if setting.memory_limits else None
 
@@ -152,7 +147,7 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
     if setting.virtual_stages == 1:
         return _least_full(setting)
     if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
-        return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
+        return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each)[:2])
     return partition_auto(
         [
             float(component.parameter_bytes + component.optimizer_bytes + component.activation_bytes)
@@ -165,12 +160,12 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
 def _least_full(setting: StepSetting) -> Cut:
     """The cut whose fullest stage is least full, without virtual stages."""
     size, parts = len(setting.costs.components), setting.num_parts
-    most = fullest_stage(setting, partition_uniform(size, parts))[0] * (1.0 + SAME)  # sums are rounded
+    most = fullest_stage(setting, partition_uniform(size, parts)).share * (1.0 + SAME)  # sums are rounded
     shares = _run_shares(setting)
 
     def of_stage(stage: int) -> Matrix:
-        longest = longest_run(partial(shares, stage, sends=False), most, size, size + 1 - parts)
-        return short_runs(partial(shares, stage), size, longest)
+        least = partial(shares, stage, sends=False)
+        return runs_within(partial(shares, stage), least, most, size, size + 1 - parts)
 
     return with_cheapest_largest(of_stage, size, parts)[0]
 
@@ -179,13 +174,12 @@ def _fitting(setting: StepSetting) -> Cut:
     """A cut within the memory limits; raises PlanError where there is none."""
     size, parts = len(setting.costs.components), setting.num_parts
     cut = nearest_to_fitting(setting)
-    over, stage = fullest_stage(setting, cut)
-    if over > 1.0:
-        need, limit = memory_of(setting, cut, stage).total_bytes, setting.memory_limits[stage]
+    fullest = fullest_stage(setting, cut)
+    if not fullest.fits:
         raise PlanError(
             f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
-            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need:,} bytes "
-            f"and has {limit:,}",
+            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {fullest.stage} needs "
+            f"{fullest.need:,} bytes and has {fullest.limit:,}",
             hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
             "is more memory than it seems",
             key="pipeline.partition",
@@ -193,8 +187,26 @@ def _fitting(setting: StepSetting) -> Cut:
     return cut
 
 
-def fullest_stage(setting: StepSetting, cut: Cut) -> tuple[float, int]:
-    """The fullest stage: its memory as a share of its limit, and its number."""
-    return max(
-        (memory_of(setting, cut, stage).total_bytes / limit, stage) for stage, limit in enumerate(setting.memory_limits)
-    )
+class Fullest(NamedTuple):
+    """The fullest stage of a cut.
+
+    Attributes:
+        share: its memory as a share of its limit.
+        need, limit: bytes.
+    """
+
+    share: float
+    stage: int
+    need: int
+    limit: int
+
+    @property
+    def fits(self) -> bool:
+        return self.share <= 1.0
+
+
+def fullest_stage(setting: StepSetting, cut: Cut) -> Fullest:
+    """The fullest stage, in a setting with memory limits."""
+    needed = (memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
+    each = zip(needed, setting.memory_limits, strict=True)
+    return max(Fullest(need / limit, stage, need, limit) for stage, (need, limit) in enumerate(each))

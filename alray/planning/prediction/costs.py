@@ -5,9 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le
 
 from alray.planning.schedules.durations import Through
+
+Time = Annotated[float, Ge(0), Le(1e9)]
+"""Seconds, up to thirty years. A file with costs has no others."""
+Difference = Annotated[float, Ge(-1e9), Le(1e9)]
+Size = Annotated[int, Ge(0), Le(10**18)]
+Count = Annotated[int, Ge(1), Le(10**18)]
+Share = Annotated[float, Ge(0), Le(1)]
+Ratio = Annotated[float, Gt(0), Le(1e3)]
+Slowdown = Annotated[float, Ge(1), Le(1e3)]
 
 
 @dataclass(frozen=True)
@@ -18,47 +29,47 @@ class ComponentCosts:
     """
 
     name: str
-    forward_s: float  # F: what is passed on
-    backward_s: float  # L and B together: label chain, local losses and their gradients
-    update_s: float  # U: optimizer steps
-    infer_s: float  # E: the encoder in evaluation mode, with the turn of the route that ends here and its first D
-    route_s: float  # D: this component's decoder, for one route from above
-    parameters: int
-    parameter_bytes: int  # weights and buffers
-    gradient_bytes: int
-    optimizer_bytes: int
-    activation_bytes: int  # what autograd keeps between F and U
-    output_bytes: int  # what a training message after this component holds
-    infer_bytes: int  # what an evaluation message upwards after this component holds
-    route_bytes: int  # what one depth's message downwards before this component holds
+    forward_s: Time  # F: what is passed on
+    backward_s: Time  # L and B together: label chain, local losses and their gradients
+    update_s: Time  # U: optimizer steps
+    infer_s: Time  # E: the encoder in evaluation mode, with the turn of the route that ends here and its first D
+    route_s: Time  # D: this component's decoder, for one route from above
+    parameters: Size
+    parameter_bytes: Size  # weights and buffers
+    gradient_bytes: Size
+    optimizer_bytes: Size
+    activation_bytes: Size  # what autograd keeps between F and U
+    output_bytes: Size  # what a training message after this component holds
+    infer_bytes: Size  # what an evaluation message upwards after this component holds
+    route_bytes: Size  # what one depth's message downwards before this component holds
     output_shape: tuple[int, ...]  # of s, without the batch dimension
     ends_route: bool = True  # whether a route of inference has this depth
     parts: dict[str, int] = field(default_factory=dict, hash=False)  # `parameters` by part: f, b, g, h; f, head
-    along_parameters: int | None = None  # that every route over this component uses; None: not counted
-    turn_parameters: int = 0  # that only the route which ends at this component uses
+    along_parameters: Size | None = None  # that every route over this component uses; None: not counted
+    turn_parameters: Size = 0  # that only the route which ends at this component uses
     # Peaks in bytes, without weights and optimizer state; 0: no more than activation_bytes.
-    forward_peak_bytes: int = 0  # in F and L
-    backward_peak_bytes: int = 0  # in B, with what F and L left and the gradients that B makes
-    adding_peak_bytes: int = 0  # in a B that adds to gradients, without these gradients
+    forward_peak_bytes: Size = 0  # in F and L
+    backward_peak_bytes: Size = 0  # in B, with what F and L left and the gradients that B makes
+    adding_peak_bytes: Size = 0  # in a B that adds to gradients, without these gradients
     # Of these, what does not depend on the number of samples: new gradients, and in mixed precision lower copies of
     # weights.
-    activation_fixed_bytes: int = 0
-    forward_fixed_bytes: int = 0
-    backward_fixed_bytes: int = 0
-    adding_fixed_bytes: int = 0
-    update_peak_bytes: int = 0  # in U, besides gradients
+    activation_fixed_bytes: Size = 0
+    forward_fixed_bytes: Size = 0
+    backward_fixed_bytes: Size = 0
+    adding_fixed_bytes: Size = 0
+    update_peak_bytes: Size = 0  # in U, besides gradients
     # Of forward_s and backward_s, what each micro-batch takes independently of its size; below 0 where small
     # micro-batches are faster.
-    forward_fixed_s: float = 0.0
-    backward_fixed_s: float = 0.0
-    reduce_s: float = 0.0  # between B and U, with several replicas: their gradients are averaged
-    average_bytes: int = 0  # with several replicas, of the tensor in which they are averaged
-    average_state_bytes: int = 0  # with several replicas, of what is kept from one average to the next one
-    label_s: float = 0.0  # of backward_s, the label chain and the losses (L)
-    label_bytes: int = 0  # of output_bytes, the part with the labels
-    mask_bytes: int = 0  # of output_bytes, the mask of text, which has no gradient
-    compressed_gradient_bytes: int | None = None  # of a message of gradients down; None: they are not compressed
-    uncompressed_bytes: int | None = None  # what output_bytes would be without compression; None: there is none
+    forward_fixed_s: Difference = 0.0
+    backward_fixed_s: Difference = 0.0
+    reduce_s: Time = 0.0  # between B and U, with several replicas: their gradients are averaged
+    average_bytes: Size = 0  # with several replicas, of the tensor in which they are averaged
+    average_state_bytes: Size = 0  # with several replicas, of what is kept from one average to the next one
+    label_s: Time = 0.0  # of backward_s, the label chain and the losses (L)
+    label_bytes: Size = 0  # of output_bytes, the part with the labels
+    mask_bytes: Size = 0  # of output_bytes, the mask of text, which has no gradient
+    compressed_gradient_bytes: Size | None = None  # of a message of gradients down; None: they are not compressed
+    uncompressed_bytes: Size | None = None  # what output_bytes would be without compression; None: there is none
 
     @property
     def gradient_message_bytes(self) -> int:
@@ -133,33 +144,38 @@ class Costs:
 
     source: Literal["probe", "estimated", "given", "roofline", "file"]
     device: str  # as recorded: CPU model or GPU model
-    threads: int
-    batch_size: int
+    threads: Count
+    batch_size: Count
     components: tuple[ComponentCosts, ...]
-    processor_share: float = 1.0  # of the times above, the share that keeps a processor busy; a block may also wait
-    data_s: float = 0.0  # stage 0 takes this to get a mini-batch ready
-    edge_latency_s: float = 2.0e-4  # of one message
-    edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking
-    action_overhead_s: float = 1.0e-4  # of a pipeline's stage, for each computation on a micro-batch, whatever its size
-    split_backward: float = 1.0  # the two halves of a split backward together, relative to a whole backward
-    input_gradient_share: float = 0.5  # of a split backward, the share of I, which the stage below waits for
-    contention: float = 1.0  # relative duration of a computation while others compute too, as many as `beside`
-    beside: int = 0  # of `contention`; 0: all other stages of the plan, or as many as there are processors for
-    jitter_s: float = 0.0  # variance of a computation's time over its time, while all other processors compute too
-    batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
-    copy_bytes: int = 0  # of a copy that the last stage sends to every other one (`Method.copied`)
-    copy_every: int = 1  # mini-batches from one of these copies to the next
+    processor_share: Share = 1.0  # of the times above, the share that keeps a processor busy; a block may also wait
+    data_s: Time = 0.0  # stage 0 takes this to get a mini-batch ready
+    edge_latency_s: Time = 2.0e-4  # of one message
+    edge_s_per_byte: Time = 5.0e-10  # packing, moving and unpacking
+    action_overhead_s: Time = 1.0e-4  # of a pipeline's stage, for each computation on a micro-batch, whatever its size
+    split_backward: Ratio = 1.0  # the two halves of a split backward together, relative to a whole backward
+    input_gradient_share: Share = 0.5  # of a split backward, the share of I, which the stage below waits for
+    contention: Slowdown = 1.0  # relative duration of a computation while others compute too, as many as `beside`
+    beside: Size = 0  # of `contention`; 0: all other stages of the plan, or as many as there are processors for
+    jitter_s: Time = 0.0  # variance of a computation's time over its time, while all other processors compute too
+    batch_bytes: Size = 0  # of a mini-batch as stage 0 reads it
+    copy_bytes: Size = 0  # of a copy that the last stage sends to every other one (`Method.copied`)
+    copy_every: Count = 1  # mini-batches from one of these copies to the next
     taken_processors: float = 0.0  # that other programs took from the measurement
     origin: str = ""  # words on where the times come from, if they are not of this machine
-    spread: tuple[float, float] = (1.0, 1.0)  # the least and the most that the true times may be, over these
+    spread: tuple[Ratio, Ratio] = (1.0, 1.0)  # the least and the most that the true times may be, over these
     spread_origin: str = ""  # words on where the spread comes from
     precision: str = ""  # `run.precision` that they are of; "": not known
     optimizer: str = ""  # kind of the optimizer; "": not known
-    accumulate: int = 0  # mini-batches that share an update; 0: not known
+    accumulate: Size = 0  # mini-batches that share an update; 0: not known
     method: str = ""  # its kind; "": not known
     compiled: bool | None = None  # whether by code that is compiled (`run.compile`); None: not known
     settings: dict[str, Any] = field(default_factory=dict, hash=False)  # of the spec measured; {}: not known, or told
     chain: bool = False  # whether a public chain stands for the network: of its memory little is known
+
+    @property
+    def train_s(self) -> float:
+        """F + B + U of one mini-batch in all components, one after another, seconds."""
+        return sum(component.train_s for component in self.components)
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ Positions = NDArray[np.int64]
 NOTHING = -1  # the action starts when the one before it ends
 FIRST_BARRIER = -2  # barrier n of the program is FIRST_BARRIER - n
 
+_MOST_TOLD = 4  # stages in the error of a deadlock
 _HINT = "each receive needs its send, in the same order, and no two stages may wait for each other"
 
 
@@ -38,8 +39,6 @@ def find_dependencies(program: Program, in_flight: int | None) -> Dependencies:
     the room of their mini-batch already there. None: an edge holds any number. Raises PlanError where actions do not
     match.
     """
-    if in_flight is not None and in_flight < 1:
-        raise PlanError(f"in_flight is {in_flight}", hint="use at least 1", key="pipeline.in_flight")
     sizes = [len(codes) for codes in program.codes]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     on = np.full(offsets[-1], NOTHING, dtype=np.int64)
@@ -115,27 +114,11 @@ def _check_messages(program: Program, stage: int, sends: Positions, peer: int, r
     sent = messages(program.codes[stage][sends])
     received = messages(program.codes[peer][receives])
     shared = min(len(sent), len(received))
-    wrong = np.flatnonzero(sent[:shared] != received[:shared])
-    if len(wrong):
-        send = program.action(stage, int(sends[wrong[0]]))
-        receive = program.action(peer, int(receives[wrong[0]]))
-        raise PlanError(
-            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), "
-            f"which sends batch {send.batch} first (`{send}`)",
-            hint=_HINT,
-        )
-    if len(received) > shared:
-        receive = program.action(peer, int(receives[shared]))
-        raise PlanError(
-            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), which never sends it",
-            hint=_HINT,
-        )
-    if len(sent) > shared:
-        send = program.action(stage, int(sends[shared]))
-        raise PlanError(
-            f"stage {stage} sends batch {send.batch} to stage {peer} (`{send}`), which never receives it",
-            hint=_HINT,
-        )
+    place = next(iter(np.flatnonzero(sent[:shared] != received[:shared])), shared)
+    lists = ((stage, sends), (peer, receives))
+    made, wanted = (f"`{program.action(own, each[place])}`" if place < len(each) else "nothing" for own, each in lists)
+    if made != wanted:
+        raise PlanError(f"stage {stage} sends {made} next, where stage {peer} receives {wanted}", hint=_HINT)
 
 
 def _check_order(program: Program, stage: int, sends: Positions, receives: Positions) -> None:
@@ -149,30 +132,11 @@ def _check_order(program: Program, stage: int, sends: Positions, receives: Posit
         )
 
 
-def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanError:
+def deadlock(program: Program, stuck: dict[int, int]) -> PlanError:
     """The error for stages that wait for each other.
 
     Args:
         stuck: for each such stage, the index in its list at which it waits.
     """
-    chain: list[str] = []
-    stage = min(stuck)
-    while stage in stuck and len(chain) < len(stuck):
-        action = program.action(stage, stuck[stage])
-        if action.kind == "W":
-            # All stages have the same barriers, so some stage that waits at another action has not reached this one.
-            stage = min(s for s, index in stuck.items() if program.action(s, index).kind != "W")
-            chain.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
-        elif action.kind == "R":
-            stage = program.stage_of(action.peer)
-            chain.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
-        else:
-            stage = program.stage_of(action.peer)
-            chain.append(
-                f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
-                f"mini-batches the edge holds: {in_flight})"
-            )
-        if chain.index(chain[-1]) < len(chain) - 1:  # the circle is closed
-            chain.pop()
-            break
-    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(chain)}", hint=_HINT)
+    waits = [f"stage {stage} at `{program.action(stage, index)}`" for stage, index in sorted(stuck.items())]
+    return PlanError(f"deadlock: these wait for ever: {', '.join(waits[:_MOST_TOLD])}", hint=_HINT)

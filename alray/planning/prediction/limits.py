@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
+from alray.core.counting import counted
 from alray.planning.prediction.best import best_cut, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.predict import StepPrediction, predict_step
 from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_links
@@ -25,8 +28,8 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
     if prediction.shared and cores is not None:
         threads = stages * setting.replicas * costs.threads
         return (
-            f"processors are shared: {_count(threads, 'thread')} of {_count(stages * setting.replicas, 'stage')} "
-            f"on {_count(cores, 'processor')}"
+            f"processors are shared: {counted(threads, 'thread')} of {counted(stages * setting.replicas, 'stage')} "
+            f"on {counted(cores, 'processor')}"
         )
     if setting.in_turns:
         return "the stages take turns in one process: a step takes as long as the work of all of them"
@@ -54,7 +57,7 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
 
     Stages that share processors slow each other down, and only the chosen cut is predicted with that.
     """
-    if setting.memory_limits and fullest_stage(setting, nearest_to_fitting(setting))[0] > 1.0:
+    if setting.memory_limits and not fullest_stage(setting, nearest_to_fitting(setting)).fits:
         return "no cut fits the memory of the devices"
     best = best_cut(setting)
     if best.cut != tuple(partition):
@@ -79,7 +82,7 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
         slowest=_slowest(computing, ""),
         slowest_backward=_slowest(of_stages(after_forward_s, stages, schedule.place), " in backward"),
         forwards=_milliseconds(sum(durations.forward_s)),
-        micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
+        micro_batches=counted(setting.micro_batches, "micro-batch"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
 
@@ -87,21 +90,16 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
 def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:
     """Seconds for which the busiest link between nodes is busy with one mini-batch, in one direction, and the stages at
     its ends."""
-    labels = durations.labels_link_s if len(durations.labels_link_s) else [0.0] * len(durations.up_link_s)
-    up = [
-        setting.micro_batches * seconds + of_labels
-        for seconds, of_labels in zip(durations.up_link_s, labels, strict=True)
-    ]
-    busy: dict[tuple[int, int], float] = {}
-    for seconds, first, last in [
-        *((each, index, index + 1) for index, each in enumerate(up)),
-        *((setting.micro_batches * each, index + 1, index) for index, each in enumerate(durations.down_link_s)),
-    ]:
-        way = setting.place(first, setting.stages), setting.place(last, setting.stages)
-        busy[way] = busy.get(way, 0.0) + seconds
+    up_s = setting.micro_batches * np.asarray(durations.up_link_s)
+    if len(durations.labels_link_s):
+        up_s = up_s + np.asarray(durations.labels_link_s)
+    down_s = setting.micro_batches * np.asarray(durations.down_link_s)
+    busy = defaultdict[tuple[int, int], float](float)
+    for (lower, upper), up, down in zip(pairwise(setting.holders), up_s, down_s, strict=False):
+        busy[lower, upper] += up
+        busy[upper, lower] += down
     for stage, copied_s in copies_links(setting).items():
-        way = setting.stages - 1, stage
-        busy[way] = busy.get(way, 0.0) + copied_s
+        busy[setting.stages - 1, stage] += copied_s
     return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
 
 
@@ -123,7 +121,3 @@ def _slowest(seconds: Sequence[float], of_what: str) -> str:
     if over == 0:
         return f"all stages take the same{of_what}"
     return f"stage {slowest} is {over} % slower{of_what} than the mean"
-
-
-def _count(number: int, name: str, plural: str | None = None) -> str:
-    return f"{number} {name if number == 1 else plural or name + 's'}"

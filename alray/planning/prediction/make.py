@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from alray.planning.prediction.best import best_cut, check_parts, fullest_stage
+from alray.planning.prediction.best import best_cut, fullest_stage
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.partition import requested_partition
@@ -46,7 +47,6 @@ def make_plan(
     Raises:
         PlanError: where the components cannot be divided in this way.
     """
-    check_parts(setting)
     parameters = [component.parameters for component in setting.costs.components]
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
@@ -98,11 +98,13 @@ def step_range(setting: StepSetting, counts: Sequence[int]) -> tuple[float, floa
 
 
 def _too_large(setting: StepSetting, counts: tuple[int, ...]) -> str | None:
-    over, stage = fullest_stage(setting, counts) if setting.memory_limits else (0.0, 0)
-    if over <= 1.0:
+    fullest = fullest_stage(setting, counts) if setting.memory_limits else None
+    if fullest is None or fullest.fits:
         return None
-    need, limit = memory_of(setting, counts, stage).total_bytes, setting.memory_limits[stage]
-    return f"stage {stage} needs {need:,} bytes and its device has {limit:,}, so this plan is not likely to run"
+    return (
+        f"stage {fullest.stage} needs {fullest.need:,} bytes and its device has {fullest.limit:,}, so this plan is not "
+        "likely to run"
+    )
 
 
 def _of_evaluations(setting: StepSetting, shares: Sequence[int]) -> StepSetting:
@@ -170,9 +172,7 @@ def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, .
     """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     whole: dict[tuple[int, int], int] = {}  # without compression
-    stages = setting.stages
-    for index, own in enumerate(stage_ranges(counts)[:-1]):
-        lower, upper = setting.place(index, stages), setting.place(index + 1, stages)
+    for own, (lower, upper) in zip(stage_ranges(counts), pairwise(setting.holders), strict=False):
         if lower == upper:  # handed over within the stage
             continue
         end = setting.costs.components[own.stop - 1]

@@ -10,14 +10,7 @@ from math import ceil
 import numpy as np
 
 from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums
-from alray.planning.prediction.peaks import (
-    MemoryMoment,
-    Priced,
-    local_moments,
-    pipeline_moments,
-    price,
-    run_peaks,
-)
+from alray.planning.prediction.peaks import Priced, moments_of, price, run_peaks
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.edge_slots import most_in_use
@@ -35,39 +28,39 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     """
     ranges = stage_ranges(partition)
     runs = [(ranges[virtual].start, ranges[virtual].stop) for virtual in setting.held(stage)]
-    parameters, optimizer, averages = (int(each) for each in _kept(setting, runs))
     most = max(_priced(setting, stage, runs), key=lambda each: float(each.total))
-    memory = setting.memory(stage)
     gradients, activations = ceil(most.gradients), ceil(most.activations)
+    lasting = {name: int(each) for name, each in _lasting(setting, stage, runs).items()}
     return Memory(
-        parameters_bytes=parameters,
-        gradients_bytes=gradients + averages,
-        optimizer_bytes=optimizer,
+        **lasting | {"gradients_bytes": gradients + lasting["gradients_bytes"]},
         activations_bytes=activations,
-        channel_bytes=ceil(_messages(setting, stage, runs)) + _copy_bytes(setting, stage),
-        snapshot_bytes=parameters + optimizer if memory.snapshot else 0,
         temporary_bytes=ceil(most.total) - gradients - activations,
-        batch_bytes=memory.batches * setting.costs.batch_bytes if stage == 0 else 0,
     )
 
 
 def run_bytes(setting: StepSetting) -> StageCost:
-    """The totals of `memory_of` in settings without virtual stages, for many runs of components at once; without what a
-    stage sends they are not rounded up."""
+    """The totals of `memory_of` in settings without virtual stages, for many runs of components at once."""
 
     def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
         runs = [(first, ends)]
-        peak: Matrix = reduce(np.maximum, (each.total for each in _priced(setting, stage, runs, sends=sends)))
-        messages = _messages(setting, stage, runs, sends=sends)
-        if sends:
-            peak, messages = np.ceil(peak), np.ceil(messages)
-        parameters, optimizer, averages = _kept(setting, runs)
-        memory = setting.memory(stage)
-        total = peak + (2.0 if memory.snapshot else 1.0) * (parameters + optimizer) + averages + messages
-        batches = memory.batches * setting.costs.batch_bytes if stage == 0 else 0
-        return total + _copy_bytes(setting, stage) + batches
+        peak: Matrix = np.ceil(reduce(np.maximum, (each.total for each in _priced(setting, stage, runs, sends=sends))))
+        return sum(_lasting(setting, stage, runs, sends=sends).values(), start=peak)
 
     return of
+
+
+def _lasting(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> dict[str, Matrix]:
+    """The bytes that a stage holds in each moment, by the fields of `Memory`."""
+    parameters, optimizer, averages = (sum((each(*run) for run in runs), start=np.zeros(())) for each in _sums(setting))
+    memory = setting.memory(stage)
+    return {
+        "parameters_bytes": parameters,
+        "gradients_bytes": averages,
+        "optimizer_bytes": optimizer,
+        "channel_bytes": np.ceil(_messages(setting, stage, runs, sends=sends)) + _copy_bytes(setting, stage),
+        "snapshot_bytes": memory.snapshot * (parameters + optimizer),
+        "batch_bytes": np.array(memory.batches * setting.costs.batch_bytes if stage == 0 else 0),
+    }
 
 
 def _priced(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> list[Priced]:
@@ -76,7 +69,10 @@ def _priced(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: boo
     peaks = [peaks_of(first, ends) for first, ends in runs]
     if not sends:
         peaks = [replace(each, output=np.zeros(())) for each in peaks]
-    return [price(moment, peaks) for moment in _moments(setting, stage)]
+    moments = moments_of(
+        setting.schedule, stage, setting.stages, setting.micro_batches, len(peaks), recomputes=setting.recomputes
+    )
+    return [price(moment, peaks) for moment in moments]
 
 
 @lru_cache(maxsize=2)
@@ -91,10 +87,6 @@ def _sums(setting: StepSetting) -> tuple[RunCost, ...]:
         [several * each.average_bytes for each in components],
     ]
     return tuple(map(run_sums, every))
-
-
-def _kept(setting: StepSetting, runs: Sequence[Run]) -> list[Matrix]:
-    return [sum((each(*run) for run in runs), start=np.zeros(())) for each in _sums(setting)]
 
 
 def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> Matrix:
@@ -127,13 +119,6 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
         slots = setting.in_flight * len(edge) * waiting + 1
         total = total + slots * reduce(np.maximum, edge, np.zeros(()))
     return total
-
-
-def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:
-    if SCHEDULES[setting.schedule].local_losses:
-        return local_moments(setting.schedule, stage, setting.stages, setting.virtual_stages)
-    parts = setting.micro_batches, setting.virtual_stages
-    return pipeline_moments(setting.schedule, stage, setting.stages, *parts, recomputes=setting.recomputes)
 
 
 def _copy_bytes(setting: StepSetting, stage: int) -> int:

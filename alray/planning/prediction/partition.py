@@ -53,8 +53,11 @@ def partition_auto(costs: Sequence[float], stages: int) -> Cut:
     Raises:
         PlanError: where there are more stages than components.
     """
-    check_size(len(costs), stages)
-    return partition_intervals(interval_sums(costs), stages)[0]
+    size = len(costs)
+    check_size(size, stages)
+    cost, known = run_sums(costs), np.cumsum([0, *partition_uniform(size, stages)])
+    runs = runs_within(cost, cost, float(cost(known[:-1], known[1:]).max()), size, size + 1 - stages)
+    return with_cheapest_largest(lambda stage: runs, size, stages)[0]
 
 
 def requested_partition(
@@ -88,15 +91,8 @@ def requested_partition(
     return tuple(partition)
 
 
-def interval_sums(costs: Sequence[float]) -> Matrix:
-    """A matrix whose [i, j] is the cost of components i to j - 1 together. Raises PlanError for costs below 0 or not
-    finite."""
-    every = np.arange(len(costs) + 1)
-    return run_sums(costs)(every[:, None], every[None, :])
-
-
 def run_sums(costs: Sequence[float]) -> RunCost:
-    """The cost of all components of runs together. Raises PlanError as `interval_sums`."""
+    """The cost of all components of runs together. Raises PlanError for costs below 0 or not finite."""
     if any(not math.isfinite(cost) or cost < 0 for cost in costs):
         raise PlanError(f"the cost of a component is not a finite number of 0 or more: {list(costs)}")
     unit = _power_of_two(max(costs), _BITS)
@@ -109,35 +105,10 @@ def run_sums(costs: Sequence[float]) -> RunCost:
     return of
 
 
-def partition_intervals(cost: Matrix | Sequence[Matrix], stages: int) -> tuple[Cut, float]:
-    """The best partition for any cost of a contiguous run of components, and the cost of its most expensive stage.
-
-    Args:
-        cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
-            differ, one such matrix per stage; those that are alike have one together.
-    """
-    costs = [cost] if isinstance(cost, np.ndarray) else cost
-    unlike = {id(one): one for one in costs}
-    size = len(costs[0]) - 1
-    check_size(size, stages)
-    most, first = 0.0, 0
-    for stage, count in enumerate(partition_uniform(size, stages)):
-        most = max(most, float(costs[stage % len(costs)][first, first + count]))
-        first += count
-    lengths = np.arange(size + 1)[None, :] - np.arange(size + 1)[:, None]
-    longest = max(int(lengths[(one <= most) & (lengths > 0)].max(initial=1)) for one in unlike.values())
-
-    def runs_of(one: Matrix) -> Matrix:
-        return short_runs(lambda first, ends: one[first, ends], size, min(longest, size + 1 - stages))
-
-    runs = {number: runs_of(one) for number, one in unlike.items()}
-    return with_cheapest_largest(lambda stage: runs[id(costs[stage % len(costs)])], size, stages)
-
-
 def with_cheapest_largest(
     of_stage: Callable[[int], Matrix], size: int, stages: int, *, more: float = 0.0
 ) -> tuple[Cut, float]:
-    """As `partition_intervals`.
+    """The partition whose most expensive stage is the cheapest, and the cost of that stage.
 
     Args:
         more: by which share the most expensive stage of the partition may be above the cheapest possible cost, for
@@ -174,18 +145,18 @@ def short_runs(cost: RunCost, size: int, longest: int) -> Matrix:
     return np.where(ends > size, np.inf, cost(np.arange(size)[:, None], np.minimum(ends, size)))
 
 
-def longest_run(cost: RunCost, most: float, size: int, longest: int) -> int:
-    """The most components, up to `longest`, of a run of `size` components that costs no more than `most`.
+def runs_within(cost: RunCost, least: RunCost, most: float, size: int, longest: int) -> Matrix:
+    """As `short_runs`, up to the longest run that may cost no more than `most`.
 
     Args:
-        cost: must not fall where a run gets longer.
+        least: no more than the cost; it does not fall where a run gets longer.
     """
 
     def all_cost_more(length: int) -> bool:
         first = np.arange(size + 1 - length)
-        return bool((cost(first, first + length) > most).all())
+        return bool((least(first, first + length) > most).all())
 
-    return 1 + bisect_left(range(2, longest + 1), True, key=all_cost_more)
+    return short_runs(cost, size, 1 + bisect_left(range(2, longest + 1), True, key=all_cost_more))
 
 
 def run_ends(size: int, longest: int) -> NDArray[np.int64]:

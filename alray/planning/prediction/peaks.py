@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.partition import Places
-from alray.planning.schedules.actions import Action, ActionKind
+from alray.planning.schedules.actions import Action
 from alray.planning.schedules.recomputation import schedule_with
-from alray.planning.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
 _MINI_BATCHES = 2  # each later one overlaps with the one before as the second does with the first
@@ -91,46 +90,34 @@ def price(moment: MemoryMoment, runs: Sequence[RunPeaks]) -> Priced:
 
 
 @lru_cache(maxsize=256)
-def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -> tuple[MemoryMoment, ...]:
-    """The moments at which a stage with local losses may hold most. It keeps the gradients of a mini-batch until the
-    next one's replace them."""
-    held = [0] * virtual_stages
-    kinds: dict[ActionKind, Doing] = {"F": "forward", "B": "local_backward", "U": "local_update"}
-    moments: dict[MemoryMoment, None] = {}
-    for action in SCHEDULES[schedule].actions(stage, stages, 0, 1, virtual_stages):
-        own = action.stage // stages
-        if action.kind in kinds:
-            moments[MemoryMoment(kinds[action.kind], own, tuple(held), (True,) * virtual_stages)] = None
-        held[own] += {"F": 1, "B": -1}.get(action.kind, 0)
-    return _fullest(moments)
-
-
-@lru_cache(maxsize=256)
-def pipeline_moments(
+def moments_of(
     schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False
 ) -> tuple[MemoryMoment, ...]:
-    """The moments at which a stage of a pipeline may hold most. The stage begins a mini-batch without gradients.
+    """The moments at which a stage may hold most.
 
-    A split backward has two moments: what its forward left is kept until the second half ends. A forward that is
-    computed again leaves nothing the first time.
+    A stage begins a mini-batch without gradients; with local losses it keeps those of a mini-batch until the next one's
+    replace them. A split backward has two moments: what its forward left is kept until the second half ends. A forward
+    that is computed again leaves nothing the first time.
 
     Args:
         recomputes: as in `StepSetting`.
     """
     asked = schedule_with(schedule, recomputes=recomputes)
-    run = asked.run_of(stage, stages, _MINI_BATCHES, micro_batches, virtual_stages)
+    local = asked.local_losses
+    run = asked.run_of(stage, stages, 1 if local else _MINI_BATCHES, micro_batches, virtual_stages)
     again = {_micro_batch(action) for action in run if action.kind == "C"}
     held = [0] * virtual_stages
-    has = [False] * virtual_stages
+    has = [local] * virtual_stages
     moments: dict[MemoryMoment, None] = {}
     for action in run:
         own = action.stage // stages
         forward = action.kind in ("F", "C")
         if action.kind == "U":
-            moments[MemoryMoment("update", own, tuple(held), (True,) * virtual_stages)] = None
-            has[own] = False
+            update: Doing = "local_update" if local else "update"
+            moments[MemoryMoment(update, own, tuple(held), (True,) * virtual_stages)] = None
+            has[own] = local
         elif forward or action.kind in ("B", "I", "G"):
-            backward: Doing = "adding" if has[own] else "backward"
+            backward: Doing = "local_backward" if local else "adding" if has[own] else "backward"
             moments[MemoryMoment("forward" if forward else backward, own, tuple(held), tuple(has))] = None
             if forward:
                 held[own] += action.kind == "C" or _micro_batch(action) not in again

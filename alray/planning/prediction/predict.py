@@ -165,8 +165,7 @@ def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
     others = setting.costs.beside or min(setting.stages * setting.replicas, setting.cores) - 1
     more = (setting.costs.contention - 1.0) * setting.costs.processor_share
     crowding = timeline.crowding(others, setting.replicas)
-    stages = (setting.place(virtual, setting.stages) for virtual in range(setting.num_parts))
-    return [1.0 + more * crowding[stage] for stage in stages]
+    return [1.0 + more * crowding[stage] for stage in setting.holders]
 
 
 def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batches: int) -> float:
@@ -180,8 +179,7 @@ def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batch
     durations = RunSeconds(setting).of_evaluation(partition)
     work = sum(durations.infer_s) + sum(durations.route_s) + sum(durations.up_s) + sum(durations.down_s)
     if setting.virtual_stages > 1:
-        stages = [setting.place(virtual, setting.stages) for virtual in range(setting.num_parts)]
-        between = sum(lower != upper for lower, upper in pairwise(stages))
+        between = sum(lower != upper for lower, upper in pairwise(setting.holders))
         messages = 2 * between * durations.latency_s + 2 * sum(durations.link_latency_s)
         messages += sum(durations.up_link_s) + sum(durations.down_link_s)
         seconds = num_batches * (work + messages)

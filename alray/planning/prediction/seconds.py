@@ -138,7 +138,7 @@ class RunSeconds:
         half = np.concatenate([[0.0], sent * costs.edge_s_per_byte / 2])
         half[-1] = 0.0
         total = total + half[first] + sends * half[ends]
-        unit = 2.0**-40 * (sum(each.train_s for each in costs.components) or 1.0)  # equal costs must be equal
+        unit = 2.0**-40 * (costs.train_s or 1.0)  # equal costs must be equal
         rounded: Floats = np.rint(total / unit) * unit
         return rounded
 
@@ -166,9 +166,8 @@ class RunSeconds:
     @cached_property
     def _speeds(self) -> Floats:
         """Of the device of each (virtual) stage."""
-        setting = self.setting
-        speeds = setting.stage_speed or (1.0,) * setting.stages
-        return np.array([speeds[setting.place(virtual, setting.stages)] for virtual in range(setting.num_parts)])
+        speeds = self.setting.stage_speed or (1.0,) * self.setting.stages
+        return np.array([speeds[stage] for stage in self.setting.holders])
 
     def _added(self, name: str, first: Places, ends: Places) -> Floats:
         until = self._until[name]
@@ -195,9 +194,7 @@ class RunSeconds:
     @cached_property
     def _leaves(self) -> Floats:
         """1 where what a virtual stage passes on goes to another stage, 0 where it stays."""
-        setting = self.setting
-        stages = [setting.place(virtual, setting.stages) for virtual in range(setting.num_parts)]
-        return np.array([float(lower != upper) for lower, upper in pairwise(stages)])
+        return np.array([float(lower != upper) for lower, upper in pairwise(self.setting.holders)])
 
     def _with_messages(self, durations: Durations, up: Floats, labels: Floats | None, down: Floats) -> Durations:
         """The durations with the seconds of each message, and for which it takes the link to the next (virtual) stage.

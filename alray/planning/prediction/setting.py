@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.partition import check_size
 from alray.planning.schedules.micro_batches import batch_size_fault
 from alray.planning.schedules.placement import Place
 from alray.planning.schedules.recomputation import schedule_with
@@ -37,7 +37,7 @@ class StepSetting:
     """The inputs for choosing a partition and predicting its step.
 
     Raises PlanError where there is no such schedule, where it cannot run with these numbers, where micro-batches do not
-    divide the mini-batch, and where the number of speeds, memories or memory limits is not that of the stages.
+    divide the mini-batch, and where there are more (virtual) stages than components.
     """
 
     schedule: str  # its name; `scheduled` is the schedule itself
@@ -64,15 +64,7 @@ class StepSetting:
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
             raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
-        if len(self.links) not in (0, self.stages):
-            raise PlanError(f"{len(self.links)} links for {self.stages} stages", hint="give one per stage")
-        if len(self.memories) not in (0, self.stages):
-            raise PlanError(f"{len(self.memories)} memories for {self.stages} stages", hint="give one per stage")
-        for name, values in (("speed", self.stage_speed), ("memory limit", self.memory_limits)):
-            if len(values) not in (0, self.stages):
-                raise PlanError(f"{len(values)} values of {name} for {self.stages} stages", hint="give one per stage")
-            if not all(math.isfinite(value) and value > 0 for value in values):
-                raise PlanError(f"a stage's {name} is not a finite number above 0: {list(values)}")
+        check_size(len(self.costs.components), self.stages, self.virtual_stages)
 
     @property
     def scheduled(self) -> Schedule:
@@ -90,10 +82,14 @@ class StepSetting:
         return self.scheduled.place
 
     @property
+    def holders(self) -> list[int]:
+        """The stage that holds each virtual stage."""
+        return [self.place(virtual, self.stages) for virtual in range(self.num_parts)]
+
+    @property
     def is_ring(self) -> bool:
         """Whether outputs of the last stage also go to stage 0, which is another one."""
-        holders = [self.place(virtual, self.stages) for virtual in range(self.num_parts)]
-        return self.stages > 1 and (self.stages - 1, 0) in pairwise(holders)
+        return self.stages > 1 and (self.stages - 1, 0) in pairwise(self.holders)
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""

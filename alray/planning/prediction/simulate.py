@@ -87,7 +87,7 @@ class Simulation:
         self._waits = self._all_waits(on)
         self._rounds = Rounds.of(program.stages, self._waits)
         if len(self._rounds.missing):
-            raise deadlock(program, self._stuck(), in_flight or 0)
+            raise deadlock(program, self._stuck())
         last = [self._last_computations(batch) for batch in range(program.num_batches)]
         self._completing = [actions for actions in last if len(actions)]
 
@@ -227,7 +227,7 @@ class Simulation:
         """
         program, sent, size = self._program, self._sent, len(self._kinds)
         generator = np.random.default_rng(0)
-        computing, waiting = _seconds(durations, program)
+        computing, waiting, *on_lines = _seconds(durations, program)
         cuts = _DRAWS if jitter_s > 0.0 else computing.shape[-1]
         values = np.zeros((Rows(size, len(sent.actions)).zero + 1, cuts))
         for stage, (first, end) in enumerate(zip(self._offsets, self._offsets[1:], strict=False)):
@@ -238,7 +238,8 @@ class Simulation:
             until = np.cumsum(spent, axis=0)
             values[first:end], values[size + first : size + end] = until - spent, until
         if len(sent.actions):
-            sent.add_to(values, size, durations, program)
+            lines = [looked_up(on_lines[0], program, stage) for stage in range(program.stages)]
+            sent.add_to(values, size, durations, np.concatenate(lines))
         return _Work(values, durations.latency_s)
 
     def _times(self, work: _Work, begins: Floats) -> Floats:
@@ -398,28 +399,38 @@ class Rounds:
         return found
 
 
-def _seconds(durations: Durations, program: Program) -> tuple[Floats, Floats]:
-    """Twice [virtual stages, 2 * NUM_KINDS, cuts]: seconds of computing of each kind of action, and of all else; the
-    second half of the kinds is for parts with labels."""
+def _seconds(durations: Durations, program: Program) -> Floats:
+    """Tables [virtual stages, 2 * NUM_KINDS, cuts] of seconds of each kind of action, the second half of the kinds for
+    parts with labels: of computing, of all else, and if messages are on lines, for which they take theirs."""
 
     def by_stage(seconds: Seconds) -> Floats:
         values = np.asarray(seconds, dtype=float)
         return values.T if values.ndim > 1 else values[:, None]
 
     cuts = by_stage(durations.forward_s if len(durations.forward_s) else durations.infer_s).shape[-1]
-    table = np.zeros((2, program.stages * program.virtual_stages, 2 * NUM_KINDS, cuts))
+    on_lines = bool(len(durations.up_link_s))
+    tables = np.zeros((2 + on_lines, program.stages * program.virtual_stages, 2 * NUM_KINDS, cuts))
     for kind, seconds in durations.computations.items():
         if len(seconds):
-            table[0, :, kind_number(kind)] = by_stage(seconds)
+            tables[0, :, kind_number(kind)] = by_stage(seconds)
     if len(durations.averages_s):
-        table[1, :, kind_number("U")] = by_stage(durations.averages_s)
-    labels = durations.labels_up_s if len(durations.labels_up_s) else durations.up_s
-    for first, down, seconds in ((0, False, durations.up_s), (NUM_KINDS, False, labels), (0, True, durations.down_s)):
+        tables[1, :, kind_number("U")] = by_stage(durations.averages_s)
+    up = durations.up_s, durations.up_link_s
+    labels = (durations.labels_up_s, durations.labels_link_s) if len(durations.labels_up_s) else up
+    for first, down, (seconds, link) in (
+        (0, False, up),
+        (NUM_KINDS, False, labels),
+        (0, True, (durations.down_s, durations.down_link_s)),
+    ):
+        below, above = slice(None, -1), slice(1, None)
+        sender, receiver = (above, below) if down else (below, above)
         if len(seconds):
             half = by_stage(seconds) / 2
-            table[1, :-1, first + kind_number("R" if down else "S", down)] = half
-            table[1, 1:, first + kind_number("S" if down else "R", down)] = half
-    return table[0], table[1]
+            tables[1, sender, first + kind_number("S", down)] = half
+            tables[1, receiver, first + kind_number("R", down)] = half
+        if len(link):
+            tables[2, sender, first + kind_number("S", down)] = by_stage(link)
+    return tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,21 +464,14 @@ class Sent:
         shared = _last(np.where(through == "card", source, program.stages + source), through != "itself")
         return cls(actions, edge, before, np.where(through == "itself", before, shared))
 
-    def add_to(self, values: Floats, size: int, durations: Durations, program: Program) -> None:
-        """Fill the rows of messages, behind those of `size` actions."""
+    def add_to(self, values: Floats, size: int, durations: Durations, on_lines: Floats) -> None:
+        """Fill the rows of messages, behind those of `size` actions.
+
+        Args:
+            on_lines: for how long each action takes a line.
+        """
         rows = Rows(size, len(self.actions))
-        cuts = values.shape[1]
-        table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS, cuts))
-        labels = durations.labels_link_s if len(durations.labels_link_s) else durations.up_link_s
-        up, labels, down = (np.asarray(each).T for each in (durations.up_link_s, labels, durations.down_link_s))
-        for kind, own, seconds in (
-            (kind_number("S"), slice(None, -1), up),
-            (NUM_KINDS + kind_number("S"), slice(None, -1), labels),
-            (kind_number("S", True), slice(1, None), down),
-        ):
-            table[own, kind] = seconds if seconds.ndim > 1 else seconds[:, None]
-        spent = np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
-        on_line = spent[self.actions]
+        on_line = on_lines[self.actions]
         per_edge = durations.link_latency_s, durations.link_buffer_s
         latency, buffer = (np.array(each)[self.edge, None] for each in per_edge)
         packing = values[rows.end + self.actions] - values[self.actions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from alray.planning.schedules.actions import ActionKind
 
@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 Through = Literal["card", "device", "itself"]
 """What the messages of a sender go through: the network card of its node, the link of its device, or a line of their
 own."""
+
+_COMPUTING: dict[ActionKind, str] = {
+    "F": "forward_s",
+    "L": "label_s",
+    "B": "backward_s",
+    "U": "update_s",
+    "E": "infer_s",
+    "D": "route_s",
+    "I": "input_gradient_s",
+    "G": "weight_gradient_s",
+    "C": "recompute_s",
+}
+"""The field of `Durations` with the computing of each kind of action."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,36 +76,17 @@ class Durations:
     @property
     def computations(self) -> dict[ActionKind, Seconds]:
         """The seconds of computing of each kind of action."""
-        return {
-            "F": self.forward_s,
-            "L": self.label_s,
-            "B": self.backward_s,
-            "U": self.update_s,
-            "E": self.infer_s,
-            "D": self.route_s,
-            "I": self.input_gradient_s,
-            "G": self.weight_gradient_s,
-            "C": self.recompute_s,
-        }
+        return {kind: getattr(self, name) for kind, name in _COMPUTING.items()}
 
     def times(self, factors: Sequence[float]) -> Durations:
         """The same with the computing of each (virtual) stage multiplied by its factor; messages and averages stay."""
 
-        def longer(seconds: Seconds) -> list[float]:
-            return [own * factor for own, factor in zip(seconds, factors, strict=True)] if len(seconds) else []
-
-        return replace(
-            self,
-            forward_s=longer(self.forward_s),
-            label_s=longer(self.label_s),
-            backward_s=longer(self.backward_s),
-            update_s=longer(self.update_s),
-            infer_s=longer(self.infer_s),
-            route_s=longer(self.route_s),
-            input_gradient_s=longer(self.input_gradient_s),
-            weight_gradient_s=longer(self.weight_gradient_s),
-            recompute_s=longer(self.recompute_s),
-        )
+        longer: dict[str, Any] = {
+            name: [own * factor for own, factor in zip(getattr(self, name), factors, strict=True)]
+            for name in _COMPUTING.values()
+            if len(getattr(self, name))
+        }
+        return replace(self, **longer)
 
     @property
     def unhindered(self) -> Durations:

@@ -1,10 +1,10 @@
-"""The crossover of a spec: the costs of each method on each share of a mini-batch, and the prediction of every way."""
+"""The crossover of a spec: the costs of each method on each share of a mini-batch, and the setting of every way."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,15 @@ from alray.config.loading.load import LoadedSpec, SpecSource, read_spec
 from alray.config.loading.overrides import override_text
 from alray.config.sections.method import DEFAULT
 from alray.core.errors import PlanError, RequestError
-from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.crossover import (
-    OWN,
     REFERENCE,
     Axes,
     Contender,
     Crossover,
     Steps,
-    StepsOf,
     Way,
-    alone_bytes,
     map_crossover,
     reference_of,
 )
@@ -35,7 +31,7 @@ from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import values_given, with_stages_alike
-from alray.runtime.planner.memory_limits import left_for_tensors, stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import step_setting
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -65,63 +61,17 @@ _ALONE = {
 """What a crossover goes over, and its value while components are counted or measured."""
 _MOST_MICRO_BATCHES = 4096
 """Each is simulated by itself."""
-_MOST_SAMPLES = 10**9 - 1
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a crossover is asked to go over.
-
-    Attributes:
-        devices: (): `USUAL_DEVICES`.
-        links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
-        memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a
-            half, a quarter and an eighth of what one device needs.
-        methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
-        batch_sizes: besides that of the spec; the steps of `reference_of` with each must be known.
-        steps: to the target, where they are known.
-    """
-
-    devices: tuple[int, ...]
-    micro_batches: tuple[int, ...]
-    links: tuple[str, ...] = ()
-    memory: tuple[int, ...] = ()
-    methods: tuple[str, ...] = ()
-    batch_sizes: tuple[int, ...] = ()
-    steps: StepsOf = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        methods: str = "",
-        devices: str = "",
-        micro_batches: str = "4,8,16,32",
-        links: Sequence[str] = (),
-        memory: str = "",
-        batch_sizes: str = "",
-        steps: Sequence[str] = (),
-    ) -> Asked:
-        """As the command line takes them.
-
-        Raises RequestError where one of them cannot be read.
-        """
-        return cls(
-            _numbers(devices, "--devices", MOST_DEVICES) if devices else (),
-            _numbers(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
-            tuple(dict.fromkeys(links)),
-            _sizes(memory) if memory else (),
-            _parts(methods),
-            _numbers(batch_sizes, "--batch-sizes", _MOST_SAMPLES) if batch_sizes else (),
-            dict(map(_given_steps, steps)),
-        )
 
 
 def crossover_spec(
     source: SpecSource,
-    overrides: Sequence[str],
-    asked: Asked,
+    overrides: list[str],
     *,
+    methods: Collection[str],
+    devices: str | Iterable[int],
+    micro_batches: Iterable[int],
+    links: Collection[str],
+    steps: Mapping[str, int],
     probe: bool,
     options: Options,
     teller: Teller,
@@ -129,15 +79,21 @@ def crossover_spec(
     """Predict every way to train the network of a spec, here or on its `machines`.
 
     Args:
+        methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
+        devices: (): `USUAL_DEVICES`.
+        links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
+        steps: to the target, by method or `method/schedule`, where they are known.
         probe: measure the components on this machine instead of estimating their costs.
     """
     composed = read_spec(source)
     for key in sorted(values_given(composed, overrides).keys() & _ALONE.keys()):
         raise RequestError("a crossover goes over this", key=key, hint="leave it out")
     overrides = with_stages_alike(composed, overrides)
-    opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
+    numbers = _numbers(devices, "--devices", MOST_DEVICES)
+    parts = _numbers(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
+    opener = _Opener(source, tuple(overrides), tuple(dict.fromkeys(links)), probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
-    own, usual, links = spec.method.kind, spec.data.batch_size, opener.links(spec)
+    own, named_links = spec.method.kind, opener.links_of(spec)
     if spec.pipeline.costs is not None:
         raise RequestError(
             "the spec gives the costs of one method, and a crossover compares several",
@@ -148,70 +104,53 @@ def crossover_spec(
         teller.note(
             f"{_CHECKPOINTING} of the file is set aside: forwards are computed again where the memory is too small"
         )
-    methods = tuple(dict.fromkeys((own, *(asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
-    for name, schedule, _ in asked.steps:
-        if name not in methods or (schedule is not None and schedule not in SCHEDULES):
+    compared = tuple(dict.fromkeys((own, *(methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
+    known = _known_steps(steps, compared)
+    counts = _devices(numbers, spec)
+    opened = [opener.opened({} if each == own else {"method": each}, max(counts)) for each in compared]
+    contenders = tuple(each.contender() for each in opened)
+    axes = Axes(counts, parts, named_links)
+    machines = None if spec.machines is None else spec.machines.described()
+    basis = basis_of(contenders[0].alone, machines)
+    asked = Crossover(spec.name, basis, axes, contenders, known, spec.data.batch_size)
+    return map_crossover(asked, doing=teller.doing)
+
+
+def _known_steps(steps: Mapping[str, int], methods: Collection[str]) -> dict[tuple[str, str | None], Steps]:
+    """Mini-batches to the target, by method and schedule. Raises RequestError where they cannot count."""
+    known: dict[tuple[str, str | None], Steps] = {}
+    for way, number in steps.items():
+        method, _, schedule = way.partition("/")
+        if method not in methods or (schedule and schedule not in SCHEDULES):
             raise RequestError(
-                f"steps are given for `{name if schedule is None else f'{name}/{schedule}'}`, which is not compared",
+                f"steps are given for `{way}`, which is not compared",
                 key="--steps",
                 hint=f"compared are {', '.join(methods)}, in their schedules",
             )
-    sizes = tuple(dict.fromkeys((usual, *asked.batch_sizes)))
-    _require_reference(asked, reference_of(methods), sizes)
-    numbers = opener.devices(spec)
-    opened = [
-        opener.opened({} if method == own else {"method": method}, size, max(numbers))
-        for method in methods
-        for size in sizes
-    ]
-    limit = opened[0].memory_limit(max(numbers))
-    whole = opened[0].device_memory(max(numbers), asked.memory)
-    contenders = tuple(each.contender() for each in opened)
-    memory = tuple(least for least, each in whole.items() if each in asked.memory)
-    if limit is None and not memory:
-        memory = _parts_of(alone_bytes(contenders[0], links[0]))
-    machines = None if spec.machines is None else spec.machines.described()
-    unlike = machines is not None and len(set(machines.memory_limits(max(numbers), 1))) > 1
-    axes = Axes(numbers, asked.micro_batches, links, tuple(dict.fromkeys((OWN if unlike else limit, *memory))))
-    basis = basis_of(contenders[0].alone, machines)
-    return map_crossover(Crossover(spec.name, basis, axes, contenders, asked.steps, usual), doing=teller.doing)
-
-
-def _require_reference(asked: Asked, reference: str, sizes: Sequence[int]) -> None:
-    """Raise RequestError where steps that are given cannot count, and where mini-batches of several sizes cannot be
-    compared.
-
-    Args:
-        sizes: of the mini-batches that are compared, first that of the spec.
-    """
-    usual = sizes[0]
-    for _, _, size in asked.steps:
-        if size is not None and size not in sizes:
-            raise RequestError(
-                f"steps are given for mini-batches of {size}, which are not compared",
-                key="--steps",
-                hint=f"add --batch-sizes {size}",
-            )
-    known = {
-        usual if size is None else size for name, schedule, size in asked.steps if (name, schedule) == (reference, None)
-    }
-    unknown = [size for size in sizes if size not in known]
-    if not unknown:
-        return
-    if asked.batch_sizes:
-        size = unknown[0]
-        raise RequestError(
-            f"ways with mini-batches of {size} cannot be compared: the mini-batches that {reference} takes to the "
-            "target are not known",
-            key="--batch-sizes",
-            hint=f"add --steps {reference}@{size}=N, and those of other methods",
-        )
-    if asked.steps:
+        known[method, schedule or None] = Steps(number, "given")
+    reference = reference_of(tuple(methods))
+    if known and (reference, None) not in known:
         raise RequestError(
             f"steps count beside those of {reference}, which are not known",
             key="--steps",
-            hint=f"add --steps {reference}=N",
+            hint=f"give those of {reference} too",
         )
+    return known
+
+
+def _devices(asked: tuple[int, ...], spec: Spec) -> tuple[int, ...]:
+    """The numbers of devices. Raises RequestError where the machines do not have so many."""
+    if spec.machines is None:
+        return asked or USUAL_DEVICES
+    machines = spec.machines.described()
+    most = len(machines.devices)
+    if asked and asked[-1] > most:
+        raise RequestError(
+            f"{asked[-1]} devices are asked for, and {machines} are {most}",
+            key="--devices",
+            hint="ask for fewer, or name more machines",
+        )
+    return asked or (*(number for number in USUAL_DEVICES if number < most), most)
 
 
 def _sets_any(override: str, keys: Collection[str]) -> bool:
@@ -222,11 +161,15 @@ def _sets_any(override: str, keys: Collection[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Opener:
-    """Opens the planners of a spec with other methods and mini-batches."""
+    """Opens the planners of a spec with other methods.
+
+    Attributes:
+        links: that were asked for.
+    """
 
     source: SpecSource
     overrides: tuple[str, ...]
-    asked: Asked
+    links: tuple[str, ...]
     probe: bool
     options: Options
     teller: Teller
@@ -243,31 +186,15 @@ class _Opener:
             objects=self.options.objects,
         )
 
-    def opened(self, values: Mapping[str, object], batch_size: int, most_stages: int) -> _Opened:
-        values = {**values, "data.batch_size": batch_size}
+    def opened(self, values: Mapping[str, object], most_stages: int) -> _Opened:
         loaded = self.loaded(values)
         with loaded.locations.locating():
             planner = open_planner(loaded, self.options, self.teller, without_data=True, most_stages=most_stages)
         return _Opened(self, values, planner)
 
-    def devices(self, spec: Spec) -> tuple[int, ...]:
-        """The numbers of devices. Raises RequestError where the machines do not have so many."""
-        asked = self.asked.devices
-        if spec.machines is None:
-            return asked or USUAL_DEVICES
-        machines = spec.machines.described()
-        most = len(machines.devices)
-        if asked and asked[-1] > most:
-            raise RequestError(
-                f"{asked[-1]} devices are asked for, and {machines} are {most}",
-                key="--devices",
-                hint="ask for fewer, or name more machines",
-            )
-        return asked or (*(number for number in USUAL_DEVICES if number < most), most)
-
-    def links(self, spec: Spec) -> tuple[str, ...]:
+    def links_of(self, spec: Spec) -> tuple[str, ...]:
         """Their names. Raises RequestError where one is no link."""
-        for text in self.asked.links:
+        for text in self.links:
             if text == HOST and spec.machines is not None:
                 raise RequestError(
                     "the machines say which devices are on one host",
@@ -276,15 +203,15 @@ class _Opener:
                 )
             if text != HOST:
                 _link(text)
-        if self.asked.links:
+        if self.links:
             if spec.machines is not None:
                 spec.machines.require_used("link")
-            return self.asked.links
+            return self.links
         return LINKS if spec.machines is None else (spec.machines.link or "as published",)
 
 
 class _Opened:
-    """A method on mini-batches of one size, with its planner."""
+    """A method, with its planner."""
 
     def __init__(self, opener: _Opener, values: Mapping[str, object], planner: Planner) -> None:
         self._opener = opener
@@ -296,36 +223,12 @@ class _Opened:
         self._shared = cache(self._averaged)
         self._laid_out = cache(self._spec_of)
 
-    def memory_limit(self, devices: int) -> int | None:
-        """Bytes that a stage may hold: what the spec gives it, and no more than the smallest of the first devices of
-        the machines has; None if nothing is known of one."""
-        resources = self._spec.resources
-        if self._spec.machines is None:
-            asked = resources.memory_bytes or resources.bundles(1)[0].get("memory")  # alike for all stages
-            return None if asked is None else int(asked)
-        limits = stage_memory_limits(self._spec, devices, 1, self._planner.workload.device)
-        return min(limits, default=None)
-
-    def device_memory(self, devices: int, asked: Collection[int]) -> dict[int, int]:
-        """The memory of the first devices of the machines, and of those that are asked for, by what a stage may hold of
-        it. Raises RequestError where nothing is left of what is asked for."""
-        if any(left_for_tensors(each, self._spec) == 1 for each in asked):
-            raise RequestError(
-                "1 GB of each device is left to libraries, and a device that is asked for has no more",
-                key="--memory",
-                hint="ask for more than 1GB, or plan for processors",
-            )
-        machines = self._spec.machines
-        theirs = () if machines is None else machines.described().memory_limits(devices, 1)
-        return {left_for_tensors(each, self._spec): each for each in (*theirs, *asked)}
-
     def contender(self) -> Contender:
         spec = self._spec
         share = spec.replicas.compression.share_sent(self._planner.workload.network.dtype.itemsize)
         return Contender(
             method=spec.method.kind,
             local_losses=spec.method.local_losses,
-            batch_size=spec.data.batch_size,
             alone=self._alone(1),
             setting=self.setting,
             averaged_share=(1.0 if share is None else share)
@@ -337,16 +240,16 @@ class _Opened:
         spec, stages, replicas = self._spec, way.stages, way.replicas
         laid_out = self._laid_out(way.schedule, stages, replicas)
         require_samples_to_normalise(cut_into(laid_out, way.micro_batches), self._planner.workload)
-        setting = StepSetting(
+        asked = spec.resources.memory_bytes or spec.resources.bundles(1)[0].get("memory")  # alike for all stages
+        setting = step_setting(
+            spec,
+            self._alone(replicas),
+            stages,
+            replicas,
             schedule=way.schedule,
-            costs=self._alone(replicas),
-            stages=stages,
-            in_flight=spec.pipeline.in_flight,
             micro_batches=way.micro_batches,
             virtual_stages=way.virtual_stages,
-            memories=stage_memories(spec, stages, replicas),
-            replicas=replicas,
-            clips_together=spec.clips_together,
+            memory_limits=() if asked is None else (int(asked),) * stages,
         )
         if spec.machines is not None:
             return self._over(link).placed(setting)
@@ -370,7 +273,7 @@ class _Opened:
         """The planner for the machines of the spec with this card."""
         machines = self._spec.machines
         assert machines is not None, "links are named for machines"
-        if not self._opener.asked.links:
+        if not self._opener.links:
             return self._planner
         return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
 
@@ -386,11 +289,6 @@ class _Opened:
         spec = self._opener.loaded({**self._values, **layout}).spec
         require_whole_norms(spec, self._planner.workload.network)
         return spec
-
-
-def _parts_of(nbytes: int) -> tuple[int, ...]:
-    """A half, a quarter and an eighth, to two digits."""
-    return tuple(int(float(f"{nbytes / part:.2g}")) for part in (2, 4, 8))
 
 
 def _slower(one: Link, other: Link) -> Link:
@@ -409,40 +307,11 @@ def _link(text: str) -> Link:
         raise RequestError(problem.message, hint=problem.hint, key="--link") from error
 
 
-def _parts(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part for part in map(str.strip, text.split(",")) if part))
-
-
-def _numbers(text: str, key: str, most: int) -> tuple[int, ...]:
-    parts = _parts(text)
-    if not parts or not all(re.fullmatch(r"\d{1,9}", part) and 1 <= int(part) <= most for part in parts):
+def _numbers(given: str | Iterable[int], key: str, most: int) -> tuple[int, ...]:
+    parts = [part.strip() for part in given.split(",")] if isinstance(given, str) else [str(each) for each in given]
+    if not all(re.fullmatch(r"\d{1,9}", part) and 1 <= int(part) <= most for part in parts):
+        text = given if isinstance(given, str) else ",".join(parts)
         raise RequestError(
-            f"`{text}` is not a list of whole numbers from 1 to {most}",
-            key=key,
-            hint="write, for example, 1,2,4,8",
+            f"`{text}` is not a list of whole numbers from 1 to {most}", key=key, hint="write, for example, 1,2,4,8"
         )
     return tuple(sorted(set(map(int, parts))))
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        found = [value_of(part, BYTES) for part in _parts(text)]
-    except PlanError as error:
-        problem = error.problems[0]
-        raise RequestError(problem.message, hint=problem.hint, key="--memory") from error
-    if not found or not all(found):
-        raise RequestError(
-            f"`{text}` is not a list of sizes of memory", key="--memory", hint="write, for example, 16GB or 16GB,80GB"
-        )
-    return tuple(int(each) for each in found if each)
-
-
-def _given_steps(text: str) -> tuple[tuple[str, str | None, int | None], Steps]:
-    read = re.fullmatch(r"([^\s/@=]+)(?:/(\w+))?(?:@(\d{1,9}))? *= *(\d{1,12})", text.strip())
-    if read is None or read[4] == "0":
-        raise RequestError(
-            f"`{text}` is not a method and its mini-batches to the target",
-            key="--steps",
-            hint="write, for example, associated_learning=1200, backpropagation/2bw=1500 or backpropagation@256=400",
-        )
-    return (read[1], read[2], None if read[3] is None else int(read[3])), Steps(float(read[4]), "given")

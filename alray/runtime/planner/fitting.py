@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,16 @@ from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
 from alray.planning.prediction.basis import basis_of
-from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, near_cut, nearest_to_fitting
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.crossover import NEAR
+from alray.planning.prediction.fit import Fit, Refused, fit_of, with_best_cuts
 from alray.planning.prediction.machines import require_few
-from alray.planning.prediction.make import step_range
-from alray.planning.prediction.memory import memory_of
-from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.listed import is_listed
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
 from alray.planning.schedules.table import SCHEDULES, of_package, schedules_on
 from alray.runtime.options import Options
-from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import stage_memory_limits, step_setting
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 from alray.runtime.planner.stage_devices import overrides_for_devices, stage_links
@@ -61,7 +57,7 @@ class Fitting:
     Attributes:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
             time.
-        refused: why a schedule on a number of stages cannot run at all, or not in so many micro-batches.
+        refused: what cannot run.
         given: the overrides that were searched with, for a run: without machines and files of costs, and with an
             accelerator for each stage where the machines have one.
         fixed: the keys of which they give a value that was not searched.
@@ -80,7 +76,7 @@ class Fitting:
     devices: tuple[int, ...]
     costs: Costs
     rows: tuple[Fit, ...]
-    refused: tuple[str, ...]
+    refused: tuple[Refused, ...]
     given: tuple[str, ...]
     fixed: frozenset[str]
     own_schedule: str | None
@@ -127,7 +123,7 @@ class Fitting:
             "assumed": self.assumed,
             "fits": self.best is not None,
             "rows": [{**row.as_json(), "overrides": self.overrides(row)} for row in self.rows],
-            "refused": list(self.refused),
+            "refused": list(map(str, self.refused)),
         }
 
 
@@ -314,11 +310,6 @@ def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[
     ]
 
 
-def _reason(error: AlrayError) -> str:
-    first = error.problems[0]
-    return f"{first.message}; {first.hint}" if first.hint else first.message
-
-
 @dataclass(frozen=True)
 class _LayoutSearch:
     source: SpecSource
@@ -330,27 +321,27 @@ class _LayoutSearch:
     teller: Teller
     own_schedule: str | None = None
 
-    def all(self) -> tuple[tuple[Fit, ...], tuple[str, ...]]:
+    def all(self) -> tuple[tuple[Fit, ...], tuple[Refused, ...]]:
         """A row for each schedule on each number of stages, in order; and why others cannot run.
 
         The best cut is searched for those that could be the fastest one that fits.
         """
         found: list[tuple[StepSetting, Fit]] = []
-        refused: list[str] = []
+        refused: list[Refused] = []
         faults: list[AlrayError] = []
         every = self._stages()
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
-                where = f"{SCHEDULES[schedule].name} on {counted(stages, 'stage')}"
+                name = SCHEDULES[schedule].name
                 try:
                     near, too_many = self._near(schedule, stages)
                 except AlrayError as error:
                     faults.append(error)
-                    refused.append(f"{where} cannot run: {_reason(error)}")
+                    refused.append(Refused(name, stages, error.problems[0].sentence))
                 else:
                     found += near
-                    refused += [f"{where} cannot run in {reason}" for reason in too_many]
+                    refused += [Refused(name, stages, *each) for each in too_many]
         given, first_faults = _FREE.keys() - self.free, [each.problems[0] for each in faults]
         alike = len({each.message for each in first_faults}) == 1
         if not found and faults and (alike or {each.key for each in first_faults} <= given):
@@ -368,32 +359,20 @@ class _LayoutSearch:
         return self._setting(row.schedule, row.stages, row.micro_batches if row.micro_batches > 1 else None).costs
 
     def _stages(self) -> Sequence[int]:
-        spec = self.planner.workload.spec
-        room = len(self.devices) // spec.replicas.count if self.devices else MOST_STAGES
-        if "pipeline.stages" not in self.free:
-            wanted = spec.pipeline.stages
-            if self.devices and wanted > room:
-                raise RequestError(
-                    f"{counted(wanted * spec.replicas.count, 'stage')} need as many devices",
-                    key="--devices" if spec.machines is None else "--on",
-                    hint="name more devices, or lower pipeline.stages",
-                )
-            return [wanted]
-        if room == 0:
-            raise RequestError(
-                f"{counted(len(self.devices), 'device')} cannot hold {counted(spec.replicas.count, 'replica')}",
-                key="--devices" if spec.machines is None else "--on",
-                hint="name a device for each replica, or lower replicas.count",
-            )
+        spec, given = self.planner.workload.spec, "pipeline.stages" not in self.free
+        replicas = spec.replicas.count
+        room = len(self.devices) // replicas if self.devices else MOST_STAGES
         layout = SCHEDULES[spec.schedule].only_layout if "pipeline.schedule" not in self.free else None
-        if layout is not None and layout.stages > room:
-            name = SCHEDULES[spec.schedule].name
+        least = spec.pipeline.stages if given else 1 if layout is None else layout.stages
+        if least > room and (self.devices or not given):
+            listed = "" if layout is None else f"`{SCHEDULES[spec.schedule].name}` is for {counted(least, 'stage')}: "
             raise RequestError(
-                f"`{name}` is for {counted(layout.stages, 'stage')}, and there is room for {room}",
+                f"{listed}{counted(least * replicas, 'stage')} need as many devices, and there are "
+                f"{len(self.devices) or room}",
                 key="--devices" if spec.machines is None else "--on",
-                hint="name a device for each stage of each replica, or give another schedule",
+                hint="name more devices, or lower pipeline.stages or replicas.count",
             )
-        return range(1, min(room, len(self.costs.components)) + 1)
+        return [least] if given else range(1, min(room, len(self.costs.components)) + 1)
 
     def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
         """What each stage may hold: of its devices, one in each replica, the smallest decides; and no more than the
@@ -419,8 +398,8 @@ class _LayoutSearch:
             named += [own] if layout is None or layout.stages == stages else []
         return named
 
-    def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[str]]:
-        """Each number of micro-batches, without a search; and from which number on they cannot run, and why. More than
+    def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[tuple[str, str]]]:
+        """Each number of micro-batches, without a search; and why they cannot run, and from which number on. More than
         `MOST_PER_STAGE` for each stage are tried only while nothing fits. Where some have too few samples, those after
         them have fewer. Raises AlrayError where the spec cannot run like this."""
         found: list[tuple[StepSetting, Fit]] = []
@@ -433,7 +412,7 @@ class _LayoutSearch:
             except AlrayError as error:
                 if not found:
                     raise
-                return found, [f"{number} or more micro-batches: {_reason(error)}"]
+                return found, [(error.problems[0].sentence, f"{number} or more micro-batches")]
         return found, []
 
     def _micro_batches(self, name: str, stages: int) -> Iterator[int | None]:
@@ -456,108 +435,13 @@ class _LayoutSearch:
         require_whole_norms(spec, self.planner.workload.network)
         require_samples_to_normalise(spec, self.planner.workload)
         replicas = spec.replicas.count
-        setting = StepSetting(
-            schedule=spec.schedule,
-            costs=self.costs,
-            stages=stages,
-            in_flight=spec.pipeline.in_flight,
-            micro_batches=spec.micro_batches,
-            virtual_stages=spec.virtual_stages,
+        setting = step_setting(
+            spec,
+            self.costs,
+            stages,
+            replicas,
             memory_limits=self._limits(spec, stages),
-            memories=stage_memories(spec, stages, replicas),
-            replicas=replicas,
             cores=None if self.devices else self.planner.cores(),
             links=stage_links(spec, stages, StageDevices()),
-            recomputes=spec.pipeline.activation_checkpointing,
-            clips_together=spec.clips_together,
         )
         return self.planner.placed(setting)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A schedule on so many stages, with its best cut, or one that is near to it; where no cut fits, with the cut that
-    comes nearest."""
-
-    schedule: str
-    stages: int
-    micro_batches: int
-    virtual_stages: int
-    partition: tuple[int, ...]
-    memory_bytes: tuple[int, ...]  # that each stage needs at its peak, by the plan
-    left_bytes: tuple[int, ...]  # of each stage's device; below 0 where it is too small; (): it is not known
-    predicted_step_time_s: float
-    predicted_bubble: float | None
-    predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
-    searched: bool = False  # whether the best cut was searched
-    gradient_delay: int = 0  # as of a `Schedule`: above 0 it trains other weights
-
-    @property
-    def fits(self) -> bool:
-        return min(self.left_bytes, default=0) >= 0
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """Sorts what fits before what does not: the former by step time, the latter by what is missing."""
-        if self.fits:  # steps are rounded, because equal steps may differ in their last digits
-            return False, float(f"{self.predicted_step_time_s:.10g}"), self.stages, self.micro_batches
-        return True, -min(self.left_bytes), self.stages, self.micro_batches
-
-    def as_json(self) -> dict[str, Any]:
-        return {"fits": self.fits, **asdict(self)}
-
-
-def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
-    """How a setting fits.
-
-    Args:
-        search: whether the best cut is searched; otherwise a cut near to it is taken that is found sooner.
-
-    Raises:
-        PlanError: where it has more parts than there are components.
-    """
-    check_parts(setting)
-    cut = None if search or setting.num_parts == 1 else near_cut(setting)
-    searched = cut is None and (
-        not setting.memory_limits or fullest_stage(setting, nearest_to_fitting(setting))[0] <= 1.0
-    )
-    if cut is None:
-        cut = best_cut(setting).cut if searched else nearest_to_fitting(setting)
-    needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
-    prediction = predict_step(setting, cut)
-    return Fit(
-        schedule=SCHEDULES[setting.schedule].name,
-        stages=setting.stages,
-        micro_batches=setting.micro_batches,
-        virtual_stages=setting.virtual_stages,
-        partition=tuple(cut),
-        memory_bytes=needed,
-        left_bytes=tuple(limit - need for limit, need in zip(setting.memory_limits, needed, strict=False)),
-        predicted_step_time_s=prediction.step_time_s,
-        predicted_bubble=prediction.bubble,
-        predicted_step_range_s=step_range(setting, cut),
-        searched=searched,
-        gradient_delay=setting.scheduled.gradient_delay,
-    )
-
-
-def with_best_cuts(found: Sequence[tuple[StepSetting, Fit]], doing: Callable[[int, int], None]) -> list[Fit]:
-    """How settings fit, each that comes near to the fastest with its best cut. The others stay as they are.
-
-    Args:
-        found: settings, each as it fits without a search.
-        doing: is called before a search with its number, and with how many there are at most.
-    """
-    found = sorted(found, key=lambda each: each[1].rank)
-    fits = [fit for _, fit in found]
-    fastest_s = min((fit.predicted_step_time_s for fit in fits if fit.fits), default=0.0)
-    candidates = [
-        index
-        for index, fit in enumerate(fits)
-        if fit.fits and not fit.searched and fit.predicted_step_time_s <= NEAR * fastest_s
-    ]
-    for number, index in enumerate(candidates):
-        doing(number + 1, len(candidates))
-        # A search need not find what was found without it.
-        fits[index] = min(fit_of(found[index][0]), fits[index], key=lambda fit: fit.rank)
-    return fits

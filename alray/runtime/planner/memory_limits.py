@@ -1,13 +1,21 @@
-"""What each stage may hold of the memory of its machine or device."""
+"""The setting of a step as a spec lays it out, and what each stage may hold of the memory of its machine or device."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alray.config.sections.resources import share_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
-from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
+from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.setting import (
+    IN_TURNS_ON_GPU,
+    ON_CPU,
+    ON_OWN_GPU,
+    ON_SHARED_GPU,
+    StageMemory,
+    StepSetting,
+)
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device.machine_memory import machine_memory_bytes
 
@@ -25,6 +33,27 @@ of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. On one H200 
 
 _NO_LIMIT_BYTES = 1 << 60
 """Of a stage on a processor beside stages on GPUs: who else takes memory of its machine is not known."""
+
+
+def step_setting(
+    spec: Spec, costs: Costs, stages: int, replicas: int, *, one_process: bool = False, **others: Any
+) -> StepSetting:
+    """The setting of a step as a spec lays it out, on so many stages and replicas.
+
+    Args:
+        one_process: whether the stages take turns in this process.
+        others: fields of `StepSetting` that a spec does not say, or that count in place of what it says.
+    """
+    of_spec: dict[str, Any] = {
+        "schedule": spec.schedule,
+        "in_flight": spec.pipeline.in_flight,
+        "micro_batches": spec.micro_batches,
+        "virtual_stages": spec.virtual_stages,
+        "memories": stage_memories(spec, stages, replicas, one_process=one_process),
+        "recomputes": spec.pipeline.activation_checkpointing,
+        "clips_together": spec.clips_together,
+    }
+    return StepSetting(costs=costs, stages=stages, replicas=replicas, **of_spec | others)
 
 
 def stage_memory_limits(

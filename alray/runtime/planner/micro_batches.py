@@ -10,13 +10,12 @@ from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.models.network import Network
 from alray.planning.prediction.best import fullest_stage, nearest_to_fitting
-from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
-from alray.runtime.planner.memory_limits import stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import stage_memory_limits, step_setting
 from alray.runtime.probe.estimate import estimate_costs
 
 
@@ -40,19 +39,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
             hint="set resources.memory_bytes, or give a number",
             key="pipeline.micro_batches",
         )
-    setting = StepSetting(
-        schedule=spec.schedule,
-        costs=costs,
-        stages=stages,
-        in_flight=spec.pipeline.in_flight,
-        micro_batches=candidates[0],
-        virtual_stages=spec.virtual_stages,
-        memory_limits=limits,
-        memories=stage_memories(spec, stages, replicas),
-        replicas=replicas,
-        recomputes=spec.pipeline.activation_checkpointing,
-        clips_together=spec.clips_together,
-    )
+    setting = step_setting(spec, costs, stages, replicas, micro_batches=candidates[0], memory_limits=limits)
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
     return cut_into(spec, number)
 
@@ -88,14 +75,13 @@ def fewest_micro_batches(setting: StepSetting, partition: str | Sequence[int], c
     for number in candidates:
         tried = replace(setting, micro_batches=number)
         cut = requested_partition(partition, parameters, setting.num_parts, auto=partial(nearest_to_fitting, tried))
-        over, stage = fullest_stage(tried, cut)
-        if over <= 1.0:
+        fullest = fullest_stage(tried, cut)
+        if fullest.fits:
             return number
-    need, limit = memory_of(tried, cut, stage).total_bytes, setting.memory_limits[stage]
     samples = setting.costs.batch_size // number
     raise PlanError(
-        f"even in {number} micro-batches, of {samples} {'sample' if samples == 1 else 'samples'} each, stage {stage} "
-        f"of the cut {list(cut)} needs {need:,} bytes and has {limit:,}",
+        f"even in {number} micro-batches, of {samples} {'sample' if samples == 1 else 'samples'} each, stage "
+        f"{fullest.stage} of the cut {list(cut)} needs {fullest.need:,} bytes and has {fullest.limit:,}",
         hint="use more stages, larger devices, or set resources.memory_bytes where there is more memory than it seems",
         key="pipeline.micro_batches",
     )

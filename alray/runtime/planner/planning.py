@@ -43,12 +43,12 @@ from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
-from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits
+from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits, step_setting
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
 from alray.runtime.planner.updates import notes_on_length, require_an_update
-from alray.runtime.probe.device_speed import SpeedTest, train_seconds
+from alray.runtime.probe.device_speed import SpeedTest
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.other_programs import measured_beside
@@ -166,25 +166,15 @@ class Planner:
             PlanError: if `probe` and a component is larger than this machine's memory.
         """
         given = self.workload.spec.pipeline.costs
-        if isinstance(given, Path):
-            if probe:
-                _require_memory(self.workload)
-            counted = self._estimate()
-            wait_until_quiet()
-            read = read_costs(given, self.workload.spec, counted, self._machines)
-            return on_their_devices(read, self._machines)
         if given is not None:
-            if len(given) != len(self.workload.network):
-                raise PlanError(
-                    f"pipeline.costs has {len(given)} entries, the model has {len(self.workload.network)} components",
-                    key="pipeline.costs",
-                    hint="give one entry for each component, or null to measure",
-                )
             if probe:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
-            timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
+            if isinstance(given, Path):
+                timed = read_costs(given, self.workload.spec, counted, self._machines)
+            else:
+                timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
             return on_their_devices(timed, self._machines)
         if self._machines is not None:
             return self._costs_elsewhere(probe=probe)
@@ -432,7 +422,7 @@ class Planner:
         """Seconds of all components on a kind of device of the machines, which many layouts ask for."""
         machines = self._machines
         assert machines is not None, "the plan is for machines elsewhere"
-        return cache(lambda kind: train_seconds(self._costs_on(kind, machines.efficiency)))
+        return cache(lambda kind: self._costs_on(kind, machines.efficiency).train_s)
 
     def placed(self, setting: StepSetting) -> StepSetting:
         """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
@@ -528,22 +518,17 @@ class Planner:
             to_measure=to_measure,
         )
         setting = self.placed(
-            StepSetting(
-                schedule=spec.schedule,
-                costs=costs,
-                stages=stages,
-                in_flight=spec.pipeline.in_flight,
-                micro_batches=spec.micro_batches,
-                virtual_stages=spec.virtual_stages,
+            step_setting(
+                spec,
+                costs,
+                stages,
+                replicas,
+                one_process=one_process,
                 stage_speed=() if one_process else found.stage_speed,
                 evaluation_speed=found.evaluation_speed,
                 memory_limits=limits,
-                memories=stage_memories(spec, stages, replicas, one_process=one_process),
-                replicas=replicas,
                 cores=found.cores or self.cores(one_process=one_process),
                 in_turns=one_process and stages * replicas > 1,
-                recomputes=spec.pipeline.activation_checkpointing,
-                clips_together=spec.clips_together,
                 links=() if one_process else stage_links(spec, stages, found),
             )
         )

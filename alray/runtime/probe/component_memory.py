@@ -59,17 +59,6 @@ class _ValuesNeededError(Exception):
     """The code of a component does not work with tensors without memory."""
 
 
-@dataclass(frozen=True)
-class _CountedBytes:
-    """Bytes: retained after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
-
-    retained: int
-    forward: int
-    backward: int
-    adding: int
-    update: int
-
-
 def component_memory(network: Network, index: int, batch_size: int, device: torch.device) -> ComponentMemory:
     """The memory of component `index` for mini-batches of `batch_size` samples of full length on `device`.
 
@@ -84,33 +73,27 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
     except _ValuesNeededError:
         at = _META  # the block has run there before, when the shape of its output was found
         whole = _count(network, index, batch_size, at, device)
-    counted = ComponentMemory(
-        activation_bytes=whole.retained,
-        forward_peak_bytes=whole.forward,
-        backward_peak_bytes=whole.backward,
-        adding_peak_bytes=whole.adding,
-        update_peak_bytes=whole.update,
-    )
     # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
     # the number of samples.
     if network.method.local_losses or batch_size <= _FEW_SAMPLES:
-        return counted
+        return whole
     few = _count(network, index, _FEW_SAMPLES, at, device)
+
+    def fixed(name: str) -> int:
+        less: int = getattr(few, name)
+        more: int = getattr(whole, name)
+        return max(0, round(less - _FEW_SAMPLES * (more - less) / (batch_size - _FEW_SAMPLES)))
+
     return replace(
-        counted,
-        activation_fixed_bytes=_intercept(few.retained, whole.retained, batch_size),
-        forward_fixed_bytes=_intercept(few.forward, whole.forward, batch_size),
-        backward_fixed_bytes=_intercept(few.backward, whole.backward, batch_size),
-        adding_fixed_bytes=_intercept(few.adding, whole.adding, batch_size),
+        whole,
+        activation_fixed_bytes=fixed("activation_bytes"),
+        forward_fixed_bytes=fixed("forward_peak_bytes"),
+        backward_fixed_bytes=fixed("backward_peak_bytes"),
+        adding_fixed_bytes=fixed("adding_peak_bytes"),
     )
 
 
-def _intercept(few: int, whole: int, batch_size: int) -> int:
-    per_sample = (whole - few) / (batch_size - _FEW_SAMPLES)
-    return max(0, round(few - _FEW_SAMPLES * per_sample))
-
-
-def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _CountedBytes:
+def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> ComponentMemory:
     """The bytes for this number of samples.
 
     A recurrent layer over rows of different lengths does many operations at each position. Counting them takes long,
@@ -130,14 +113,14 @@ def _count(network: Network, index: int, samples: int, device: torch.device, tar
         return _count_at(network, index, samples, device, target, None)
     short, longer = (_count_at(network, index, samples, device, target, length) for length in _LENGTHS)
     ratio = (positions - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
-    return _CountedBytes(
+    return ComponentMemory(
         *(round(low + ratio * (high - low)) for low, high in zip(astuple(short), astuple(longer), strict=True))
     )
 
 
 def _count_at(
     network: Network, index: int, samples: int, device: torch.device, target: torch.device, positions: int | None
-) -> _CountedBytes:
+) -> ComponentMemory:
     """The bytes for sequences of this many positions; None: of full length.
 
     Where a mini-batch may be cut, it has two micro-batches: the second one adds to the gradients of the first.
@@ -168,7 +151,7 @@ def _count_at(
             update = _peak_without_memory(work, meter)
     if update is None:
         update = max(_peak_with_memory(optimizer, target) for optimizer in component.optimizers().values())
-    return _CountedBytes(retained, forward, backward, adding, update)
+    return ComponentMemory(retained, forward, backward, adding, update)
 
 
 def _update_peak(update: Callable[[], object], parameters: Iterable[nn.Parameter], meter: MemoryMeter) -> int:

@@ -297,7 +297,16 @@ def given_costs(counted: Costs, given: Sequence[Cost], *, batch_size: int) -> Co
     Args:
         counted: for the samples of a replica, which takes its share of the forward and the backward.
         given: for a mini-batch of `batch_size` samples, a component each.
+
+    Raises:
+        PlanError: where there are more or fewer than components.
     """
+    if len(given) != len(counted.components):
+        raise PlanError(
+            f"pipeline.costs has {len(given)} entries, the model has {len(counted.components)} components",
+            key="pipeline.costs",
+            hint="give one entry for each component, or null to measure",
+        )
     share = counted.batch_size / batch_size
 
     def timed(component: ComponentCosts, entry: Cost) -> ComponentCosts:

@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 _TOLERANCE = 1e-3  # of the largest output; far above what the order of sums changes, and far below any influence
 _TOGETHER_BYTES = 64 << 20  # that neighbours work on which are measured together: a few times a processor's caches
+_NO_PARTS = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
 _ENDLESS = sys.maxsize  # micro-batches or mini-batches that add up to an update, of which none is the last one
 
 
@@ -91,7 +92,7 @@ def probe_costs(
     with companions(surroundings.others, threads=threads) as others:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         others.wait_until_ready()
-        others.work_on(_stage_bytes(counted, surroundings.others + 1))
+        others.work_on(sum(map(_bytes_of, counted.components)) // (surroundings.others + 1))
         wait_until_quiet()
         machine = Machine()
         with devices.configured(threads, surroundings.deterministic, device, surroundings.tf32):
@@ -152,18 +153,6 @@ def probe_costs(
     return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
 
 
-def _stage_bytes(costs: Costs, stages: int) -> int:
-    """The memory that one of so many stages goes through in a mini-batch: weights, gradients, the optimizer's state and
-    activations."""
-    return (
-        sum(
-            each.parameter_bytes + each.gradient_bytes + each.optimizer_bytes + each.activation_bytes
-            for each in costs.components
-        )
-        // stages
-    )
-
-
 def _begun(
     network: Network,
     names: Sequence[str],
@@ -216,7 +205,7 @@ class _Measured:
     """The measurements of a component, or the means over components of one kind."""
 
     timed: ComponentTimings
-    micro_batch: MicroBatchTimes | None
+    micro_batch: ComponentTimings | None
 
     @property
     def train_s(self) -> float:
@@ -228,7 +217,7 @@ def _mean_of(alike: Sequence[_Measured]) -> _Measured:
     micro_batches = [each.micro_batch for each in alike if each.micro_batch is not None]
     return _Measured(
         ComponentTimings.mean_of([each.timed for each in alike]),
-        MicroBatchTimes.mean_of(micro_batches) if micro_batches else None,
+        ComponentTimings.mean_of(micro_batches) if micro_batches else None,
     )
 
 
@@ -245,7 +234,7 @@ def _measured(
     timed = time_actions(mini_batch_of(works, local_losses=local_losses), timing, blaming)
     for index, each in works.items():
         require_same_buffers(buffers[index], unsaved_buffers(each.component), index)
-    micro_batches: dict[int, MicroBatchTimes] = {}
+    micro_batches: dict[int, ComponentTimings] = {}
     if surroundings.micro_batches > 1 and not local_losses:
         samples = len(next(iter(works.values())).incoming["s"]) // surroundings.micro_batches
         of_parts = partial(_faults_of, network, tried_on=f"a micro-batch of {counted(samples, 'sample')}")
@@ -299,24 +288,25 @@ def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surrou
     component = replace(component, **times)
     if kind.micro_batch is None:
         return component
-    share = 1.0 / surroundings.micro_batches
+    share, part_s = 1.0 / surroundings.micro_batches, kind.micro_batch.seconds
     return replace(
         component,
-        forward_fixed_s=(kind.micro_batch.forward_s - component.forward_s * share) / (1.0 - share),
-        backward_fixed_s=(kind.micro_batch.backward_s - component.backward_s * share) / (1.0 - share),
+        forward_fixed_s=(part_s["forward_s"] - component.forward_s * share) / (1.0 - share),
+        backward_fixed_s=(part_s["backward_s"] - component.backward_s * share) / (1.0 - share),
     )
 
 
 def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surroundings) -> Costs:
     """The costs, with the ratios of a split backward pass if micro-batches were measured."""
-    split = [kind.micro_batch for kind in measured if kind.micro_batch and kind.micro_batch.input_gradient_s > 0]
+    parts = [kind.micro_batch.seconds for kind in measured if kind.micro_batch is not None]
+    split = [seconds for seconds in parts if seconds["input_gradient_s"] > 0]
     if not split:
         return costs
-    of_input = sum(times.input_gradient_s for times in split)
-    both = of_input + sum(times.weight_gradients_s for times in split)
+    of_input = sum(seconds["input_gradient_s"] for seconds in split)
+    both = of_input + sum(seconds["weight_gradients_s"] for seconds in split)
     return replace(
         costs,
-        split_backward=both / sum(times.backward_s for times in split),
+        split_backward=both / sum(seconds["backward_s"] for seconds in split),
         input_gradient_share=of_input / both,
     )
 
@@ -391,29 +381,17 @@ def require_no_later_position(component: Component, facts: EncoderFacts, incomin
         )
 
 
-@dataclass(frozen=True)
-class MicroBatchTimes:
-    """Seconds of one micro-batch in one component. Its backward pass adds to the gradients of earlier ones."""
-
-    forward_s: float
-    backward_s: float
-    input_gradient_s: float  # of the split backward pass; 0 without one, and where the input needs no gradient
-    weight_gradients_s: float
-
-    @classmethod
-    def mean_of(cls, alike: Sequence[MicroBatchTimes]) -> MicroBatchTimes:
-        """The times of components that differ in their weights only."""
-        return cls(*(mean(times) for times in zip(*map(astuple, alike), strict=True)))
-
-
 def time_micro_batches(
     network: Network,
     works: Mapping[int, ComponentWork],
     samples: int,
     timing: Timing,
     blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
-) -> dict[int, MicroBatchTimes]:
+) -> dict[int, ComponentTimings]:
     """The times of neighbours that compute a micro-batch as a stage does: first up, then down.
+
+    The backward pass adds to the gradients of earlier micro-batches. Its two parts take 0 s where it is not split, and
+    where the input needs no gradient.
 
     The backward pass of a compiled component is not split: it goes through its graph once.
 
@@ -446,13 +424,10 @@ def time_micro_batches(
         for optimizer in each.component.optimizers().values():
             optimizer.zero_grad()
     return {
-        index: MicroBatchTimes(
-            forward_s=whole[index].seconds["forward_s"],
-            backward_s=whole[index].seconds["backward_s"],
-            input_gradient_s=halves[index].seconds["input_gradient_s"] if index in halves else 0.0,
-            weight_gradients_s=halves[index].seconds["weight_gradients_s"] if index in halves else 0.0,
+        index: replace(
+            each, seconds={**_NO_PARTS, **(halves[index].seconds if index in halves else {}), **each.seconds}
         )
-        for index in works
+        for index, each in whole.items()
     }
 
 
@@ -478,7 +453,7 @@ def divide(kinds: Sequence[str], costs: Costs) -> list[range]:
 
 
 def _bytes_of(component: ComponentCosts) -> int:
-    """Bytes that a component works on in a mini-batch."""
+    """Bytes that a component works on in a mini-batch: weights, gradients, the optimizer's state and activations."""
     return component.parameter_bytes + component.gradient_bytes + component.optimizer_bytes + component.activation_bytes
 
 

@@ -373,7 +373,6 @@ class RayEngine(ClusterEngine):
         from alray.core.accelerator import least_memory_bytes
         from alray.runtime.cluster.links import links_of
         from alray.runtime.device.devices import at_hand
-        from alray.runtime.probe.device_speed import train_seconds
 
         spec, resources = self._spec, self._spec.resources
         try:
@@ -391,7 +390,7 @@ class RayEngine(ClusterEngine):
         if self._are_given():
             return found
         self._free_devices()
-        here_s, measured_on = train_seconds(costs), at_hand(resources.resolved_device).type
+        here_s, measured_on = costs.train_s, at_hand(resources.resolved_device).type
         devices = placement.measured(speed_test(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each.train_s for each in devices]
         slowest = slowest_of(speeds, plan.stages, plan.shares)

@@ -6,7 +6,6 @@ import random
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -237,21 +236,6 @@ def test_where_nothing_fits_the_stage_and_its_need_are_told(
     message = str(caught.value)
     assert message.startswith("pipeline.partition: ") and str(list(cut)) in message
     assert f"stage 0 needs {need:,} bytes and has 100" in message
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"stage_speed": (1.0,)}, "1 values of speed for 2 stages; give one per stage"),
-        ({"stage_speed": (1.0, 0.0)}, "a stage's speed is not a finite number above 0: [1.0, 0.0]"),
-        ({"memories": (ON_CPU,)}, "1 memories for 2 stages; give one per stage"),
-        ({"memory_limits": (1, 2, 3)}, "3 values of memory limit for 2 stages; give one per stage"),
-    ],
-)
-def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[Any, ...]], message: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        StepSetting("streamed", make_costs(), 2, 4, **values)
-    assert str(caught.value) == message
 
 
 def test_micro_batches_divide_the_mini_batch(make_costs: Make) -> None:

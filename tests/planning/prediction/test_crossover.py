@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -13,10 +12,11 @@ import pytest
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import ComponentCosts, Costs, Link
-from alray.planning.prediction.crossover import OWN, Axes, Contender, Crossover, Row, Steps, Way, map_crossover
+from alray.planning.prediction.crossover import Axes, Contender, Crossover, Row, Steps, Way, map_crossover
+from alray.planning.prediction.fit import fit_of
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
-from alray.report.crossover import as_json, cell, findings, kind_of, winners_table
+from alray.report.crossover import cell, findings, kind_of, refused, winners_table
 from alray.report.crossover_page import CrossoverReport
 
 AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
@@ -62,7 +62,7 @@ def contender(
             links=links,
         )
 
-    return Contender(method, local_losses, 64, alone, setting)
+    return Contender(method, local_losses, alone, setting)
 
 
 @pytest.fixture(scope="module")
@@ -78,21 +78,26 @@ def crossed() -> Callable[..., Crossover]:
     return of
 
 
+def limited(usual: Contender, *limits: int) -> Contender:
+    """The same on devices of which each stage has one with so many bytes."""
+
+    def setting(way: Way, link: str) -> StepSetting:
+        return replace(usual.setting(way, link), memory_limits=(limits * way.stages)[: way.stages])
+
+    return replace(usual, setting=setting)
+
+
 def test_each_stage_keeps_within_its_own_device() -> None:
     """The second device is the small one."""
     usual = contender("associated_learning", local_losses=True)
-
-    def limits(way: Way) -> tuple[int, ...]:
-        return tuple((10**6, 200_000)[device % 2] for device in range(way.devices))[: way.stages]
-
-    limited = replace(usual, setting=lambda way, link: replace(usual.setting(way, link), memory_limits=limits(way)))
-    axes = Axes((1, 2), (4,), ("host",), (OWN, 10**6))
-    found = map_crossover(Crossover("tiny", {}, axes, (limited,), {}, 64), doing=lambda what: None)
-    two = {memory: [row for row in found.at(2, "host", memory) if row.way.stages == 2] for memory in axes.memory}
-    best, large = (rows[0] for rows in two.values())
-    assert large.partition == (4, 4), "each has as much as is asked"
-    assert best.partition[0] > 4 and best.step_s > large.step_s
-    assert found.at(1, "host", OWN), "the first device is the large one"
+    partitions = []
+    for small in (10**6, 200_000):
+        only = limited(usual, 10**6, small)
+        axes = Axes((1, 2), (4,), ("host",))
+        found = map_crossover(Crossover("tiny", {}, axes, (only,), {}, 64), doing=lambda what: None)
+        partitions.append(next(row for row in found.at(2, "host") if row.way.stages == 2).fit.partition)
+        assert found.at(1, "host"), "the first device is the large one"
+    assert partitions[0] == (4, 4) and partitions[1][0] > 4
 
 
 def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> None:
@@ -105,8 +110,8 @@ def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> N
         setting = families[row.way.local_losses].setting(row.way, link)
         plan = make_plan(setting, "auto", method="x", steps_per_epoch=1, total_steps=None, evaluation_batches=0)
         assert row.step_s == pytest.approx(plan.predicted_step_time_s)
-        assert row.partition == plan.partition
-        assert row.memory_bytes == max(stage.memory.total_bytes for stage in plan.stage_plans)
+        assert row.fit.partition == plan.partition
+        assert list(row.fit.memory_bytes) == [stage.memory.total_bytes for stage in plan.stage_plans]
 
 
 @pytest.mark.parametrize("scale", [1.2])
@@ -129,36 +134,15 @@ def test_steps_to_the_target_decide(crossed: Callable[..., Crossover]) -> None:
     even = cell(crossed(), 4, "host")
     assert even.best is not None and even.best.way.local_losses and even.ratio is not None
     over = int(1000 * even.ratio)
-    known = {("backpropagation", None, None): Steps(1000, "given")}
+    known = {("backpropagation", None): Steps(1000, "given")}
     for steps, family in ((over - 20, True), (over + 20, False)):
-        at = cell(
-            replace(crossed(), steps=known | {("associated_learning", None, 64): Steps(steps, "given")}), 4, "host"
-        )
+        at = cell(replace(crossed(), steps=known | {("associated_learning", None): Steps(steps, "given")}), 4, "host")
         assert at.best is not None and at.best.way.local_losses is family
         assert at.is_close and at.ratio == pytest.approx((1000 * even.ratio / steps) ** (1 if family else -1))
 
 
-def test_mini_batches_of_each_size_have_their_own_rho_and_are_told() -> None:
-    both = [
-        replace(contender(method, local_losses=method != "backpropagation"), batch_size=size)
-        for method in ("associated_learning", "backpropagation")
-        for size in (64, 256)
-    ]
-    numbers = {("backpropagation", 64): 1000, ("associated_learning", 64): 1500}
-    numbers |= {("backpropagation", 256): 200, ("associated_learning", 256): 300}
-    steps = {(method, None, size): Steps(number, "given") for (method, size), number in numbers.items()}
-    axes = Axes((1, 2), (4,), ("host",))
-    found = map_crossover(Crossover("tiny", {}, axes, tuple(both), steps, 64), doing=lambda what: None)
-    rho = {(each.batch_size, each.rho) for each in found.factors if each.method == "associated_learning"}
-    assert rho == {(64, 1.5), (256, 1.5)}
-    assert {each["batch_size"] for each in as_json(found)["fastest"]} == {256}
-    (best, *_) = csv.DictReader(winners_table(found).csv.splitlines())
-    assert best["mini-batch"] == "256"
-    assert sum("mini-batches of 256: alpha x rho" in each for each in findings(found)) == 1
-
-
 def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossover]) -> None:
-    found = replace(crossed(), steps={("backpropagation", None, None): Steps(1000, "given")})
+    found = replace(crossed(), steps={("backpropagation", None): Steps(1000, "given")})
     sources = {row.way.schedule: found.steps_of(row.way) for row in found.rows}
     assert sources["1f1b"] == Steps(1000, "given")
     for schedule in ("streamed", "2bw"):
@@ -186,12 +170,14 @@ def test_a_place_is_close_where_other_costs_would_turn_it(crossed: Callable[...,
 def test_a_place_is_close_where_any_way_of_the_other_side_would_be_near() -> None:
     """The runner-up is as far at both ends; the third way is near at the low one."""
     ways = {
-        Way("associated_learning", "streamed", 1, 1, 1, 1, 64): (1.0, (0.5, 2.0)),
-        Way("backpropagation", "single", 1, 1, 1, 1, 64): (1.2, (0.6, 2.4)),
-        Way("backpropagation", "1f1b", 2, 1, 4, 1, 64): (1.3, (0.52, 2.9)),
+        Way("associated_learning", "streamed", 1, 1, 1, 1): (1.0, (0.5, 2.0)),
+        Way("backpropagation", "single", 1, 1, 1, 1): (1.2, (0.6, 2.4)),
+        Way("backpropagation", "1f1b", 2, 1, 4, 1): (1.3, (0.52, 2.9)),
     }
+    fit = fit_of(contender("any", local_losses=False).setting(next(iter(ways)), "host"))
     rows = tuple(
-        Row(way, "host", None, (8,), step_s, step_s, 1, 0.0, range_s=ends) for way, (step_s, ends) in ways.items()
+        Row(way, "host", replace(fit, predicted_step_time_s=step_s, predicted_step_range_s=ends), 0.0)
+        for way, (step_s, ends) in ways.items()
     )
     axes = Axes((2,), (4,), ("host",))
     both = tuple(contender(way.method, local_losses=way.local_losses) for way in list(ways)[:2])
@@ -218,7 +204,7 @@ def test_one_family_is_compared_by_its_kinds() -> None:
 
 
 def test_the_committed_tables_have_the_words_of_today(crossed: Callable[..., Crossover]) -> None:
-    found = replace(crossed(1.3, SMALL), steps={("backpropagation", None, None): Steps(1000, "given")})
+    found = replace(crossed(1.3, SMALL), steps={("backpropagation", None): Steps(1000, "given")})
     head, *_ = winners_table(found).csv.splitlines()
     for file in (Path(__file__).parents[3] / "docs" / "crossover").glob("*/fastest.csv"):
         assert file.read_text(encoding="utf-8").splitlines()[0] == head
@@ -232,39 +218,16 @@ def test_ways_on_fewer_devices_than_are_asked_for() -> None:
 
 def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
     whole = next(row for row in crossed().at(1, "host") if row.way.schedule == "single")
-    limit = whole.memory_bytes // 2
-    found = crossed(axes=replace(SMALL, memory=(None, limit)))
-    assert {(row.way.schedule, row.way.micro_batches) for row in found.at(1, "host", limit)} == {("1f1b", 4)}
-    rows = found.at(2, "host", limit)
-    assert rows and all(row.memory_bytes <= limit for row in rows)
-    assert any(row.way.recomputes for row in found.rows)
-
-
-def test_a_way_that_fits_stays_where_its_fastest_cut_does_not_fit() -> None:
-    usual = contender("backpropagation", local_losses=False)
-    seconds = (0.022, 0.009, 0.015, 0.028, 0.029, 0.020)
-    megabytes = (100, 79, 29, 30, 9, 79)
-    outputs = (1_000_000, 1_000_000, 1_000, 1_000_000, 1_000, 1_000_000)
-    components = tuple(
-        replace(COMPONENT, forward_s=each, backward_s=2 * each, activation_bytes=size * 10**6, output_bytes=output)
-        for each, size, output in zip(seconds, megabytes, outputs, strict=True)
+    limit = max(whole.fit.memory_bytes) // 2
+    both = tuple(
+        limited(contender(method, local_losses=method != "backpropagation"), limit)
+        for method in ("associated_learning", "backpropagation")
     )
-    costs = replace(usual.alone, components=components, edge_latency_s=1e-4, edge_s_per_byte=1e-9)
-
-    def setting(way: Way, link: str) -> StepSetting:
-        if way.schedule != "1f1b" or way.stages == 1:
-            raise RequestError("this is about one schedule")
-        return replace(usual.setting(way, link), costs=costs)
-
-    def at(limit: int | None) -> list[Row]:
-        axes = Axes((3,), (4,), ("host",), (None, limit) if limit else (None,))
-        only = replace(usual, setting=setting)
-        found = map_crossover(Crossover("tiny", {}, axes, (only,), {}, 64), doing=lambda what: None)
-        return found.at(3, "host", limit)
-
-    (fastest,) = at(None)
-    (fits,) = at(fastest.memory_bytes - 1)
-    assert fits.memory_bytes < fastest.memory_bytes and fits.step_s > fastest.step_s
+    found = map_crossover(Crossover("tiny", {}, SMALL, both, {}, 64), doing=lambda what: None)
+    assert {(row.way.schedule, row.way.micro_batches) for row in found.at(1, "host")} == {("1f1b", 4)}
+    rows = found.at(2, "host")
+    assert rows and all(max(row.fit.memory_bytes) <= limit for row in rows)
+    assert any(row.way.recomputes for row in found.rows)
 
 
 def test_a_way_keeps_its_cut_where_the_search_weighs_no_cut_that_fits() -> None:
@@ -279,19 +242,23 @@ def test_a_way_keeps_its_cut_where_the_search_weighs_no_cut_that_fits() -> None:
         )
         for index in range(32)
     )
+    limit = 25_000_000
 
     def setting(way: Way, link: str) -> StepSetting:
         if way.schedule != "interleaved_1f1b":
             raise RequestError("this is about one schedule")
         placed = usual.setting(way, link)
-        return replace(placed, costs=replace(placed.costs, components=components))
+        return replace(placed, costs=replace(placed.costs, components=components), memory_limits=(limit,) * way.stages)
 
-    limit = 25_000_000
-    axes = Axes((2,), (8,), ("host",), (None, limit))
+    axes = Axes((2,), (8,), ("host",))
     only = replace(usual, setting=setting)
     found = map_crossover(Crossover("tiny", {}, axes, (only,), {}, 64), doing=lambda what: None)
-    (row,) = found.at(2, "host", limit)
-    limited = replace(setting(row.way, "host"), recomputes=True, memory_limits=(limit, limit))
+    (row,) = found.at(2, "host")
     with pytest.raises(PlanError, match="no cut of 32 components"):
-        best_cut(limited)
-    assert row.way.recomputes and row.memory_bytes <= limit
+        best_cut(replace(setting(row.way, "host"), recomputes=True))
+    assert row.way.recomputes and max(row.fit.memory_bytes) <= limit
+
+
+def test_schedules_that_are_left_out_for_one_reason_are_told_together(crossed: Callable[..., Crossover]) -> None:
+    reasons = {("backpropagation", name): f"in {number} parts; say so" for number, name in enumerate(("1f1b", "2bw"))}
+    assert refused(replace(crossed(), refused=reasons)) == ["left out: BP by 1f1b, 2bw, because in 0 parts; say so"]

@@ -10,11 +10,11 @@ import pytest
 
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.fit import fit_of, with_best_cuts
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.search import every_cut
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import schedules_on
-from alray.runtime.planner.fitting import fit_of, with_best_cuts
 
 
 def setting(costs: Costs, stages: int, limit: int, schedule: str = "streamed") -> StepSetting:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from alray.core.errors import PlanError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Link
 from alray.planning.prediction.limits import limited_by
@@ -205,8 +204,3 @@ def test_the_plan_keeps_links_and_nodes(make_costs) -> None:
 def test_a_link_in_units_that_suit_it() -> None:
     assert str(Link(2.1e-4, 8 / 941e6, 8 / 10e9)) == "941 Mbit/s up, 10,000 Mbit/s down, 0.21 ms"
     assert str(Link(1.234, 8 / 56e3, 8 / 80)) == "56 kbit/s up, 80 bit/s down, 1,234 ms"
-
-
-def test_one_link_for_each_stage(make_costs) -> None:
-    with pytest.raises(PlanError, match="1 links for 2 stages; give one per stage"):
-        StepSetting("streamed", make_costs(), 2, 4, links=(None,))

@@ -320,7 +320,8 @@ def test_cyclic_placement(make_costs: Make) -> None:
 def test_a_ring_sends_from_the_last_stage_to_the_first(
     make_costs: Make, schedule: str, stages: int, virtual_stages: int, expected: bool
 ) -> None:
-    setting = StepSetting(schedule, make_costs(), stages, 4, 4, virtual_stages)
+    costs = replace(make_costs(), components=make_costs().components * 2)
+    setting = StepSetting(schedule, costs, stages, 4, 4, virtual_stages)
     assert setting.is_ring == expected
 
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.partition import (
-    interval_sums,
     partition_auto,
-    partition_intervals,
     partition_uniform,
     requested_partition,
     run_sums,
@@ -68,7 +66,9 @@ def test_messages_count_half_on_either_side(chain: tuple[list[int], int], data: 
     costs, stages = chain
     edges = data.draw(st.lists(st.integers(0, 20), min_size=len(costs) - 1, max_size=len(costs) - 1))
     half = np.array([0.0, *edges, 0.0]) / 2
-    found, slowest = partition_intervals(interval_sums(costs) + half[:, None] + half[None, :], stages)
+    sums = run_sums(costs)
+    runs = short_runs(lambda first, ends: sums(first, ends) + half[first] + half[ends], len(costs), len(costs))
+    found, slowest = with_cheapest_largest(lambda stage: runs, len(costs), stages)
     best = min(max(stage_costs(costs, counts, edges)) for counts in every_partition(len(costs), stages))
     assert max(stage_costs(costs, found, edges)) == slowest == best
 

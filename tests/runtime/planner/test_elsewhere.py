@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from alray.config.user_code import UserCode
-from alray.core.errors import PlanError, SpecError
+from alray.core.errors import CheckpointError, PlanError, SpecError
 from alray.core.run_folder.records import write_json
 from alray.planning.prediction.machines import DEVICES, USUAL
 from alray.planning.prediction.plan import Plan
@@ -219,31 +218,22 @@ def test_costs_of_a_file_are_those_that_were_measured(
         planned(f"pipeline.costs={tmp_path / 'larger.json'}")
     with pytest.raises(PlanError, match="has 8 components, the model has 9"):
         planned(f"pipeline.costs={file}", "model.components.0.repeat=9")
-    for name, value in (("backward_s", -0.5), ("forward_s", 1e308), ("forward_fixed_s", float("-inf"))):
+    beyond: list[tuple[str, Any]] = [("backward_s", -0.5), ("forward_s", 1e308), ("forward_fixed_s", float("-inf"))]
+    for name, value in (*beyond, ("activation_bytes", -1), ("activation_bytes", 10**400)):
         damaged = measured.as_json()
         damaged["components"][1][name] = value
         file.write_text(json.dumps(damaged))
-        with pytest.raises(PlanError, match=re.escape(f"`{name}` of component 1 is not a time: it is {value}")):
+        with pytest.raises(CheckpointError, match=rf"components\.1\.{name}: Input should be .* than or equal to"):
             planned(f"pipeline.costs={file}")
-    damaged = measured.as_json()
-    damaged["components"][1]["activation_bytes"] = -1
-    file.write_text(json.dumps(damaged))
-    with pytest.raises(PlanError, match="`activation_bytes` of component 1 is below 0: it is -1"):
-        planned(f"pipeline.costs={file}")
-    damaged["components"][1]["activation_bytes"] = 10**400
-    file.write_text(json.dumps(damaged))
-    with pytest.raises(PlanError, match="`activation_bytes` of component 1 is above 1,000,000,000,000,000,000"):
-        planned(f"pipeline.costs={file}")
-    beyond: list[tuple[str, Any]] = [("jitter_s", -1.0), ("jitter_s", float("inf")), ("contention", 0.2)]
+    beyond = [("jitter_s", -1.0), ("jitter_s", float("inf")), ("contention", 0.2), ("spread", [-1.0, 0.5])]
     beyond += [("batch_size", 0), ("processor_share", 9.0), ("input_gradient_share", float("nan")), ("threads", 0)]
     for name, value in beyond:
         file.write_text(json.dumps(measured.as_json() | {name: value}))
-        with pytest.raises(PlanError, match=f"`{name}` lies between"):
+        with pytest.raises(CheckpointError, match=f"{name}.*: Input should be"):
             planned(f"pipeline.costs={file}")
-    for spread in ([-1.0, 0.5], [1.5, 1.0], [float("nan"), 2.0]):
-        file.write_text(json.dumps(measured.as_json() | {"spread": spread}))
-        with pytest.raises(PlanError, match="`spread` is the least and the most"):
-            planned(f"pipeline.costs={file}")
+    file.write_text(json.dumps(measured.as_json() | {"spread": [1.5, 1.0]}))
+    with pytest.raises(PlanError, match="`spread` is from the least to the most"):
+        planned(f"pipeline.costs={file}")
 
 
 @pytest.mark.parametrize(

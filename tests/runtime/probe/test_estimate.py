@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from alray.core.errors import PlanError
 from alray.data.batches import TrainBatches
 from alray.planning.prediction.costs import Costs
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
@@ -172,7 +173,7 @@ def test_given_times_go_with_counted_sizes(make_workload):
     given = given_costs(estimated, entries, batch_size=estimated.batch_size)
     assert given.source == "given" and [entry.train_s for entry in given.components] == [3.5, 4.5]
     assert sizes(given) == sizes(estimated)
-    with pytest.raises(ValueError):
+    with pytest.raises(PlanError, match="has 1 entries, the model has 2 components"):
         given_costs(estimated, entries[:1], batch_size=estimated.batch_size)
     for counted, own in zip(estimated.components, given.components, strict=True):
         slower = own.forward_s / counted.forward_s

@@ -126,10 +126,9 @@ def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
 
 def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch):
     """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, and its loss, a part takes what it took."""
-    from alray.runtime.probe.measure import MicroBatchTimes
-
     whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
-    part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
+    parts = {"forward_s": 0.5, "backward_s": 0.75, "input_gradient_s": 0.25, "weight_gradients_s": 0.75}
+    part = ComponentTimings(parts)
     monkeypatch.setattr(
         "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), ComponentTimings(whole, 1.0, 1.0))
     )
@@ -187,7 +186,7 @@ class View(nn.Conv2d):
 """
     workload = make_workload("method=backpropagation", text=text, code=code)
     work = work_of(workload, 1, samples=4)
-    assert time_micro_batches(workload.network, {1: work}, 4, Timing())[1].weight_gradients_s > 0
+    assert time_micro_batches(workload.network, {1: work}, 4, Timing())[1].seconds["weight_gradients_s"] > 0
 
 
 def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
@@ -195,9 +194,12 @@ def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
     works = {index: work_of(workload, index, 4) for index in range(2)}
     for index, times in time_micro_batches(workload.network, works, 2, Timing()).items():
         component = works[index].component
-        assert times.forward_s > 0 and times.backward_s > 0
+        forward_s, backward_s, input_s, weights_s = (
+            times.seconds[name] for name in ("forward_s", "backward_s", "input_gradient_s", "weight_gradients_s")
+        )
+        assert forward_s > 0 and backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
-        assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (component.index > 0)
+        assert (input_s > 0) == (weights_s > 0) == (component.index > 0)
         assert all(parameter.grad is None for parameter in component.parameters())
 
 
