@@ -39,6 +39,8 @@ from alray.models.shape import Shape
 
 _NOWHERE = "its input"
 """The end of the one component of a model that is not cut: all of the model is its classifier."""
+_MOST_LEFT_OUT = 0.5
+"""Of the work before the last layer, what components with readouts of their own may leave out."""
 _CHOICES = 6
 """How often cuts are chosen: again where a proof refuses them."""
 _MOST_NAMED = 12
@@ -219,7 +221,8 @@ class GivenModel:
         if len(self._choice.starts) == 1:
             return "it has one layer with weights"
         needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
-        return f"everywhere before its last layer with weights {needed}"
+        start = f"after `{self.cut_points[-1]}` and " if self.cut_points else ""
+        return f"everywhere {start}before its last layer with weights {needed}"
 
     @cached_property
     def _look(self) -> str:
@@ -231,9 +234,11 @@ class GivenModel:
     def _is_short(self, until: str) -> bool:
         """Whether components that end there lack layers with weights before the last one, because the model cannot be
         cut after them: with a readout of a method's own they would be left out."""
-        end = self._choice.order(until)
-        after = any(start.begun > end for start in self._choice.starts[:-1])
-        return after and self._list is None and bool(self._look or self._choice.reason)
+        choice = self._choice
+        end = next(step for step in choice.steps if step.key == choice.by_name[until])
+        if self._list is not None or not any(start.begun > end.ended for start in choice.starts[:-1]):
+            return False
+        return bool(self._look or choice.reason) or choice.left_out(end) > _MOST_LEFT_OUT
 
     @cached_property
     def _left_out(self) -> str:
@@ -254,7 +259,7 @@ class GivenModel:
         end = self._choice.last(pooled=True, layers=self._list, several=several)
         untie = "set model.untie=true, so that each of several names of a parameter has its own"
         if end is None or components == "auto":
-            alone = "by backpropagation it trains on one stage as it is; else give each part a module of its own"
+            alone = "method=backpropagation trains it as it is; else give each part a module of its own"
             return SpecError(
                 f"{self.title} cannot be cut: {self._why(several=several)}",
                 key="model.from",

@@ -54,11 +54,14 @@ class Seen:
         gives: of the steps that are not computed again.
         again: the steps that are: views, and what is made of samples alone.
         travels: the tensors that are needed of them.
+        same: further ones that are needed, each with the one that travels and is the same tensor, as `Identity` gives
+            it. Its gradients are then added in the order of the whole model.
     """
 
     gives: Mapping[Key, Gives]
     again: frozenset[Key]
     travels: frozenset[Leaf]
+    same: Mapping[Leaf, Leaf] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -406,6 +409,8 @@ class Part(nn.Module):
         if mask is not None:
             came[INPUT, 1] = mask
         positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
+        if after is not None:
+            came |= {leaf: came[other] for leaf, other in after.seen[self.training].same.items()}
         run = PartRun(
             after,
             None if until is None else until.key,
