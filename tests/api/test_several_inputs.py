@@ -33,7 +33,10 @@ METHODS: dict[str, Any] = {
     "BP": "backpropagation",
     "DGL": "decoupled_greedy",
     "AL": {"kind": "associated_learning", "label_dim": 8},
+    "DIL": "decoupled_information",
+    "LES": "local_error_signals",
     "MF": "mono_forward",
+    "SCPL": "supervised_contrastive",
 }
 
 
