@@ -50,16 +50,12 @@ class Choice:
         return any(True for _ in self._model.get_submodule(around).children())
 
     @cached_property
-    def by_name(self) -> dict[str, Key]:
+    def by_name(self) -> dict[str, Step]:
         """The steps by the names that a user gives them."""
-        found: dict[str, Key] = {}
+        found: dict[str, Step] = {}
         for step in sorted(self.steps, key=lambda each: each.module is None):
-            found.setdefault(name_of(step.key), step.key)
+            found.setdefault(name_of(step.key), step)
         return found
-
-    def order(self, name: str) -> int:
-        """The number of the step of this name."""
-        return next(step.ended for step in self.steps if step.key == self.by_name[name])
 
     @cached_property
     def single(self) -> list[Step]:

@@ -446,9 +446,7 @@ def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch
 
 
 def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
-    if values:
-        return tensor.detach().clone()
-    return Unused(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"), (), _CPU)
+    return tensor.detach().clone() if values else Unused.like(Form.of(tensor), (), _CPU)
 
 
 def _note_own(run: PartRun, names: set[str], name: str) -> None:

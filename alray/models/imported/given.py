@@ -169,7 +169,7 @@ class GivenModel:
         if name is None:
             return None
         with put_back(), torch.device("cpu"):  # parts are also made where shapes alone are looked for
-            return self._cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name])
+            return self._cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name].key)
 
     def cut(
         self, components: int | str, given: Sequence[str] | None, *, several: bool = False, whole: bool = False
@@ -235,7 +235,7 @@ class GivenModel:
         """Whether components that end there lack layers with weights before the last one, because the model cannot be
         cut after them: with a readout of a method's own they would be left out."""
         choice = self._choice
-        end = next(step for step in choice.steps if step.key == choice.by_name[until])
+        end = choice.by_name[until]
         if self._list is not None or not any(start.begun > end.ended for start in choice.starts[:-1]):
             return False
         return bool(self._look or choice.reason) or choice.left_out(end) > _MOST_LEFT_OUT
@@ -290,7 +290,7 @@ class GivenModel:
             except Refused as alone:
                 found[name] = alone
         for name, why in (found or dict.fromkeys(names, refused)).items():
-            self._choice.refuse(self._choice.by_name[name], why)
+            self._choice.refuse(self._choice.by_name[name].key, why)
 
     def _ends(
         self, components: int | str, given: Sequence[str] | None, *, several: bool, pooled: bool
@@ -303,7 +303,7 @@ class GivenModel:
             return None
         if given is not None:
             names = [self._cut_point(name) for name in given]
-            order = [choice.order(name) for name in names]
+            order = [choice.by_name[name].ended for name in names]
             if order != sorted(set(order)) or order[-1] >= end.ended:
                 raise SpecError(
                     "the cut points must follow each other, before the classifier",
@@ -332,13 +332,13 @@ class GivenModel:
                 hint=did_you_mean(meant, f"cut it after {listed(self.cut_points[:_MOST_NAMED], 'and')}"),
             )
         try:
-            self._cutter.after(known[name])
-            if known[name] in self._choice.wrong:
-                raise self._choice.wrong[known[name]]
+            self._cutter.after(known[name].key)
+            if known[name].key in self._choice.wrong:
+                raise self._choice.wrong[known[name].key]
         except Refused as refused:
-            at = self._choice.order(name)
-            before = [each for each in self.cut_points if self._choice.order(each) < at][-1:]
-            after = [each for each in self.cut_points if self._choice.order(each) > at][:1]
+            at = known[name].ended
+            before = [each for each in self.cut_points if known[each].ended < at][-1:]
+            after = [each for each in self.cut_points if known[each].ended > at][:1]
             raise self._refusal_of(f"`{name}`", refused, before + after) from refused
         return name
 

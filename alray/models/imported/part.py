@@ -258,7 +258,7 @@ class PartRun(Walk):
         if not isinstance(form, Sizes):
             return form
         assert self._like is not None
-        return Unused.like(form.at(*self._sizes, self._like.dtype), leaf, self._like.device)
+        return Unused.like(form.at(*self._sizes, self._like.dtype), [leaf], self._like.device)
 
     def _keep(self, key: Key, value: Any) -> None:
         if self._kept_of is None or key in self._kept_of:
@@ -560,7 +560,7 @@ def skeleton(model: nn.Module, own: Collection[str], changing: Collection[str], 
     for tensors, lasting in ((model.named_parameters, False), (model.named_buffers, True)):
         for name, value in tensors(remove_duplicate=False):
             if name not in own and not (lasting and name not in changing):
-                memo[id(value)] = Unused.like(Form.of(value), (name, None), value.device)
+                memo[id(value)] = Unused.like(Form.of(value), [(name, None)], value.device)
     copied = copy.deepcopy(model, memo)
     for path, module in copied.named_modules():
         for name, value in list(module._parameters.items()):
