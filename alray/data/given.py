@@ -190,14 +190,13 @@ def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
     read = {name: each.anew().inner for name, each in sets.items()}
     few = [(name, index) for name, each in read.items() for index in _spread(each)]
     if len({_sizes(_read(read[name], index, name)) for name, index in few}) > 1:
-        longest: dict[tuple[int, int], tuple[int, SplitName, int]] = {}  # of each tensor and dimension: size and sample
-        for name, inner in read.items():
-            for index in range(len(inner)):
-                for number, sizes in enumerate(_sizes(_read(inner, index, name))):
-                    for axis, size in enumerate(sizes):
-                        if (number, axis) not in longest or size > longest[number, axis][0]:
-                            longest[number, axis] = size, name, index
-        samples = dict.fromkeys((name, index) for _, name, index in longest.values())
+        sizes = {
+            (name, index): _sizes(_read(inner, index, name))
+            for name, inner in read.items()
+            for index in range(len(inner))
+        }
+        axes = [(number, axis) for number, each in enumerate(next(iter(sizes.values()))) for axis in range(len(each))]
+        samples = dict.fromkeys(max(sizes, key=lambda at: sizes[at][number][axis]) for number, axis in axes)
         entries = [read[name].dataset[index] for name, index in samples]
         for name, each in sets.items():
             each.longest = dumps(entries)

@@ -148,7 +148,7 @@ class Cutter:
                     same = fitted(step.gives, of_other[step.key].gives, sizes, sizes_of_other)
                     if same is not None:
                         gives[step.key] = same
-            found[training] = Seen(gives, frozenset(again), frozenset())
+            found[training] = Seen(gives, frozenset(again))
         return found
 
     def after(self, key: Key) -> Cut:
@@ -174,13 +174,12 @@ class Cutter:
 
     def _at_input(self) -> Cut:
         """The cut before all steps: samples pass."""
-        none: frozenset[Any] = frozenset()
-        seen = {mode: Seen({INPUT: known.gives[INPUT]}, none, none) for mode, known in self._known.items()}
+        seen = {mode: Seen({INPUT: known.gives[INPUT]}) for mode, known in self._known.items()}
         every = dict(self._model.named_parameters(remove_duplicate=False)).keys() | dict(
             self._model.named_buffers(remove_duplicate=False)
         )
         travels = {(INPUT, 0): self._known[True].gives[INPUT].leaves[0]}
-        return Cut(INPUT, travels, {}, seen, none, none, none, frozenset(every))
+        return Cut(INPUT, travels, {}, seen, above=frozenset(every))
 
     def _tried(self, key: Key) -> Cut:
         if key == INPUT:
@@ -314,8 +313,7 @@ class Cutter:
             came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
             came |= {leaf: came[other] for leaf, other in same.items()}
             sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}
-            none: frozenset[Any] = frozenset()
-            given = Cut(key, sizes, {}, {training: known}, none, none, none, none)
+            given = Cut(key, sizes, {}, {training: known})
             numbers = self.recordings[training][0].reads
             like = torch.empty((), device=_CPU)
             run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)

@@ -59,8 +59,8 @@ class Seen:
     """
 
     gives: Mapping[Key, Gives]
-    again: frozenset[Key]
-    travels: frozenset[Leaf]
+    again: frozenset[Key] = frozenset()
+    travels: frozenset[Leaf] = frozenset()
     same: Mapping[Leaf, Leaf] = field(default_factory=dict)
 
 
@@ -84,10 +84,10 @@ class Cut:
     travels: Mapping[Leaf, Sizes]
     reads: Mapping[Key, float]
     seen: Mapping[bool, Seen]
-    clones: frozenset[Leaf]
-    fixed: frozenset[Leaf]
-    below: frozenset[str]
-    above: frozenset[str]
+    clones: frozenset[Leaf] = frozenset()
+    fixed: frozenset[Leaf] = frozenset()
+    below: frozenset[str] = frozenset()
+    above: frozenset[str] = frozenset()
     pooling: Pooling = "mean"
     gradients: Mapping[Leaf, tuple[int, ...]] = field(default_factory=dict)
 
