@@ -243,10 +243,9 @@ class GivenModel:
     @cached_property
     def _left_out(self) -> str:
         """Which layer a mini-batch of training did not call and an evaluation did: a sentence, or "" if none."""
-        trained, evaluated = (
-            [name_of(step.key) for step in self._cutter.recordings[training][0].starts()] for training in (True, False)
-        )
-        name = next((each for each in evaluated if each not in trained), None)
+        trained, evaluated = (self._cutter.recordings[training][0] for training in (True, False))
+        called = {step.key for step in trained.steps}
+        name = next((name_of(step.key) for step in evaluated.starts() if step.key not in called), None)
         return f"`forward` leaves out `{name}` in training, as where layers are drawn at random" if name else ""
 
     @property
