@@ -76,7 +76,9 @@ class Choice:
             ends = [step for step in ends if step.key[-1][0].startswith(f"{layers}.")] or ends
         end = next((step for step in reversed(ends) if self._stands(step.key)), None)
         if several and (end is None or (layers is None and self.left_out(end) * _UNEVEN > _UNEVEN - 1.0)):
-            return next((step for step in self.steps[: -_NEXT_BEST - 2 : -1] if self._stands(step.key)), end)
+            later = next((step for step in self.steps[: -_NEXT_BEST - 2 : -1] if self._stands(step.key)), None)
+            if end is None or (later is not None and 2.0 * self.left_out(later) < self.left_out(end)):
+                return later
         if end is None or pooled:
             return end
         after = self.starts[-2].ended if len(self.starts) > 1 else -1
