@@ -48,6 +48,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 4,
         "max_position_embeddings": 16,
     },
+    "GPTNeoXForCausalLM": {**_WIDTHS, "vocab_size": 256},
+    "PhiForCausalLM": {**_WIDTHS, "vocab_size": 256},
+    "FalconForCausalLM": {"vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4},
+    "BloomForCausalLM": {"vocab_size": 256, "hidden_size": 32, "n_layer": 4, "n_head": 4},
+    "MambaForCausalLM": {"vocab_size": 256, "hidden_size": 32, "state_size": 4, "num_hidden_layers": 4},
     "BertForSequenceClassification": _BERT,
     "RobertaForSequenceClassification": _BERT,
     "DistilBertForSequenceClassification": {
@@ -58,8 +63,23 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "n_heads": 4,
         "num_labels": 3,
     },
+    "ElectraForSequenceClassification": {**_BERT, "embedding_size": 16},
+    "DebertaV2ForSequenceClassification": {
+        **_BERT,
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+    },
+    "LlamaForSequenceClassification": {**_LLAMA, "vocab_size": 64, "num_labels": 3, "pad_token_id": 0},
     "AlbertForSequenceClassification": {**_BERT, "embedding_size": 16},
     "ViTForImageClassification": {**_WIDTHS, "image_size": 32, "patch_size": 8, "num_labels": 3},
+    "DeiTForImageClassification": {**_WIDTHS, "image_size": 32, "patch_size": 8, "num_labels": 3},
+    "MobileViTForImageClassification": {
+        "image_size": 32,
+        "hidden_sizes": [16, 24, 32],
+        "neck_hidden_sizes": [8, 8, 16, 16, 24, 24, 32],
+        "num_attention_heads": 4,
+        "num_labels": 3,
+    },
     "SwinForImageClassification": {
         "image_size": 32,
         "patch_size": 4,
@@ -129,8 +149,7 @@ def looked_at(name: str, methods: Sequence[str] = METHODS, components: int = 4) 
             network = Workload.open(load_spec(spec).spec, UserCode(Path(folder))).network  # proves that it is the whole
         except AlrayError as error:
             return {**found, "refused": error.problems[0].message}
-        ends = [facts.ends for facts in network.encoders]
-        found |= {"list": str(ends[0].until).rpartition(".")[0] if ends[0] else "", "components": len(ends)}
+        found["components"] = len(network)
         for method in methods:
             if method == "solo" and not is_of_language(name):
                 continue

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import huggingface
+
 Figures = dict[str, Any]
 PAGE = Path(__file__).parents[1] / "docs" / "network.md"
 ROUNDING = 1e-6
@@ -18,23 +20,23 @@ _PLACE = re.compile(
 )
 
 
-def page(entries: Sequence[Figures], exported: Sequence[Figures], huggingface: Sequence[Figures]) -> str:
+def page(entries: Sequence[Figures], exported: Sequence[Figures], classes: Sequence[Figures]) -> str:
     """The page with the table of today.
 
     Args:
         entries: those of `benchmarks/models.py`.
         exported: those of `benchmarks/exported.py`.
-        huggingface: those of `benchmarks/huggingface.py`.
+        classes: those of `benchmarks/huggingface.py`.
     """
-    found = table(entries, exported, huggingface)
+    found = table(entries, exported, classes)
     return _PLACE.sub(lambda _: found, PAGE.read_text(encoding="utf-8"))
 
 
-def table(entries: Sequence[Figures], exported: Sequence[Figures], huggingface: Sequence[Figures]) -> str:
+def table(entries: Sequence[Figures], exported: Sequence[Figures], classes: Sequence[Figures]) -> str:
     rows = [
         _row("torchvision", "models for classification", entries),
         _row("timm", "families, a small model each", entries),
-        _of_transformers(huggingface),
+        _of_transformers(classes),
     ]
     largest = max(
         abs(value - entry["plain"][depth]) for entry in exported for depth, value in entry["evaluated"].items()
@@ -61,8 +63,12 @@ def _row(library: str, what: str, entries: Sequence[Figures]) -> str:
 
 
 def _of_transformers(entries: Sequence[Figures]) -> str:
-    refused = [f"`{entry['class']}`" for entry in entries if "refused" in entry]
-    return f"| transformers | {len(entries)} classes, small | {len(entries) - len(refused)} | {', '.join(refused)} |"
+    others = [
+        f"`{entry['class']}`"
+        for entry in entries
+        if "refused" in entry or any(entry.get(method, "bits") != "bits" for method in huggingface.METHODS)
+    ]
+    return f"| transformers | {len(entries)} classes, small | {len(entries) - len(others)} | {', '.join(others)} |"
 
 
 def was_tried(entry: Figures) -> bool:

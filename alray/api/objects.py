@@ -84,9 +84,7 @@ def taken(
     if model is not None or data is not None:
         composed = read_spec(spec).copy()
         applied = apply_overrides(composed.value, texts, composed.locations)
-        before = composed.value
-        first |= {} if data is None else _with_data(names, data, before)
-        first |= {} if model is None else {"model": _with_model(names, model, before)}
+        first = _sections(names, model, data, composed.value)
         # A section that an override gives as a whole is part of these, so nobody applies that override again.
         rest = [text for text in texts if text.partition("=")[0].strip() not in first]
         if len(rest) < len(texts) and applied.problems:
@@ -109,10 +107,15 @@ def taken_for_study(spec: SpecSource, overrides: Overrides, *, model: Any = None
     before = read_spec(study.base)
     apply_overrides(before.value, settings, before.locations)
     names = _Names(study.base.parent)
-    sections = {} if data is None else _with_data(names, data, before.value)
-    sections |= {} if model is None else {"model": _with_model(names, model, before.value)}
+    sections = _sections(names, model, data, before.value)
     in_study = {f"set.{key}": value for key, value in sections.items()}
     return Taken(spec, [*texts, *override_texts(in_study)], names.objects)
+
+
+def _sections(names: _Names, model: Any, data: Any, before: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a spec for this model and these data; None: they stay as the spec has them."""
+    found = {} if data is None else _with_data(names, data, before)
+    return found if model is None else {**found, "model": _with_model(names, model, before)}
 
 
 def taken_overrides(overrides: Overrides) -> tuple[list[str], Objects]:

@@ -29,7 +29,7 @@ from alray.api.calls import Overrides, checked, watched
 from alray.api.objects import Taken, taken
 from alray.config.loading.inputs import load_with_inputs
 from alray.core.counting import counted
-from alray.core.errors import PlanError, RequestError, SpecError
+from alray.core.errors import DataError, PlanError, RequestError, SpecError
 from alray.core.run_folder.store import latest_manifest
 from alray.core.storage.location import Location, location_of
 from alray.data.batches import TrainBatches
@@ -176,6 +176,8 @@ def prove(
     stages, and a stop with a resume on one stage. Each has the optimizer, the learning rate and the data of the spec.
     A spec that names a schedule is trained by this one alone.
 
+    Where nothing says how large mini-batches are, and there are fewer samples than one has, they are smaller.
+
     Raises as `alray.run`.
 
     Args:
@@ -299,18 +301,34 @@ class _Prover:
         self._folder = folder
         self._runs = 0
         self._references: dict[_Training, tuple[str, Train, Weights]] = {}
-        self._workload = self._opened(found.overrides)
+        overrides = found.overrides
+        try:
+            self._workload = self._opened(overrides)
+        except DataError as error:
+            overrides = [*overrides, self._smaller(overrides, mini_batches, error)]
+            self._workload = self._opened(overrides)
         components, model = len(self._workload.network), self._workload.spec.model
         cut = []
         if model.source is not None and model.cut is None and model.components != components:
             # The runs cut the model into so many, which need not be its natural ones.
             cut = [f"model.components={components}"]
-            self._workload = self._opened(_merged(found.overrides, cut))
+            self._workload = self._opened(_merged(overrides, cut))
         self.steps = min(mini_batches, self._workload.total_steps)
         given = self._workload.spec.pipeline.micro_batches
         self._cuts = given if isinstance(given, int) else _MICRO_BATCHES
         costs = ", ".join([_COST] * components)
-        self._overrides = _merged(found.overrides, [*_FOR_ALL, f"pipeline.costs=[{costs}]", *cut])
+        self._overrides = _merged(overrides, [*_FOR_ALL, f"pipeline.costs=[{costs}]", *cut])
+
+    def _smaller(self, overrides: Sequence[str], count: int, error: DataError) -> str:
+        """The override for mini-batches of which an epoch has about so many, where nothing says how large they are, and
+        all samples are fewer than one of the usual size. Raises any other error that was met."""
+        if error.problems[0].key != "data.batch_size":
+            raise error
+        opened = self._opened(_merged(overrides, ["data.last_batch=keep"]))
+        samples = len(opened.data.train)
+        if "batch_size" in opened.spec.data.model_fields_set or samples < 2 * _MICRO_BATCHES:
+            raise error
+        return f"data.batch_size={max(samples // count, 2 * _MICRO_BATCHES) // _MICRO_BATCHES * _MICRO_BATCHES}"
 
     def _opened(self, overrides: Sequence[str]) -> Workload:
         loaded = load_with_inputs(

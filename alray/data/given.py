@@ -190,14 +190,13 @@ def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
     read = {name: each.anew().inner for name, each in sets.items()}
     few = [(name, index) for name, each in read.items() for index in _spread(each)]
     if len({_sizes(_read(read[name], index, name)) for name, index in few}) > 1:
-        longest: dict[tuple[int, int], tuple[int, SplitName, int]] = {}  # of each tensor and dimension: size and sample
-        for name, inner in read.items():
-            for index in range(len(inner)):
-                for number, sizes in enumerate(_sizes(_read(inner, index, name))):
-                    for axis, size in enumerate(sizes):
-                        if (number, axis) not in longest or size > longest[number, axis][0]:
-                            longest[number, axis] = size, name, index
-        samples = dict.fromkeys((name, index) for _, name, index in longest.values())
+        sizes = {
+            (name, index): _sizes(_read(inner, index, name))
+            for name, inner in read.items()
+            for index in range(len(inner))
+        }
+        axes = [(number, axis) for number, each in enumerate(next(iter(sizes.values()))) for axis in range(len(each))]
+        samples = dict.fromkeys(max(sizes, key=lambda at: sizes[at][number][axis]) for number, axis in axes)
         entries = [read[name].dataset[index] for name, index in samples]
         for name, each in sets.items():
             each.longest = dumps(entries)
@@ -339,23 +338,8 @@ class GivenData:
     several: Several | None = None
 
     def __call__(self, classes: Classes | None = None, numbers: int | None = None) -> GivenData:
-        """The same data.
-
-        Args:
-            classes: how many classes there are, or their names; None: as the data say.
-            numbers: how many whole numbers samples consist of; None: as the data say.
-
-        Raises:
-            DataError: for a `numbers` that these samples cannot have.
-        """
-        if numbers is not None and self.numbers is None:
-            raise DataError(
-                "`numbers` says how many whole numbers rows [N, T] consist of, and the samples are values",
-                key="data.numbers",
-                hint="leave it out",
-            )
-        names = self.classes if classes is None else _names(classes)
-        return replace(self, classes=names, numbers=self.numbers if numbers is None else numbers)
+        """The same data: they were made with these keys of the section `data`."""
+        return self
 
     def open(self, split: SplitName) -> SampleSet | None:
         """The set of a split, or None."""
@@ -379,7 +363,8 @@ def given_data(
         data: the training set, (train, validation, test), or a mapping with these names. A set is a data set of torch,
             a loader of one, or a pair (samples, labels) of tensors or arrays; None: there is none.
         label: what the task takes; None: as the labels are.
-        classes, numbers: as for `GivenData.__call__`.
+        classes: how many classes there are, or their names; None: as the data say.
+        numbers: how many whole numbers samples consist of; None: as the data say.
         ignored: label of a position without a class.
     """
     sets = _sets(data)
@@ -419,7 +404,12 @@ def given_data(
         names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
     first = _sample(there[0], 0)
     if several is not None or not _are_whole(first):
-        numbers = None
+        if numbers is not None:
+            raise DataError(
+                "`numbers` says how many whole numbers rows [N, T] consist of, and the samples are values",
+                key="data.numbers",
+                hint="leave it out",
+            )
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
     anew = {name: _anew(each) for name, each in made.items()}
@@ -434,9 +424,8 @@ def given_data(
     batches: Any = sets["train"].batch_sampler if isinstance(sets["train"], DataLoader) else None
     if batches is not None and isinstance(batches.sampler, SequentialSampler):
         notes += ("the seed of the run shuffles the training samples, though their loader leaves their order",)
-    if batches is None:
-        return GivenData(anew, names, contents, label, numbers=numbers, notes=notes, several=several)
-    return GivenData(anew, names, contents, label, batches.batch_size, not batches.drop_last, numbers, notes, several)
+    size, keeps = (None, False) if batches is None else (batches.batch_size, not batches.drop_last)
+    return GivenData(anew, names, contents, label, size, keeps, numbers, notes, several)
 
 
 def _anew(samples: SampleSet | None) -> SampleSet | None:

@@ -96,7 +96,8 @@ class Shape(tuple[int, ...]):
     def from_json(cls, value: list[int | str], like: Shape | None = None) -> Shape:
         """The shape of which `as_json` gave `value`, with the words or the number of tokens or numbers of `like`."""
         *sizes, dtype = value
-        return (like or cls(())).like((int(size) for size in sizes), getattr(torch, str(dtype)))
+        like = cls(()) if like is None else like  # one of no sizes is false
+        return like.like((int(size) for size in sizes), getattr(torch, str(dtype)))
 
     def empty(self, samples: int, device: str | torch.device) -> torch.Tensor:
         """An uninitialised batch `[samples, *self]`."""

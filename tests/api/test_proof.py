@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,6 +63,15 @@ def test_a_module_trains_to_the_bits_of_a_plain_loop() -> None:
     )
     assert ways["2 stages, 2bw"].reference == "1 stage, 2bw"
     assert {way.largest_difference for way in found.ways if way.verdict == "equal"} == {0.0}
+
+
+def test_few_samples_make_small_mini_batches() -> None:
+    samples, labels = (each[:40] for each in noise())
+    prove = partial(alray.prove, nn.Sequential(nn.Flatten(), nn.Linear(128, 3)), (samples, labels), progress=False)
+    found = prove(mini_batches=2, stages=1)
+    assert found.same and found.mini_batches == 2
+    with pytest.raises(alray.AlrayError, match="fewer than one mini-batch of 50"):
+        prove({"data.batch_size": 50})
 
 
 @pytest.mark.few

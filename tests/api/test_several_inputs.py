@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import alray
 from alray.data.given import given_data
+from alray.models.several import Several
 
 DRAWN = torch.Generator().manual_seed(1)
 LEFT, RIGHT = torch.randn(60, 2, 3, generator=DRAWN), torch.randn(60, 6, generator=DRAWN)
@@ -33,7 +34,10 @@ METHODS: dict[str, Any] = {
     "BP": "backpropagation",
     "DGL": "decoupled_greedy",
     "AL": {"kind": "associated_learning", "label_dim": 8},
+    "DIL": "decoupled_information",
+    "LES": "local_error_signals",
     "MF": "mono_forward",
+    "SCPL": "supervised_contrastive",
 }
 
 
@@ -99,6 +103,8 @@ def test_inputs_in_memory_may_have_the_names_of_labels() -> None:
     found = given_data(({"label": RIGHT, "y": PLACES}, Y), pickle.dumps, None)
     sample, label = found.open("train")[3]
     assert found.several is not None and found.several.names == ("label", "y")
+    again = Several.from_json(found.several.as_json())
+    assert again == found.several and [each.numbers for each in again.shapes] == [None, 5]
     right, place = found.several.unpacked(sample.unsqueeze(0), torch.float32)
     assert torch.equal(right[0], RIGHT[3]) and (place.item(), label) == (PLACES[3], Y[3])
 

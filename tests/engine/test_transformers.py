@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None, reason="transformers is not installed: pip install 'alray[transformers]'"
 )
 
-REFUSED = {"AlbertForSequenceClassification": "no list", "SwinForImageClassification": "more than one tensor"}
+REFUSED = ("AlbertForSequenceClassification", "DebertaV2ForSequenceClassification")
+"""Of which all layers share weights: each is one component."""
 ROUNDS = ("ResNetForImageClassification",)
 """Whose class gives the scores of the route up to rounding."""
 ARE_BITS = {"GPT2LMHeadModel": ("backpropagation",), "BertForSequenceClassification": ()}
@@ -39,7 +40,7 @@ def test_a_model_is_cut_and_goes_back_to_its_class(name: str, one_thread: None) 
 def test_a_family_by_every_method(name: str, one_thread: None) -> None:
     found = looked_at(name)
     if name in REFUSED:
-        assert REFUSED[name] in found["refused"]
+        assert "share the parameter" in found["refused"]
     else:
         methods = METHODS if is_of_language(name) else METHODS[:3]
         assert {found[key] for key in methods} == {"bits"}

@@ -17,7 +17,7 @@ _CPU = torch.device("cpu")
 
 
 def unused(name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Unused:
-    return Unused.like(Form.of(torch.zeros(shape, dtype=dtype)), (name, 0), _CPU)
+    return Unused.like(Form.of(torch.zeros(shape, dtype=dtype)), [(name, 0)], _CPU)
 
 
 @pytest.mark.parametrize(

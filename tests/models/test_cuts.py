@@ -230,6 +230,25 @@ class Draws(nn.Module):
         return result
 
 
+class OneTensor(nn.Module):
+    """Hands on one tensor under two names, which three functions use: their gradients are added in one order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linear(3, 12)
+        self.same = nn.Identity()
+        self.last = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = x
+        for layer in self.layers:
+            h = layer(h)
+            residual = self.same(h).to(h.dtype)
+            h = residual + h.tanh() * h.sigmoid()
+        result: torch.Tensor = self.last(h)
+        return result
+
+
 @pytest.mark.parametrize(
     ("make", "sample", "least"),
     [
@@ -244,6 +263,7 @@ class Draws(nn.Module):
         (Shared, ROW, 2),
         (Experts, ROW, 1),
         (Draws, ROW, 5),
+        (OneTensor, ROW, 8),
     ],
 )
 def test_each_cut_is_exact_or_refused(

@@ -509,6 +509,29 @@ def test_backpropagation_is_cut_where_several_tensors_are_needed(one_thread: Non
     require_the_whole(model, named, torch.randn(4, 3, 64, 64))
 
 
+class Branches(nn.Module):
+    """Wide and deep: after its first layer one activation is needed, and two until the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(6, 4)
+        self.deep = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.wide(x) + self.deep(x)
+        return result
+
+
+def test_branches_that_meet_at_the_last_layer_are_cut_for_backpropagation(one_thread: None) -> None:
+    model = own(Branches)
+    parts = model.cut(2, None, several=True, whole=True)
+    assert places(parts) == ["deep.1", "deep.3"]
+    assert places(model.cut("auto", None, several=True, whole=True)) == ["wide", "deep.1", "deep.3"]
+    require_the_whole(model, parts, torch.randn(4, 6))
+    with pytest.raises(SpecError, match=r"after `wide` .* more than one activation .*method=backpropagation"):
+        model.cut("auto", None)  # readouts would leave out all that is deep
+
+
 def test_a_plain_tensor_of_a_module_comes_along(one_thread: None) -> None:
     class Shifted(nn.Module):
         def __init__(self) -> None:

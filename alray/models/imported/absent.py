@@ -96,25 +96,19 @@ class Unused(torch.Tensor):
         return made
 
     @classmethod
-    def like(cls, form: Form, origin: Origin, device: torch.device) -> Unused:
-        """A tensor of this form, as it came from there."""
-        return cls(torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device="meta"), [origin], device)
+    def like(cls, form: Form, origins: Iterable[Origin], device: torch.device) -> Unused:
+        """A tensor of this form, made of these."""
+        return cls(torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device="meta"), origins, device)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Unused({tuple(self.shape)}, {self.dtype})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Unused:
-        found = memo[id(self)] = self._again(self.origins, self.device, *Form.of(self.meta))
+        found = memo[id(self)] = self.like(Form.of(self.meta), self.origins, self.device)
         return found
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return self._again, (self.origins, self.device, *Form.of(self.meta))
-
-    @classmethod
-    def _again(cls, origins: Iterable[Origin], device: torch.device, *form: Any) -> Unused:
-        made = cls.like(Form(*form), ("", None), device)
-        made.origins = frozenset(origins)
-        return made
+        return self.like, (Form.of(self.meta), self.origins, self.device)
 
     def tolist(self) -> Any:
         raise LostError(self.origins, "reads the values of a tensor by `tolist`")

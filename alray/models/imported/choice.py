@@ -50,16 +50,12 @@ class Choice:
         return any(True for _ in self._model.get_submodule(around).children())
 
     @cached_property
-    def by_name(self) -> dict[str, Key]:
+    def by_name(self) -> dict[str, Step]:
         """The steps by the names that a user gives them."""
-        found: dict[str, Key] = {}
+        found: dict[str, Step] = {}
         for step in sorted(self.steps, key=lambda each: each.module is None):
-            found.setdefault(name_of(step.key), step.key)
+            found.setdefault(name_of(step.key), step)
         return found
-
-    def order(self, name: str) -> int:
-        """The number of the step of this name."""
-        return next(step.ended for step in self.steps if step.key == self.by_name[name])
 
     @cached_property
     def single(self) -> list[Step]:
@@ -72,14 +68,17 @@ class Choice:
         Args:
             pooled: whether with the model's pooling of maps.
             layers: the path of a list of layers; then it ends with the last one of them.
-            several: whether several activations may be needed after it, where one is never enough.
+            several: whether several activations may be needed after it, where one is never enough, or only before
+                layers of some work.
         """
         ends = self.single
         if layers is not None:
             ends = [step for step in ends if step.key[-1][0].startswith(f"{layers}.")] or ends
         end = next((step for step in reversed(ends) if self._stands(step.key)), None)
-        if end is None and several:
-            return next((step for step in self.steps[: -_NEXT_BEST - 2 : -1] if self._stands(step.key)), None)
+        if several and (end is None or (layers is None and self.left_out(end) * _UNEVEN > _UNEVEN - 1.0)):
+            later = next((step for step in self.steps[: -_NEXT_BEST - 2 : -1] if self._stands(step.key)), None)
+            if end is None or (later is not None and 2.0 * self.left_out(later) < self.left_out(end)):
+                return later
         if end is None or pooled:
             return end
         after = self.starts[-2].ended if len(self.starts) > 1 else -1
@@ -88,6 +87,11 @@ class Choice:
         ]
         larger = maps[-1:] if maps and self._cutter.elements(maps[-1].key) > self._cutter.elements(end.key) else []
         return next((step for step in larger if self._stands(step.key)), end)
+
+    def left_out(self, end: Step) -> float:
+        """The share of the work before the last layer with weights that is done after the last component."""
+        before = self.steps[-1].cost
+        return 1.0 - end.cost / before if before else 0.0
 
     def _stands(self, key: Key) -> bool:
         """Whether the model can be cut there."""
@@ -125,7 +129,7 @@ class Choice:
 
     def natural(self, end: Step, *, multiply: bool) -> list[Step]:
         """The ends of the members of the model's sequences, and of its layers with weights outside of them, where one
-        activation is needed later.
+        activation is needed later; anywhere, if several are needed after the last component.
 
         Args:
             multiply: whether layers without multiplications, as those of tokens and positions, belong to the next one.
@@ -139,7 +143,8 @@ class Choice:
             if block not in blocks:
                 blocks.append(block)
         chosen: list[Step] = []
-        for step in self._gaps(self.single, sorted(blocks, key=lambda each: each.begun), end):
+        steps = self.single if end.alive == 1 else self.steps
+        for step in self._gaps(steps, sorted(blocks, key=lambda each: each.begun), end):
             works = not multiply or step.work > (chosen[-1].work if chosen else 0.0)
             if works and self._stands(step.key):
                 chosen.append(step)

@@ -154,7 +154,7 @@ class Cutter:
                     same = fitted(step.gives, of_other[step.key].gives, sizes, sizes_of_other)
                     if same is not None:
                         gives[step.key] = same
-            found[training] = Seen(gives, frozenset(again), frozenset())
+            found[training] = Seen(gives, frozenset(again))
         return found
 
     def after(self, key: Key) -> Cut:
@@ -180,13 +180,12 @@ class Cutter:
 
     def _at_input(self) -> Cut:
         """The cut before all steps: samples pass."""
-        none: frozenset[Any] = frozenset()
-        seen = {mode: Seen({INPUT: known.gives[INPUT]}, none, none) for mode, known in self._known.items()}
+        seen = {mode: Seen({INPUT: known.gives[INPUT]}) for mode, known in self._known.items()}
         every = dict(self._model.named_parameters(remove_duplicate=False)).keys() | dict(
             self._model.named_buffers(remove_duplicate=False)
         )
         travels = {(INPUT, 0): self._known[True].gives[INPUT].leaves[0]}
-        return Cut(INPUT, travels, {}, seen, none, none, none, frozenset(every))
+        return Cut(INPUT, travels, {}, seen, above=frozenset(every))
 
     def _tried(self, key: Key) -> Cut:
         if key == INPUT:
@@ -205,7 +204,7 @@ class Cutter:
                 raise Refused("what is needed later is other in evaluation than in training")
             below |= used
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
-            run, leaves = self._above(key, kept, leaves, above, clones, training=training)
+            run, leaves, same = self._above(key, kept, leaves, above, clones, training=training)
             known = self._known[training]
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
@@ -221,10 +220,10 @@ class Cutter:
                 further = f"{_named(leaf)} is one of {len(travels)} tensors that are needed later"
                 raise Refused(f"{further}, of which {_MOST_TENSORS} at most can travel")
             if training:
-                fixed = {leaf for leaf in leaves if not kept[leaf].requires_grad}
+                fixed = {leaf for leaf in (*leaves, *same) if not kept[leaf].requires_grad}
             reads |= {each: float(numbers[each]) for each in run.asked if each in numbers}
             asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
-            seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves))
+            seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves), same)
         names = dict(self._model.named_parameters(remove_duplicate=False))
         looks = self.recordings[True][0].looks
         unused = names.keys() - below - above
@@ -310,16 +309,17 @@ class Cutter:
         clones: set[Leaf],
         *,
         training: bool,
-    ) -> tuple[PartRun, dict[Leaf, None]]:
-        """A run of the part after a cut that gives the result, and the tensors that it needs for that. What comes has
-        values only where it cannot be run without them, which takes less time for a large model."""
-        known = self._known[training]
+    ) -> tuple[PartRun, dict[Leaf, None], dict[Leaf, Leaf]]:
+        """A run of the part after a cut that gives the result, the tensors that it needs for that, and those that are
+        the same as one of these. What comes has values only where it cannot be run without them, which takes less time
+        for a large model."""
+        known, same = self._known[training], dict[Leaf, Leaf]()
         with_values = False
         for _ in range(_TRIALS):
             came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
+            came |= {leaf: came[other] for leaf, other in same.items()}
             sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}
-            none: frozenset[Any] = frozenset()
-            given = Cut(key, sizes, {}, {training: known}, none, none, none, none)
+            given = Cut(key, sizes, {}, {training: known})
             numbers = self.recordings[training][0].reads
             like = torch.empty((), device=_CPU)
             run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
@@ -334,12 +334,15 @@ class Cutter:
                 with self._mode(training=training), self._unchanged(), touched:
                     run.of(self._model, partial(self._called, inputs))
             except LostError as error:
-                further: dict[Leaf, None] = dict.fromkeys(
-                    leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in leaves
-                )
+                further = [leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in came]
                 if not further and with_values:
                     raise Refused(reason_of(error)) from error
-                leaves, with_values = leaves | further, with_values or not further
+                with_values = with_values or not further
+                for leaf in further:
+                    if alike := next((each for each in leaves if kept[each] is kept[leaf]), None):
+                        same[leaf] = alike
+                    else:
+                        leaves = {**leaves, leaf: None}
                 continue
             except FAULTS_OF_USER_CODE as error:
                 if with_values:
@@ -348,7 +351,7 @@ class Cutter:
                 continue
             used |= names
             clones |= {leaf for leaf, each in came.items() if each._version != versions[leaf]}
-            return run, leaves
+            return run, leaves, same
         raise Refused("more tensors would be needed later than can travel")
 
     @contextmanager
@@ -447,9 +450,7 @@ def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch
 
 
 def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
-    if values:
-        return tensor.detach().clone()
-    return Unused(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"), (), _CPU)
+    return tensor.detach().clone() if values else Unused.like(Form.of(tensor), (), _CPU)
 
 
 def _note_own(run: PartRun, names: set[str], name: str) -> None:

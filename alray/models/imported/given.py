@@ -39,6 +39,8 @@ from alray.models.shape import Shape
 
 _NOWHERE = "its input"
 """The end of the one component of a model that is not cut: all of the model is its classifier."""
+_MOST_LEFT_OUT = 0.5
+"""Of the work before the last layer, what components with readouts of their own may leave out."""
 _CHOICES = 6
 """How often cuts are chosen: again where a proof refuses them."""
 _MOST_NAMED = 12
@@ -167,7 +169,7 @@ class GivenModel:
         if name is None:
             return None
         with put_back(), torch.device("cpu"):  # parts are also made where shapes alone are looked for
-            return self._cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name])
+            return self._cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name].key)
 
     def cut(
         self, components: int | str, given: Sequence[str] | None, *, several: bool = False, whole: bool = False
@@ -219,7 +221,8 @@ class GivenModel:
         if len(self._choice.starts) == 1:
             return "it has one layer with weights"
         needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
-        return f"everywhere before its last layer with weights {needed}"
+        start = f"after `{self.cut_points[-1]}` and " if self.cut_points else ""
+        return f"everywhere {start}before its last layer with weights {needed}"
 
     @cached_property
     def _look(self) -> str:
@@ -231,17 +234,18 @@ class GivenModel:
     def _is_short(self, until: str) -> bool:
         """Whether components that end there lack layers with weights before the last one, because the model cannot be
         cut after them: with a readout of a method's own they would be left out."""
-        end = self._choice.order(until)
-        after = any(start.begun > end for start in self._choice.starts[:-1])
-        return after and self._list is None and bool(self._look or self._choice.reason)
+        choice = self._choice
+        end = choice.by_name[until]
+        if self._list is not None or not any(start.begun > end.ended for start in choice.starts[:-1]):
+            return False
+        return bool(self._look or choice.reason) or choice.left_out(end) > _MOST_LEFT_OUT
 
     @cached_property
     def _left_out(self) -> str:
         """Which layer a mini-batch of training did not call and an evaluation did: a sentence, or "" if none."""
-        trained, evaluated = (
-            [name_of(step.key) for step in self._cutter.recordings[training][0].starts()] for training in (True, False)
-        )
-        name = next((each for each in evaluated if each not in trained), None)
+        trained, evaluated = (self._cutter.recordings[training][0] for training in (True, False))
+        called = {step.key for step in trained.steps}
+        name = next((name_of(step.key) for step in evaluated.starts() if step.key not in called), None)
         return f"`forward` leaves out `{name}` in training, as where layers are drawn at random" if name else ""
 
     @property
@@ -254,7 +258,7 @@ class GivenModel:
         end = self._choice.last(pooled=True, layers=self._list, several=several)
         untie = "set model.untie=true, so that each of several names of a parameter has its own"
         if end is None or components == "auto":
-            alone = "by backpropagation it trains on one stage as it is; else give each part a module of its own"
+            alone = "method=backpropagation trains it as it is; else give each part a module of its own"
             return SpecError(
                 f"{self.title} cannot be cut: {self._why(several=several)}",
                 key="model.from",
@@ -285,7 +289,7 @@ class GivenModel:
             except Refused as alone:
                 found[name] = alone
         for name, why in (found or dict.fromkeys(names, refused)).items():
-            self._choice.refuse(self._choice.by_name[name], why)
+            self._choice.refuse(self._choice.by_name[name].key, why)
 
     def _ends(
         self, components: int | str, given: Sequence[str] | None, *, several: bool, pooled: bool
@@ -298,7 +302,7 @@ class GivenModel:
             return None
         if given is not None:
             names = [self._cut_point(name) for name in given]
-            order = [choice.order(name) for name in names]
+            order = [choice.by_name[name].ended for name in names]
             if order != sorted(set(order)) or order[-1] >= end.ended:
                 raise SpecError(
                     "the cut points must follow each other, before the classifier",
@@ -327,13 +331,13 @@ class GivenModel:
                 hint=did_you_mean(meant, f"cut it after {listed(self.cut_points[:_MOST_NAMED], 'and')}"),
             )
         try:
-            self._cutter.after(known[name])
-            if known[name] in self._choice.wrong:
-                raise self._choice.wrong[known[name]]
+            self._cutter.after(known[name].key)
+            if known[name].key in self._choice.wrong:
+                raise self._choice.wrong[known[name].key]
         except Refused as refused:
-            at = self._choice.order(name)
-            before = [each for each in self.cut_points if self._choice.order(each) < at][-1:]
-            after = [each for each in self.cut_points if self._choice.order(each) > at][:1]
+            at = known[name].ended
+            before = [each for each in self.cut_points if known[each].ended < at][-1:]
+            after = [each for each in self.cut_points if known[each].ended > at][:1]
             raise self._refusal_of(f"`{name}`", refused, before + after) from refused
         return name
 

@@ -54,11 +54,14 @@ class Seen:
         gives: of the steps that are not computed again.
         again: the steps that are: views, and what is made of samples alone.
         travels: the tensors that are needed of them.
+        same: further ones that are needed, each with the one that travels and is the same tensor, as `Identity` gives
+            it. Its gradients are then added in the order of the whole model.
     """
 
     gives: Mapping[Key, Gives]
-    again: frozenset[Key]
-    travels: frozenset[Leaf]
+    again: frozenset[Key] = frozenset()
+    travels: frozenset[Leaf] = frozenset()
+    same: Mapping[Leaf, Leaf] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,10 @@ class Cut:
     travels: Mapping[Leaf, Sizes]
     reads: Mapping[Key, float]
     seen: Mapping[bool, Seen]
-    clones: frozenset[Leaf]
-    fixed: frozenset[Leaf]
-    below: frozenset[str]
-    above: frozenset[str]
+    clones: frozenset[Leaf] = frozenset()
+    fixed: frozenset[Leaf] = frozenset()
+    below: frozenset[str] = frozenset()
+    above: frozenset[str] = frozenset()
     pooling: Pooling = "mean"
     gradients: Mapping[Leaf, tuple[int, ...]] = field(default_factory=dict)
 
@@ -255,7 +258,7 @@ class PartRun(Walk):
         if not isinstance(form, Sizes):
             return form
         assert self._like is not None
-        return Unused.like(form.at(*self._sizes, self._like.dtype), leaf, self._like.device)
+        return Unused.like(form.at(*self._sizes, self._like.dtype), [leaf], self._like.device)
 
     def _keep(self, key: Key, value: Any) -> None:
         if self._kept_of is None or key in self._kept_of:
@@ -406,6 +409,8 @@ class Part(nn.Module):
         if mask is not None:
             came[INPUT, 1] = mask
         positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
+        if after is not None:
+            came |= {leaf: came[other] for leaf, other in after.seen[self.training].same.items()}
         run = PartRun(
             after,
             None if until is None else until.key,
@@ -555,7 +560,7 @@ def skeleton(model: nn.Module, own: Collection[str], changing: Collection[str], 
     for tensors, lasting in ((model.named_parameters, False), (model.named_buffers, True)):
         for name, value in tensors(remove_duplicate=False):
             if name not in own and not (lasting and name not in changing):
-                memo[id(value)] = Unused.like(Form.of(value), (name, None), value.device)
+                memo[id(value)] = Unused.like(Form.of(value), [(name, None)], value.device)
     copied = copy.deepcopy(model, memo)
     for path, module in copied.named_modules():
         for name, value in list(module._parameters.items()):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy
 import torch
@@ -27,6 +26,7 @@ from alray.models.imported.calls import call, first_line, scores_of
 from alray.models.imported.cutting import Refused, reason_of, samples_of
 from alray.models.imported.identity import attributes
 from alray.models.imported.part import Part
+from alray.models.imported.steps import without_fused_attention
 from alray.models.shape import Shape
 
 MINI_BATCHES = ((True, 2), (True, 3), (False, 1))
@@ -67,7 +67,7 @@ def prove(
     given = torch.Generator().manual_seed(0)
     hint = sample.hint_of_numbers
     kept: dict[str, dict[str, str]] = {}
-    with put_back(), torch.device("cpu"), _without_fused_attention():
+    with put_back(), torch.device("cpu"), without_fused_attention():
         for number, (training, count) in enumerate(MINI_BATCHES):
             shorter = max(sample[0] // 2, 1) if sample.is_text and not training else None
             samples, mask = samples_of(sample, count, shorter, given)
@@ -98,17 +98,6 @@ def prove(
                     hint="keep what `forward` changes in a buffer; if the first call alone changes it, call the module "
                     "before you give it",
                 )
-
-
-@contextmanager
-def _without_fused_attention() -> Iterator[None]:
-    """Within it torch computes attention as parts do: its fast path hands on tensors of another kind."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def draws_so_far() -> bytes:

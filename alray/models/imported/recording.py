@@ -188,9 +188,7 @@ class Recording(Walk):
         work = float(self._counter.get_total_flops()) + self._recurrent
         last = bool(tensors) and self._last.get(id(tensors[0]), False)
         number = len(self.steps)
-        self.steps.append(
-            Step(key, Gives.of(value), module, begun, number, again, weights, last, work, work + self._elements)
-        )
+        self.steps.append(Step(key, gives, module, begun, number, again, weights, last, work, work + self._elements))
 
     def look_before(self, key: Key, ended: int) -> str:
         """Where `forward` reads a value before a step ends, in code that the part after it runs too: a sentence, or "".

@@ -129,21 +129,30 @@ class Walk(ABC):
         """Within it, `forward` of each module below `model` tells of its calls. Whatever `forward` leaves behind of
         contexts of torch is put back."""
         doors = [(module, path, vars(module).get("forward")) for path, module in model.named_modules() if path]
-        gradients, fused = torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()
+        gradients = torch.is_grad_enabled()
         for module, path, _ in doors:
             vars(module)["forward"] = _Door(self, module, path, module.forward)
-        # It hands on tensors of another kind, and calls no inner modules.
-        torch.backends.mha.set_fastpath_enabled(False)
         try:
-            with self._mode:
+            with without_fused_attention(), self._mode:
                 yield
         finally:
-            torch.backends.mha.set_fastpath_enabled(fused)
             torch.set_grad_enabled(gradients)
             for module, _, own in doors:
                 del vars(module)["forward"]
                 if own is not None:
                     vars(module)["forward"] = own
+
+
+@contextmanager
+def without_fused_attention() -> Iterator[None]:
+    """Within it torch does not take its fast path of attention, which hands on tensors of another kind and calls no
+    inner modules."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class _Door:
