@@ -72,6 +72,8 @@ WAYS = (
     Way("associated_learning", "streamed", (4,)),
     Way("associated_learning", "streamed", (1, 1, 1, 1), virtual_stages=4),
     Way("associated_learning", "streamed", (2, 2)),
+    Way("decoupled_greedy", "streamed", (4,)),
+    Way("decoupled_greedy", "streamed", (1, 1, 1, 1), virtual_stages=4),
     Way("backpropagation", "single", (4,)),
     Way("backpropagation", "gpipe", (4,), 4),
     Way("backpropagation", "interleaved_1f1b", (1, 1, 1, 1), 1, recomputes=True, virtual_stages=4),

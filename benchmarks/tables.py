@@ -192,7 +192,24 @@ def memory(result: dict[str, Any]) -> list[str]:
         "|---|---|---:|---:|",
         *(f"| {network} | {way} | {row[0]:.1f} | {row[1]:.1f} |" for (network, way), row in rows.items()),
         "",
+        *_on_one_device(result["stages"]),
     ]
+
+
+def _on_one_device(stages: list[dict[str, Any]]) -> list[str]:
+    networks = list(dict.fromkeys(entry["network"] for entry in stages))
+    counted = {(entry["way"], entry["network"]): entry["measured_bytes"] / 1e6 for entry in stages}
+    lines = [
+        "The same counted on one device, where `[4]` holds the activations of all four components, and `[1, 1, 1, 1]` "
+        "is [`partition: cyclic`](pipelines.md#memory):",
+        "",
+        f"| way | {' | '.join(networks)} |",
+        f"|---|{'---:|' * len(networks)}",
+    ]
+    for way in dict.fromkeys(entry["way"] for entry in stages):
+        if "[4]" in way or "one stage" in way:
+            lines.append(f"| {way} | {' | '.join(f'{counted[way, network]:.1f}' for network in networks)} |")
+    return [*lines, ""]
 
 
 def activation_memory(result: dict[str, Any]) -> list[str]:

@@ -121,7 +121,9 @@ class Resumed:
         loaded = _with_overrides(file, overrides)
         after = loaded.spec
         if changes := [] if allow_change else _changes(before, after):
-            otherwise = "start a new run" if again else "start a new run, or pass --allow-change"
+            otherwise = "or start a new run"
+            if not again:
+                otherwise = "start a new run, or pass --allow-change, if no weight gets another shape"
             raise SpecError(
                 f"these values would make it another run: {', '.join(changes)}",
                 file=str(run_dir),
