@@ -22,6 +22,7 @@ _NO_DESCRIPTORS = ("too many open files",)
 _NO_THREAD = ("can't start new thread", "resource temporarily unavailable")
 _TWICE = "can only be initialized once per process"  # torch, after a first import that found no room
 _UNLIMITED = "unlimited"
+_LINK_IN_A_CIRCLE = "Symlink loop"  # Path.resolve, up to Python 3.12
 _OF_DISKS = (errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM)
 
 
@@ -56,9 +57,16 @@ def file_limit() -> str | None:
 
 def from_system(fault: BaseException) -> AlrayError | None:
     """The error to report for a fault that comes from the operating system; None for any other fault."""
+    if str(fault).startswith(_LINK_IN_A_CIRCLE) or (isinstance(fault, OSError) and fault.errno == errno.ELOOP):
+        name = _file(fault) or str(fault).partition("'")[2].rpartition("'")[0]
+        return RequestError(
+            "this symbolic link leads back to itself", file=name, hint="replace it by what it is to lead to"
+        )
     known = ran_out(fault)
     if known is not None or not isinstance(fault, OSError) or fault.errno is None:
         return known
+    if fault.errno == errno.ENAMETOOLONG:
+        return RequestError("no file can have so long a name", file=_file(fault), hint="give a shorter one")
     kind = DiskFault if fault.errno in _OF_DISKS else SystemFault
     return kind(
         f"{fault.strerror or fault}",

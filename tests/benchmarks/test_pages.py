@@ -190,9 +190,9 @@ def test_cases_of_many_stages_alone_have_a_row(published: Path) -> None:
 
 
 def test_a_model_that_a_method_did_not_train_is_not_used() -> None:
-    entries = [each for each in figures_of(runs.RESULTS, "models") if each["from"].startswith("torchvision:")]
-    trained = [each for each in entries if each.get("trained")]
-    trained[0]["trained"]["decoupled_greedy"] = "other"
+    of_torchvision = [each for each in figures_of(runs.RESULTS, "models") if each["from"].startswith("torchvision:")]
+    entries = [each for each in of_torchvision if each.get("trained")]
+    entries[0]["trained"]["decoupled_greedy"] = "other"
     text = models_page.page(entries, figures_of(runs.RESULTS, "exported"), [])
-    name = trained[0]["from"].partition(":")[2]
+    name = entries[0]["from"].partition(":")[2]
     assert f"| torchvision | {len(entries)} models for classification | {len(entries) - 1} | `{name}` |" in text

@@ -68,7 +68,7 @@ def test_what_is_left_out_of_a_pipeline(
     assert (spec.micro_batches, spec.virtual_stages) == (micro_batches, virtual_stages)
 
 
-@pytest.mark.parametrize(("stages", "virtual_stages"), [(1, 1), (2, 3), (3, 2), (6, 1)])
+@pytest.mark.parametrize(("stages", "virtual_stages"), [(1, 6), (2, 3), (3, 2), (6, 1)])
 def test_components_in_turns(small: str, write: Callable[[str], Path], stages: int, virtual_stages: int) -> None:
     text = small.replace("channels: [4]", "channels: [4], repeat: 5")
     spec = load_spec(write(text), [f"pipeline={{stages: {stages}, partition: cyclic}}"]).spec

@@ -38,7 +38,9 @@ PATIENCE_S = 10.0
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank whose peer has failed soon ends. What earlier tests have summed is over."""
+    """A rank whose peer has failed soon ends. What earlier tests have summed is over. This thread has a current device,
+    because it lets go of what the ranks leave."""
+    accelerator.use(GPU)
     nccl._LAST_SUMS.clear()
     monkeypatch.setattr(nccl, "_PATIENCE_S", PATIENCE_S)
 

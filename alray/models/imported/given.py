@@ -377,6 +377,9 @@ class GivenModel:
     def prove(self, parts: Sequence[PartEnds]) -> None:
         """Raise Refused if the chain of these parts and the classifier computes otherwise than the whole model, and
         SpecError if no run can have the model."""
+        with torch.no_grad():  # weights of a file may have come since it was copied
+            for own, value in zip(self._cutter.parameters(), self.whole.parameters(), strict=True):
+                own.copy_(value)
         whole = copy_of(self.whole, self.title, self._cutter.parameters())
         ends = [*parts, PartEnds(parts[-1].until, None)]
         chain = [self.part(*part, shared=whole) for part in ends]
