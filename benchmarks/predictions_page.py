@@ -41,7 +41,7 @@ have](#machines-that-you-do-not-have).
 Predicted over measured step time of the trials of the [studies](studies.md) that had the machine to themselves, on two
 processor cores; below 1 the step took longer than predicted. The step time is [the median from one mini-batch to the
 next](runs.md#results-in-files). A setting is a row of a report. Of memory the prediction
-is within a tenth ([speed](benchmarks.md#memory)), on [a GPU](gpu_measured.md) once 0.86."""
+is 0.91 to 1.16 of what was counted ([speed](benchmarks.md#memory)), on [a GPU](gpu_measured.md) once 0.86."""
 
 MACHINES = """\
 Some kinds are predicted badly: two replicas of a small network, and pipelines of backpropagation of small parts, take
