@@ -114,12 +114,12 @@ def _why_still(at_fault: StageStatus | None, still_s: float) -> str:
     """For whom all stages wait, and since when."""
     if at_fault is None:
         return f"every stage waits for another one, and none has gone on for {still_s:.0f} s"
-    stage = f"stage {at_fault.stage} has"
+    stage = f"stage {at_fault.stage}"
     if not at_fault.answered:
-        return f"{stage} not answered for {still_s:.0f} s: its process is stopped or its node is gone"
+        return f"{stage} has not answered for {still_s:.0f} s: its process is stopped or its node is gone"
     if at_fault.awaits:
-        return f"{stage} waited {still_s:.0f} s for {at_fault.awaits}"
-    return f"{stage} been busy with one action ({at_fault.activity}) for {still_s:.0f} s"
+        return f"{stage} has waited {still_s:.0f} s for {at_fault.awaits}"
+    return f"{stage} has been busy with one action ({at_fault.activity}) for {still_s:.0f} s"
 
 
 _LEARNED_NOTHING = (
