@@ -86,10 +86,10 @@ class RunSeconds:
         costs, pipeline = self.setting.costs, self.setting.scheduled.is_pipeline
         after = ends[..., :-1] - 1  # the component that each message comes after
         found = replace(found, latency_s=costs.edge_latency_s)
-        outputs, labels, down = (self._bytes(name)[after] for name in _SENT)
+        outputs, labels, down = (self._leaves * self._bytes(name)[after] for name in _SENT)
         if not pipeline:
             return _as_lists(self._with_messages(found, outputs - labels, labels, np.zeros(after.shape)))
-        share = self._leaves / self.setting.micro_batches
+        share = 1.0 / self.setting.micro_batches
         return _as_lists(self._with_messages(found, share * outputs, None, share * down))
 
     def of_evaluation(self, cut: Sequence[int]) -> Durations:
