@@ -30,7 +30,8 @@ _BUSY = re.compile(
 )
 """The warning on a page about trials beside other programs, which tables do not have. Where it does not name all of
 them, every trial counts as one of them."""
-NOWHERE = Path("no run folder is committed")
+SESSIONS = "sessions"
+"""In a report of several sessions: where each of them ran."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,11 @@ class Report:
         if study.measures == "times":
             records = [record.without_accuracies for record in records]
         skipped = [each.point.values for each in self.loaded.skipped]
-        return Results(study, records, lambda number: NOWHERE / str(number), skipped)
+        return Results(study, records, self.session_folder, skipped)
+
+    def session_folder(self, trial: int) -> Path:
+        """Where the environment of a trial's session is kept, if the study has several."""
+        return self.folder / SESSIONS / str(self._trials[trial].session + 1)
 
     def spec_of(self, record: TrialRecord) -> Spec:
         return self.loaded.spec_of(self._trials[record.number])
