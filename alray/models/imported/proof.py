@@ -81,8 +81,6 @@ def prove(
                     _computed(parts, whole, samples, mask, number, title, hint, gradients=number == 0)
                     for parts in ((), chain)
                 )
-            if number == 0:
-                _require_gradients(expected, type(whole), title)
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
             _require_same(expected, unknown | found, training=training)
             if number > 0 and training:  # the first mini-batch may fill caches
@@ -175,19 +173,6 @@ def _gradients(scores: torch.Tensor, whole: nn.Module) -> Found:
     loss = (scores * torch.linspace(-1.0, 1.0, scores.numel()).view(scores.shape)).sum()
     found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
     return {f"{_GRADIENT} of `{name}`": each for name, each in zip(trained, found, strict=True)}
-
-
-def _require_gradients(expected: Found, model: type[nn.Module], title: str) -> None:
-    """Raise SpecError if the model has parameters to train, and its result has a gradient for none of them."""
-    gradients = [each for what, each in expected.items() if what.startswith(_GRADIENT)]
-    if gradients and all(each is None for each in gradients):
-        raise _refused(
-            "gives a result without a gradient, so none of its parameters would be trained",
-            model,
-            title,
-            hint="leave torch.no_grad(), detach() or the like out around what is to be trained; to train a head alone, "
-            "freeze the other parameters by `requires_grad_(False)`",
-        )
 
 
 def _require_same(expected: Found, found: Found, *, training: bool) -> None:
