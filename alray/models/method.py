@@ -137,8 +137,7 @@ class Method(ABC):
     def alike(self, index: int) -> str:
         """A text that is equal for components with equal encoders whose other parts differ in their weights only.
 
-        Of your own method: where you leave it out, alray compares the components' classes, their parts as `print` shows
-        them, their weights by name and shape, and what they get and send.
+        Of your own method: where you leave it out, each component is measured by itself.
         """
         return ""
 
