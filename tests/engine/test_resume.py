@@ -248,14 +248,6 @@ def test_a_resume_that_ends_before_it_trains_changes_nothing(workshop) -> None:
     assert b"lr: 0.1" in (workshop.folder / "run" / "spec.yaml").read_bytes()
 
 
-def test_what_a_changed_setting_of_the_optimizer_needs_begins_anew(workshop) -> None:
-    workshop.run("run.epochs=1", "optimizer={kind: torch, name: Adam, lr: 0.003}")
-    watching = Watching()
-    again = workshop.resume("optimizer.amsgrad=true", "run.epochs=2", watching=watching, allow_change=True)
-    assert again.summary.status == "finished"
-    assert any("`optimizer.amsgrad` from null to True" in note for note in watching.notes)
-
-
 TWINS = """
 from torch import nn
 
