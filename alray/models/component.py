@@ -336,7 +336,7 @@ class LocalComponent(Component):
         outgoing = self.passed_up(incoming, stopped(self._encoded))
         if self.contract is not None:
             outgoing = self.contract.passed_up(outgoing, self.passed_up, self._samples)
-        return outgoing if self.above is None else self.above.up.pack(outgoing, self.f.purpose(step))
+        return outgoing if self.above is None else self.above.up.pack(outgoing)
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
@@ -398,7 +398,7 @@ class LocalComponent(Component):
 
     def sent(self, outgoing: Tensors) -> Tensors:
         """What `infer` gave, as the next component gets it."""
-        return outgoing if self.above is None else self.above.up.pack(outgoing, None)
+        return outgoing if self.above is None else self.above.up.pack(outgoing)
 
     def code(self, outgoing: Tensors) -> torch.Tensor:
         """The turn of a route: from what `infer` gave to what the route carries down, `[N, ...]`."""

@@ -183,8 +183,6 @@ class Network:
             training,
             inference,
             row_dimensions=self.method.row_dimensions,
-            after=after,
-            seed=self.spec.seed,
             load=self.load,
             channels_last=self.encoders[after].pooling == "channels_last" and not self.method.encoders_take_samples,
         )

@@ -88,10 +88,10 @@ class ChainWork(Work):
         """One route is the whole network."""
         chain = self.chains[own]
         incoming = received(chain, incoming, training=False)
-        outgoing, scores = through(chain, incoming, step, "evaluation", batch, inference=True)
+        outgoing, scores = through(chain, incoming, step, "evaluation", batch)
         above = chain[-1].above
         if above is not None:
-            outgoing = above.up.pack(outgoing, None)
+            outgoing = above.up.pack(outgoing)
         return outgoing, list(scores.values())
 
     @torch.no_grad()
@@ -204,8 +204,7 @@ class BackpropagationWork(ChainWork):
         if outgoing is not None:
             chain = self.chains[batch.own]
             if chain[-1].above is not None:
-                purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-                outgoing = chain[-1].above.up.pack(outgoing, chain[-1].f.purpose(*purpose))
+                outgoing = chain[-1].above.up.pack(outgoing)
             batch.outgoing = outgoing | {"labels": batch.incoming["labels"]}
 
     def _forward(self, batch: MicroBatch) -> Tensors | None:
@@ -368,8 +367,7 @@ class BackpropagationWork(ChainWork):
         # The next pass may add to the parameters' before a message has left, or G has read what is left to it.
         separate_gradients(new, [*batch.to_below.values(), *(graph.later.gradients() if graph.later else ())])
         if below is not None:
-            purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-            batch.to_below = below.down.pack(batch.to_below, chain[0].f.purpose(*purpose))
+            batch.to_below = below.down.pack(batch.to_below)
         if gradients is not None:
             return {}
         self._backwards += 1
@@ -526,7 +524,7 @@ def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str |
 
 
 def through(
-    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int, inference: bool = False
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
 ) -> tuple[Tensors, dict[int, torch.Tensor]]:
     """Run these components. Returns what the last one gives, in default strides, and the scores of those with a head.
 
@@ -540,8 +538,7 @@ def through(
     before: BackpropagationComponent | None = None
     for component in components:
         if before is not None and before.above is not None and component.below is not None:
-            drawn_from = None if inference else component.f.purpose(*purpose)
-            incoming = across(incoming, before.above.up, component.below.down, drawn_from)
+            incoming = across(incoming, before.above.up, component.below.down)
         before = component
         incoming = in_default_strides(component.f.run(incoming, *purpose))
         for value in incoming.values():
