@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import Form, LostError, Unused
 from alray.models.imported.calls import call, first_line, scores_of
-from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, skeleton
+from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed_shape, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
 from alray.models.imported.steps import INPUT, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
 from alray.models.readout import Pooling
@@ -233,8 +234,6 @@ class Cutter:
         changed = below & above & self.changing
         if changed:
             raise Refused(f"the buffer `{min(changed)}`, which changes, is used before and after it")
-        step = next(step for step in self.recordings[True][0].steps if step.key == key)
-        pooling: Pooling = "channels_last" if step.channels_last else "mean"
         return Cut(
             key,
             travels,
@@ -244,9 +243,19 @@ class Cutter:
             frozenset(fixed),
             frozenset(below),
             frozenset(above),
-            pooling,
+            self._pooling(travels[main]),
             {leaf: self._gradients[leaf] for leaf in travels if leaf in self._gradients},
         )
+
+    def _pooling(self, sizes: Sizes) -> Pooling:
+        """How a readout reads a tensor: maps have their channels last if their first two sizes are as those of the
+        picture to each other, and the last two are not."""
+        shape = packed_shape(sizes, 1)
+        if len(shape) != 3 or len(self._sample) != 3:
+            return "mean"
+        height, width = self._sample[1:]
+        is_map = [one * width == other * height for one, other in pairwise(shape)]
+        return "channels_last" if is_map == [True, False] else "mean"
 
     @cached_property
     def _gradients(self) -> dict[Leaf, tuple[int, ...]]:

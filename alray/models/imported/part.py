@@ -96,7 +96,7 @@ class Cut:
     def shapes(self, positions: int) -> dict[str, Shape]:
         """Of one sample of all that travels, by name."""
         found = {
-            name: Shape(_packed_shape(self.travels[leaf], positions), _in_full(self.travels[leaf].dtype))
+            name: Shape(packed_shape(self.travels[leaf], positions), _in_full(self.travels[leaf].dtype))
             for leaf, name in self.names.items()
         }
         return found | ({_POSITIONS: Shape((1,), torch.int64)} if self.sends_positions else {})
@@ -492,7 +492,7 @@ def _lying(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
     return tensor.permute(order).contiguous().permute(back)
 
 
-def _packed_shape(sizes: Sizes, positions: int) -> tuple[int, ...]:
+def packed_shape(sizes: Sizes, positions: int) -> tuple[int, ...]:
     """The shape of one sample of what travels."""
     return tuple(size.at(1, positions) for axis, size in enumerate(sizes.sizes) if axis != sizes.rows)
 
