@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -344,13 +343,6 @@ class Network:
                     key=f"optimizer.rate_factors.{name}",
                     hint=f"the parts are {listed(list(known), 'and')}",
                 )
-
-    def updated_elements(self) -> Counter[str]:
-        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
-        optimizers = (
-            optimizer for index in range(len(self)) for optimizer in self.component(index, "meta").optimizers().values()
-        )
-        return sum((optimizer.elements_of() for optimizer in optimizers), Counter())
 
     def alike(self, index: int) -> str:
         """A key that is the same for components that differ in their weights only, and so cost the same."""

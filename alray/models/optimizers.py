@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -386,17 +385,6 @@ class ComponentOptimizer:
         called = "alray calls its step(), without a function, after a backward that leaves a dense gradient"
         with making(self._recipe.title, called, key="optimizer", fault="cannot update"):
             yield
-
-    def elements_of(self) -> Counter[str]:
-        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
-        return Counter(
-            {
-                type(optimizer).__name__: sum(
-                    parameter.numel() for group in optimizer.param_groups for parameter in group["params"]
-                )
-                for optimizer in self._optimizers
-            }
-        )
 
 
 def _load(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

@@ -207,9 +207,9 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that the user should read before the run: which initial weights were not taken, which optimizer
-        updates how many parameters, whether gradients are late, how learning rates follow updates of several
-        mini-batches, which keys of `replicas` change nothing, and where replicas do not give the result of one process.
+        """Sentences that the user should read before the run: which initial weights were not taken, whether gradients
+        are late, how learning rates follow updates of several mini-batches, which keys of `replicas` change nothing,
+        and where replicas do not give the result of one process.
         """
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
@@ -226,9 +226,6 @@ class Workload:
                 "tokens of the data have other numbers than a tokenizer of Hugging Face gives them: if "
                 f"`{source}` comes with vectors of tokens, name its tokenizer and set {key}"
             )
-        elements = self.network.updated_elements() if spec.optimizer.uses_two else {}
-        if elements:
-            notes.append("; ".join(f"{name} updates {number:,} parameters" for name, number in elements.items()))
         if SCHEDULES[spec.schedule].gradient_delay:
             ahead = f", with a look-ahead of {spec.optimizer.look_ahead}" if spec.optimizer.look_ahead else ""
             notes.append(

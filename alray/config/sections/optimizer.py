@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,9 +15,6 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 class OptimizerSection(PartSection):
     """The keys of every optimizer."""
-
-    uses_two: ClassVar[bool] = False
-    """Whether some parameters are updated by another optimizer than the others."""
 
     kind: str
     """Name of the optimizer."""
