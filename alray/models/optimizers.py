@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -166,7 +166,6 @@ class ComponentOptimizer:
         self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
         self.delayed: DelayedWeights | None = None
         """The versions of the weights, where gradients are an update late; None: there is one."""
-        self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
         built = _build(self.parameters, recipe, self._roles)
         self._optimizers = [optimizer for optimizer, _ in built]
@@ -191,7 +190,7 @@ class ComponentOptimizer:
         """From here on gradients are an update late, so that there are two versions of the weights. Without parameters
         nothing is ever updated, and there are none."""
         if self._optimizers:
-            self.delayed = DelayedWeights(self.parameters, self._look_ahead)
+            self.delayed = DelayedWeights(self.parameters)
 
     @property
     def may_draw(self) -> bool:
@@ -226,7 +225,7 @@ class ComponentOptimizer:
         if not self._optimizers:
             return False
         if self.delayed is not None:
-            self.delayed.update((lambda factor: self._update(factor * lr)) if due else None)
+            self.delayed.update(partial(self._update, lr) if due else None)
         elif due:
             self._update(lr)
         return due
@@ -351,13 +350,12 @@ class ComponentOptimizer:
 
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps between two updates, without the counts of steps: for each value of a
-        parameter two values with Adam, one with momentum, none with plain SGD; gradients that wait for their update;
-        and with a look-ahead its points.
+        parameter two values with Adam, one with momentum, none with plain SGD; and gradients that wait for their
+        update.
 
         Raises SpecError if it cannot update a parameter as alray calls it.
         """
-        copies = self.accumulates + bool(self._look_ahead)
-        kept: int = copies * sum(_bytes(parameter) for parameter in self.parameters)
+        kept: int = self.accumulates * sum(_bytes(parameter) for parameter in self.parameters)
         with self.updating():
             values = [
                 (parameter.numel(), _bytes_kept(type(optimizer), settings, group, parameter.dtype))

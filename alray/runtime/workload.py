@@ -227,9 +227,8 @@ class Workload:
                 f"`{source}` comes with vectors of tokens, name its tokenizer and set {key}"
             )
         if SCHEDULES[spec.schedule].gradient_delay:
-            ahead = f", with a look-ahead of {spec.optimizer.look_ahead}" if spec.optimizer.look_ahead else ""
             notes.append(
-                f"`{spec.schedule}` computes each gradient with the weights from before the last update{ahead}: it "
+                f"`{spec.schedule}` computes each gradient with the weights from before the last update: it "
                 "trains other weights than the other schedules"
             )
         together = spec.optimizer.accumulate
