@@ -38,6 +38,10 @@ BuildClassifier = Callable[[Shape, int], nn.Module]
 """Takes the shape of the features and the number of classes."""
 
 
+_TRANSFORMING = ("torchvision:googlenet", "torchvision:inception_v3")
+"""Models that torchvision has transform their samples where they get its weights."""
+
+
 class Chain(ABC):
     """The modules of the encoders, counted from 0, and how messages name them."""
 
@@ -239,10 +243,8 @@ class _ImportedParts(Chain):
         name = model.weights if file is None else None
         self._weights = file or name
         self._arguments = model.arguments
-        if name is not None:
-            from alray.models.imported.sources import of_named_weights
-
-            self._arguments = of_named_weights(self._source, name) | self._arguments
+        if name is not None and self._source in _TRANSFORMING:
+            self._arguments = {"transform_input": True} | self._arguments
         self._sample = sample
         self._learning = learning
         known = [facts.ends for facts in encoders if facts.ends is not None]
