@@ -427,7 +427,6 @@ def hooked() -> nn.Module:
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model.from", "lazy layer"),
         (lambda: train(Sparse(), (X, Y)), "model.from", r"computes with sparse tensors.*to_dense\(\)"),
-        (lambda: train(net().to("meta"), (X, Y)), "model", "device `meta`.*; give its class"),
         (lambda: train(net(), (X, Y), validation=0.1), "data", "of type float, and no data set with a length"),
         (lambda: train(nn.Conv2d(3, 3, 3), (torch.zeros(60, 4, 4, 3), Y)), "model.from", "as by samples.permute"),
         (lambda: train(hooked(), (X, Y)), "model", "`0.weight` has a hook on its gradient"),
