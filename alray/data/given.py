@@ -543,16 +543,10 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_in_memory(value: Any) -> bool:
-    """Whether it is a tensor, an array, a sparse matrix of SciPy, a table of pandas, or a list of numbers, of tensors
-    or arrays, or of such lists; or texts, which are no numbers."""
-    if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
-        return True
+    """Whether it is a tensor, an array, a sparse matrix of SciPy, a table of pandas, or a list that begins with one of
+    these, with a number or a text, or with such a list."""
     if isinstance(value, list):
-        number = int | float | numpy.number | numpy.bool_ | Tensor | numpy.ndarray
-        return len(value) > 0 and (
-            all(isinstance(each, number) for each in value)
-            or all(isinstance(each, list) and _is_in_memory(each) for each in value)
-        )
+        return len(value) > 0 and (isinstance(value[0], int | float | str) or _is_in_memory(value[0]))
     return isinstance(value, Tensor) or hasattr(value, "__array__") or hasattr(value, "toarray")
 
 
