@@ -69,22 +69,17 @@ class SplitBackward:
         Args:
             later: of the same micro-batch; None: the pass is computed again within the backward pass.
         """
-        for layer in [each for each in self._forwards if "forward" in each.__dict__]:
-            del self._forwards[layer]  # a block has wrapped it in a pass that was not noted
-        for layer, forward in self._forwards.items():
-            layer.__dict__["forward"] = forward  # modules look for it here first
+        for layer, forward in self._forwards.items():  # modules look for it there first, and so does who wraps it
+            layer.__dict__.setdefault("forward", forward)
         begun = sequence_number()
         try:
             yield
         finally:
             if later is not None:
                 later.operations = sequence_number() - begun
-            for layer, forward in list(self._forwards.items()):
-                found = layer.__dict__.get("forward")
-                if found is forward:
+            for layer, forward in self._forwards.items():
+                if layer.__dict__.get("forward") is forward:
                     del layer.__dict__["forward"]
-                elif found is not None:  # a block has wrapped it for good
-                    del self._forwards[layer]
 
     def _forward(self, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The layer's forward pass, by `_Apart` where its weights can wait."""
@@ -191,10 +186,8 @@ class _Forward:
         return self._forward(self._layer, *given, **named)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., torch.Tensor]:
-        found = memo.get(id(self._layer))
-        layer = copy.deepcopy(self._layer, memo) if found is None else found
         plain: Callable[..., torch.Tensor] = type(self._layer).forward
-        return partial(plain, layer)
+        return partial(plain, copy.deepcopy(self._layer, memo))
 
 
 class _Watch(partial[torch.Tensor | None]):
