@@ -201,7 +201,7 @@ class GivenModel:
                 return ends
         if not whole or given is not None or components not in ("auto", 1):
             raise self._uncut(components, several=several)
-        self.reason = self._why(several=several)
+        self.reason = self._why
         ends = [PartEnds(None, _NOWHERE)]
         try:
             self.prove(ends)
@@ -212,14 +212,15 @@ class GivenModel:
             raise SpecError.of((Problem(message, hint, file, line, "model.from"),)) from refused
         return ends
 
-    def _why(self, *, several: bool) -> str:
+    @property
+    def _why(self) -> str:
         """Why it cannot be cut: a sentence without its subject."""
         if found := self._left_out or self._look or self._choice.reason:
             return found
         if len(self._choice.starts) == 1:
             return "it has one layer with weights"
-        needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
         start = f"after `{self.cut_points[-1]}` and " if self.cut_points else ""
+        needed = "more than one activation is needed, or one without a row for each sample"
         return f"everywhere {start}before its last layer with weights {needed}"
 
     @cached_property
@@ -258,7 +259,7 @@ class GivenModel:
         if end is None or components == "auto":
             alone = "method=backpropagation trains it as it is; else give each part a module of its own"
             return SpecError(
-                f"{self.title} cannot be cut: {self._why(several=several)}",
+                f"{self.title} cannot be cut: {self._why}",
                 key="model.from",
                 hint=untie if self.is_tied else alone,
             )
@@ -272,7 +273,7 @@ class GivenModel:
                 hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
             )
         return SpecError(
-            f"{self.title} cannot be cut into {counted(int(components), 'component')}: {self._why(several=several)}",
+            f"{self.title} cannot be cut into {counted(int(components), 'component')}: {self._why}",
             key="model.components",
             hint=untie if self.is_tied else "ask for fewer, or name the layers after which to cut: model.cut",
         )
