@@ -135,18 +135,15 @@ class Boundary:
         *,
         row_dimensions: int,
         load: Load,
-        channels_last: bool,
     ) -> None:
         """
         Args:
             shapes, in_inference: of one sample of what goes up with the samples, in training and in inference.
             row_dimensions: as `Method.row_dimensions`.
-            channels_last: whether maps are `[H, W, C]`.
         """
 
         def passing(section: CompressionSection, key: str) -> Passing:
             compression = make_message_compression(section, load, key=f"pipeline.messages.{key}")
-            compression.channels_last = channels_last
             return Passing(compression, shapes, in_inference, row_dimensions=row_dimensions)
 
         self.up = passing(messages.compression, "compression")
@@ -178,9 +175,7 @@ class _Across(torch.autograd.Function):
     """One tensor on its way over a boundary."""
 
     @staticmethod
-    def forward(
-        ctx: Any, value: torch.Tensor, name: str, mask: Tensors, up: Passing, down: Passing
-    ) -> torch.Tensor:
+    def forward(ctx: Any, value: torch.Tensor, name: str, mask: Tensors, up: Passing, down: Passing) -> torch.Tensor:
         ctx.passes, ctx.down = name, down  # `ctx.name` is torch's, the name of the operation
         return up.rounded({name: value, **mask})[name].view_as(value)
 

@@ -11,7 +11,7 @@ import torch
 from alray.models.message_compression import MessageCompression, as_bytes, from_bytes
 from alray.models.shape import Shape
 
-Scale = Literal["tensor", "channel", "token"]
+Scale = Literal["tensor", "token"]
 
 
 class LevelMessages(MessageCompression):
@@ -35,7 +35,7 @@ class LevelMessages(MessageCompression):
     def __init__(self, *, scale: Scale = "tensor") -> None:
         """
         Args:
-            scale: the groups, of each sample: all its values, those of a channel, or those of a position.
+            scale: the groups, of each sample: all its values, or of a sequence those of each position.
         """
         self._scale: Scale = scale
         self._top = self.levels - 1
@@ -67,10 +67,10 @@ class LevelMessages(MessageCompression):
             second = levels // self.levels
             levels = torch.stack([levels - second * self.levels, second], -1).flatten(1)[:, :count]
         values = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
-        return self._ungrouped(values, shape)
+        return values.flatten(1).unflatten(1, tuple(shape))
 
     def rounded(self, values: torch.Tensor) -> torch.Tensor:
-        return self._ungrouped(_values(*self._levels(self._grouped(values))), values.shape[1:])
+        return _values(*self._levels(self._grouped(values))).view(values.shape)
 
     def _levels(self, groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Levels `[N, groups, size]`, zero points and steps `[N, groups]`, all in the type of the values.
@@ -86,37 +86,14 @@ class LevelMessages(MessageCompression):
         levels = (groups / divisor.unsqueeze(-1)).add_(zero.unsqueeze(-1)).round_()
         return levels.clamp_(0, self._top), zero, step
 
-    def _channels_end(self, shape: Sequence[int]) -> bool:
-        """Whether the last dimension is that of the channels: of sequences [T, D], and of maps [H, W, C]."""
-        return len(shape) == 2 or (self.channels_last and len(shape) > 2)
-
     def _group_size(self, shape: Sequence[int]) -> int:
         """How many values of a sample share a step."""
-        if self._scale == "tensor" or len(shape) == 1:
-            return math.prod(shape)
-        channels = shape[-1 if self._channels_end(shape) else 0]
-        return math.prod(shape) // channels if self._scale == "channel" else channels
-
-    def _apart(self, shape: Sequence[int]) -> bool:
-        """Whether the values of a group do not lie next to each other: those of a channel that is the last dimension,
-        and of maps [C, H, W] those of a pixel."""
-        return len(shape) > 1 and self._scale == ("channel" if self._channels_end(shape) else "token")
+        return shape[1] if self._scale == "token" and len(shape) == 2 else math.prod(shape)
 
     def _grouped(self, values: torch.Tensor) -> torch.Tensor:
         """`[N, groups, size]` of `[N, *shape]`."""
-        shape = values.shape[1:]
-        if self._apart(shape):
-            rows = values.flatten(1, -2) if self._channels_end(shape) else values.flatten(2)
-            return rows.transpose(1, 2).contiguous()
-        groups: torch.Tensor = values.flatten(1).unflatten(1, (-1, self._group_size(shape)))
+        groups: torch.Tensor = values.flatten(1).unflatten(1, (-1, self._group_size(values.shape[1:])))
         return groups
-
-    def _ungrouped(self, groups: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """What `_grouped` took."""
-        if self._apart(shape):
-            groups = groups.transpose(1, 2).contiguous()
-        values: torch.Tensor = groups.flatten(1).unflatten(1, tuple(shape))
-        return values
 
 
 def _values(levels: torch.Tensor, zero: torch.Tensor, step: torch.Tensor) -> torch.Tensor:

@@ -27,8 +27,6 @@ class MessageCompression(ABC):
     """Whether values that were packed may be others when they are unpacked."""
     over_positions: bool = False
     """Whether what becomes of a position of a sequence `[T, D]` depends on other positions."""
-    channels_last: bool = False
-    """Whether maps are `[H, W, C]` in place of `[C, H, W]`, as the encoder says (`Pooling`)."""
 
     @abstractmethod
     def packed(self, shape: Shape) -> Shape:

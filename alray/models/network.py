@@ -183,7 +183,6 @@ class Network:
             inference,
             row_dimensions=self.method.row_dimensions,
             load=self.load,
-            channels_last=self.encoders[after].pooling == "channels_last" and not self.method.encoders_take_samples,
         )
         if self._by_position and boundary.over_positions:
             raise SpecError(

@@ -16,8 +16,8 @@ from alray.models.message_compression import MessageCompression, make_message_co
 from alray.models.network import Network
 from alray.models.shape import Shape
 
-LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "channel", "token")]
-INT = [("int4", {}), ("int4", {"scale": "channel"}), ("int4", {"scale": "token"})]
+LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "token")]
+INT = [("int4", {}), ("int4", {"scale": "token"})]
 ALL = [*LEVELS, *INT, ("bf16", {}), ("fp16", {}), ("top_k", {"fraction": 0.3}), ("none", {})]
 SHAPES = [(5,), (3, 5), (3, 5, 7)]
 
@@ -52,15 +52,14 @@ def test_levels_by_hand(levels: int, kind: str) -> None:
     torch.testing.assert_close(found / step, (values / step).round(), rtol=0, atol=1e-4)
 
 
-def test_a_channel_a_position_and_a_sample_have_scales() -> None:
+def test_a_position_and_a_sample_have_scales() -> None:
     """A large value takes the small ones next to it with it, and no others."""
     values = torch.full((1, 3, 4), 0.01)
     values[0, 1, 2] = 100.0
-    lost = {scale: made("int4", scale=scale).rounded(values) == 0 for scale in ("tensor", "channel", "token")}
+    lost = {scale: made("int4", scale=scale).rounded(values) == 0 for scale in ("tensor", "token")}
     others = torch.ones(3, 4, dtype=torch.bool)
     others[1, 2] = False
     assert torch.equal(lost["tensor"][0], others)
-    assert lost["channel"][0].nonzero().tolist() == [[0, 2], [2, 2]]
     assert lost["token"][0].nonzero().tolist() == [[1, 0], [1, 1], [1, 3]]
 
 
@@ -72,27 +71,6 @@ class Moved(nn.Module):
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return s.movedim(1, 3).contiguous()
-
-
-MOVED = """
-from tests.parts.test_message_laws import Moved
-"""
-
-
-@pytest.mark.parametrize("scale", ["channel", "token"])
-def test_maps_whose_channels_come_last_have_the_scales_of_other_maps(
-    make_network: Callable[..., Network], scale: str
-) -> None:
-    messages = f"pipeline.messages={{compression: {{kind: int4, scale: {scale}}}}}"
-    blocks = "model.components=[{block: 'python:own_blocks.Moved'}, {block: mlp, widths: [4]}]"
-    boundary = make_network(blocks, messages, code=MOVED, sample=(3, 5, 7)).boundary(0)
-    assert boundary is not None
-    maps, passing = torch.randn(2, 3, 5, 7), boundary.up
-    found = passing.rounded({"s": maps.movedim(1, 3).contiguous()})["s"]
-    assert torch.equal(found, made("int4", scale=scale).rounded(maps).movedim(1, 3))
-    packed = passing.pack({"s": maps.movedim(1, 3).contiguous()})
-    assert tuple(packed["s"].shape[1:]) == passing.packed({"s": Shape((5, 7, 3), maps.dtype)})["s"]
-    assert torch.equal(passing.unpack(packed, training=True)["s"], found)
 
 
 OWN = """

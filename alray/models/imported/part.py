@@ -272,7 +272,6 @@ def asked_by(error: LostError) -> str:
     return str(error) + (f": `{names[0]}`" if any(names) else ": its samples" if names else "")
 
 
-
 class Part(nn.Module):
     """The steps of a model from one cut to another, as an encoder or, after the last cut, as a head. Its parameters
     have the names that they have in the whole model.
