@@ -31,20 +31,16 @@ class Passing:
         compression: MessageCompression,
         shapes: Mapping[str, Shape],
         in_inference: Mapping[str, Shape],
-        *,
-        row_dimensions: int,
     ) -> None:
         """
         Args:
             shapes: of one sample of what passes in training, by name.
             in_inference: the same in inference.
-            row_dimensions: as `Method.row_dimensions`.
         """
         self._compression = compression
         floats = [name for name, shape in shapes.items() if shape.dtype.is_floating_point]
         self._names = floats if compression.changes else []
         self._shapes = {True: shapes, False: in_inference}
-        self._row_dimensions = row_dimensions
         self.saved_bytes = 0
         """How many bytes fewer the packed tensors had so far than the tensors themselves."""
 
@@ -55,19 +51,16 @@ class Passing:
 
     def packed(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         """Shapes of one sample as it is packed, by name."""
-        return {name: self._packed(name, shape) if name in self._names else shape for name, shape in shapes.items()}
-
-    def _packed(self, name: str, shape: Shape) -> Shape:
-        rows, row = self._split(name, shape)
-        packed = self._compression.packed(row)
-        return Shape((*rows, *packed), packed.dtype)
+        return {
+            name: self._compression.packed(shape) if name in self._names else shape for name, shape in shapes.items()
+        }
 
     def pack(self, tensors: Tensors) -> Tensors:
         """The tensors as they are sent."""
         packed = dict(tensors)
         for name in self._compressed(tensors):
             values = self._given(name, tensors)
-            packed[name] = self._samples(name, self._compression.pack(self._rows(name, values)), values)
+            packed[name] = self._compression.pack(values)
             self.saved_bytes += values.nbytes - packed[name].nbytes
         return packed
 
@@ -75,19 +68,17 @@ class Passing:
         """What `pack` was given, but for what is lost, row-major."""
         tensors = dict(packed)
         for name in self._compressed(packed):
-            _, row = self._split(name, self._shapes[training][name])
+            shape = self._shapes[training][name]
             if name == "s" and "mask" in packed:  # a mini-batch of texts is as wide as its longest one
-                row = row.of_length(packed["mask"].shape[1])
-            rows = self._compression.unpack(self._rows(name, packed[name]), row)
-            tensors[name] = self._samples(name, rows, packed[name])
+                shape = shape.of_length(packed["mask"].shape[1])
+            tensors[name] = self._compression.unpack(packed[name], shape)
         return tensors
 
     def rounded(self, tensors: Tensors) -> Tensors:
         """What `unpack` gives of what `pack` gives, to the last bit."""
         found = dict(tensors)
         for name in self._compressed(tensors):
-            values = self._given(name, tensors)
-            found[name] = self._samples(name, self._compression.rounded(self._rows(name, values)), values)
+            found[name] = self._compression.rounded(self._given(name, tensors))
         return found
 
     def _given(self, name: str, tensors: Tensors) -> torch.Tensor:
@@ -95,25 +86,7 @@ class Passing:
         values, mask = tensors[name], tensors.get("mask")
         if name != "s" or mask is None:
             return values
-        words = mask[(slice(None), *[None] * self._row_dimensions)]  # of a sample, the same for its rows
-        return values.masked_fill(~words[(..., *[None] * (values.ndim - words.ndim))], 0)
-
-    def _split(self, name: str, shape: Shape) -> tuple[tuple[int, ...], Shape]:
-        """The numbers of rows of a sample, and the shape of a row, which is compressed as a sample is."""
-        dimensions = self._dimensions(name)
-        return shape[:dimensions], Shape(shape[dimensions:], shape.dtype)
-
-    def _rows(self, name: str, samples: torch.Tensor) -> torch.Tensor:
-        """The rows of all samples, `[N * R, ...]` of `[N, R, ...]`."""
-        return samples.flatten(0, self._dimensions(name))
-
-    def _samples(self, name: str, rows: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """`[N, R, ...]` of `[N * R, ...]`, with the N and R of `like`."""
-        dimensions = self._dimensions(name)
-        return rows.unflatten(0, like.shape[: 1 + dimensions]) if dimensions else rows
-
-    def _dimensions(self, name: str) -> int:
-        return self._row_dimensions if name == "s" else 0
+        return values.masked_fill(~mask[(..., *[None] * (values.ndim - mask.ndim))], 0)
 
     def _compressed(self, tensors: Tensors) -> list[str]:
         return [name for name in self._names if name in tensors]
@@ -132,19 +105,16 @@ class Boundary:
         messages: Messages,
         shapes: Mapping[str, Shape],
         in_inference: Mapping[str, Shape],
-        *,
-        row_dimensions: int,
         load: Load,
     ) -> None:
         """
         Args:
             shapes, in_inference: of one sample of what goes up with the samples, in training and in inference.
-            row_dimensions: as `Method.row_dimensions`.
         """
 
         def passing(section: CompressionSection, key: str) -> Passing:
             compression = make_message_compression(section, load, key=f"pipeline.messages.{key}")
-            return Passing(compression, shapes, in_inference, row_dimensions=row_dimensions)
+            return Passing(compression, shapes, in_inference)
 
         self.up = passing(messages.compression, "compression")
         self.down = passing(messages.of_gradients, "gradients")

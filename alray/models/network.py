@@ -176,12 +176,17 @@ class Network:
         messages = self.spec.pipeline.messages
         if messages is None or after == len(self) - 1:
             return None
+        if self.method.sends_rows:
+            raise SpecError(
+                f"`{self.spec.method.kind}` sends several rows for a sample, which are not compressed",
+                key="pipeline.messages",
+                hint="leave it out",
+            )
         training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
         boundary = Boundary(
             messages,
             training,
             inference,
-            row_dimensions=self.method.row_dimensions,
             load=self.load,
         )
         if self._by_position and boundary.over_positions:
