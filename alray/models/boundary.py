@@ -26,21 +26,15 @@ from alray.models.shape import Shape
 class Passing:
     """What passes one boundary in one direction."""
 
-    def __init__(
-        self,
-        compression: MessageCompression,
-        shapes: Mapping[str, Shape],
-        in_inference: Mapping[str, Shape],
-    ) -> None:
+    def __init__(self, compression: MessageCompression, shapes: Mapping[str, Shape]) -> None:
         """
         Args:
-            shapes: of one sample of what passes in training, by name.
-            in_inference: the same in inference.
+            shapes: of one sample of what passes in training, by name. What passes in inference alone is not compressed.
         """
         self._compression = compression
         floats = [name for name, shape in shapes.items() if shape.dtype.is_floating_point]
         self._names = floats if compression.changes else []
-        self._shapes = {True: shapes, False: in_inference}
+        self._shapes = shapes
         self.saved_bytes = 0
         """How many bytes fewer the packed tensors had so far than the tensors themselves."""
 
@@ -64,11 +58,11 @@ class Passing:
             self.saved_bytes += values.nbytes - packed[name].nbytes
         return packed
 
-    def unpack(self, packed: Tensors, *, training: bool) -> Tensors:
+    def unpack(self, packed: Tensors) -> Tensors:
         """What `pack` was given, but for what is lost, row-major."""
         tensors = dict(packed)
         for name in self._compressed(packed):
-            shape = self._shapes[training][name]
+            shape = self._shapes[name]
             if name == "s" and "mask" in packed:  # a mini-batch of texts is as wide as its longest one
                 shape = shape.of_length(packed["mask"].shape[1])
             tensors[name] = self._compression.unpack(packed[name], shape)
@@ -104,17 +98,16 @@ class Boundary:
         self,
         messages: Messages,
         shapes: Mapping[str, Shape],
-        in_inference: Mapping[str, Shape],
         load: Load,
     ) -> None:
         """
         Args:
-            shapes, in_inference: of one sample of what goes up with the samples, in training and in inference.
+            shapes: of one sample of what goes up with the samples in training.
         """
 
         def passing(section: CompressionSection, key: str) -> Passing:
             compression = make_message_compression(section, load, key=f"pipeline.messages.{key}")
-            return Passing(compression, shapes, in_inference)
+            return Passing(compression, shapes)
 
         self.up = passing(messages.compression, "compression")
         self.down = passing(messages.of_gradients, "gradients")

@@ -327,7 +327,7 @@ class LocalComponent(Component):
             span: of the samples that come in; None: they are the whole mini-batch.
         """
         if self.below is not None:
-            incoming = self.below.up.unpack(incoming, training=True)
+            incoming = self.below.up.unpack(incoming)
         self.step_under_way = step
         self._device = incoming["s"].device
         self._samples = len(incoming["s"])
@@ -386,7 +386,7 @@ class LocalComponent(Component):
             purpose: what random numbers are drawn from, if any are.
         """
         if self.below is not None:
-            incoming = self.below.up.unpack(incoming, training=False)
+            incoming = self.below.up.unpack(incoming)
         passage = self.passage
         outgoing = stopped(self.f.run(incoming if passage is None else passage.before(incoming), *purpose))
         if passage is not None:

@@ -182,13 +182,7 @@ class Network:
                 key="pipeline.messages",
                 hint="leave it out",
             )
-        training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
-        boundary = Boundary(
-            messages,
-            training,
-            inference,
-            load=self.load,
-        )
+        boundary = Boundary(messages, self.method.goes_up(self.encoders[after]), self.load)
         if self._by_position and boundary.over_positions:
             raise SpecError(
                 "a scale of several positions would tell a token something of those after it, which it is to predict",

@@ -87,7 +87,7 @@ class ChainWork(Work):
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
         """One route is the whole network."""
         chain = self.chains[own]
-        incoming = received(chain, incoming, training=False)
+        incoming = received(chain, incoming)
         outgoing, scores = through(chain, incoming, step, "evaluation", batch)
         above = chain[-1].above
         if above is not None:
@@ -213,7 +213,7 @@ class BackpropagationWork(ChainWork):
         Returns the output, or None of a chain that ends in the loss.
         """
         chain = self.chains[batch.own]
-        incoming = received(chain, batch.incoming, training=True)
+        incoming = received(chain, batch.incoming)
         leaves: Tensors = {}
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
@@ -348,7 +348,7 @@ class BackpropagationWork(ChainWork):
         """
         chain = self.chains[batch.own]
         above, below = chain[-1].above, chain[0].below
-        from_above = batch.from_above if above is None else above.down.unpack(batch.from_above, training=True)
+        from_above = batch.from_above if above is None else above.down.unpack(batch.from_above)
         names = [name for name in graph.edges if name in from_above]
         roots = (graph.loss,) if graph.loss is not None else tuple(graph.edges[name] for name in names)
         gradients = None if graph.loss is not None else tuple(from_above[name] for name in names)
@@ -549,10 +549,10 @@ def through(
     return incoming, scores
 
 
-def received(chain: Sequence[BackpropagationComponent], incoming: Tensors, *, training: bool) -> Tensors:
+def received(chain: Sequence[BackpropagationComponent], incoming: Tensors) -> Tensors:
     """What the first component gets of what came in."""
     below = chain[0].below
-    return incoming if below is None else below.up.unpack(incoming, training=training)
+    return incoming if below is None else below.up.unpack(incoming)
 
 
 def _floating(tensors: Tensors) -> Tensors:
