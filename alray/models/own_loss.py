@@ -158,25 +158,40 @@ def higher_is_better(metric: OfOutputs) -> bool:
     return getattr(metric, "higher_is_better", None) is not False
 
 
-class _GivenTally(Tally):
-    """Keeps all outputs for functions; objects of torchmetrics take them part by part."""
+class _OfWhole:
+    """A function of all outputs and labels, in the form of an object of torchmetrics."""
 
+    def __init__(self, function: OfOutputs) -> None:
+        self._function = function
+        self._parts: list[tuple[Tensor, Tensor]] = []
+
+    def update(self, scores: Tensor, labels: Tensor) -> None:
+        self._parts.append((scores, labels))
+
+    def compute(self) -> Any:
+        return self._function(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+
+
+def _begun(metric: Any) -> Any:
+    """A metric that takes a set in parts."""
+    if not all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset")):
+        return _OfWhole(metric)
+    begun = copy.deepcopy(metric)
+    begun.reset()
+    return begun
+
+
+class _GivenTally(Tally):
     def __init__(self, metrics: Sequence[OfOutputs]) -> None:
         super().__init__()
-        self._metrics = [copy.deepcopy(each) if _is_gathering(each) else each for each in metrics]
+        self._metrics = list(map(_begun, metrics))
         self._names = _names(metrics)
-        self._parts: list[tuple[Tensor, Tensor]] = []
-        for each in filter(_is_gathering, self._metrics):
-            each.reset()  # type: ignore[attr-defined]
 
     def _take(self, scores: Tensor, labels: Tensor) -> None:
         scores = scores.cpu()
         for name, each in zip(self._names, self._metrics, strict=True):
-            if _is_gathering(each):
-                with _measuring(name):
-                    each.update(scores, labels)  # type: ignore[attr-defined]
-        if not all(map(_is_gathering, self._metrics)):
-            self._parts.append((scores, labels))
+            with _measuring(name):
+                each.update(scores, labels)
 
     def value(self) -> float | None:
         return self._value(0)
@@ -186,12 +201,9 @@ class _GivenTally(Tally):
         return {name: self._value(number) for number, name in enumerate(self._names) if number}
 
     def _value(self, number: int) -> float | None:
-        metric, name = self._metrics[number], self._names[number]
+        name = self._names[number]
         with _measuring(name), torch.no_grad():
-            if _is_gathering(metric):
-                found = metric.compute()  # type: ignore[attr-defined]
-            else:
-                found = metric(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+            found = self._metrics[number].compute()
             if isinstance(found, Tensor) and found.numel() != 1:
                 raise UserCodeError(
                     f"the metric `{name}` gave {_described(found)}, not one number",
@@ -203,11 +215,6 @@ class _GivenTally(Tally):
 
 def _measuring(name: str) -> Any:
     return named(f"the metric `{name}`", "an evaluation", key="metrics")
-
-
-def _is_gathering(metric: Any) -> bool:
-    """Whether it takes a set in parts, as an object of torchmetrics."""
-    return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
 
 
 def _names(metrics: Sequence[Any]) -> list[str]:
