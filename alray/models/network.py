@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +14,7 @@ from torch import nn
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
-from alray.config.user_code import own_error
+from alray.config.user_code import named, own_error
 from alray.core.compat import BatchNorm
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, seed_all
@@ -373,17 +373,8 @@ class Network:
         encoders = [self._encoder(block) for block in self._groups[index]]
         encoder = encoders[0] if len(encoders) == 1 else EncoderGroup(encoders, index=index, facts=facts)
         encoder = encoder.to(device, self.dtype)
-        own_faults = FAULTS_OF_USER_CODE if own_method else ()
-        try:
+        with self._method_called(f"component({index})") if own_method else nullcontext():
             component = self.method.component(index, encoder, facts, make)
-        except SpecError:
-            raise
-        except own_faults as error:
-            raise SpecError(
-                f"method `{type(self.method).__name__}` fails on component {index}: {type(error).__name__}: {error}",
-                key="method",
-                hint="`component(index, f, facts, make)` must give a component for every index",
-            ) from error
         if not isinstance(component, Component) or (component.turn is not None) != self.ends_route(index):
             raise SpecError(
                 f"method `{type(self.method).__name__}` gave no fitting component {index}",
@@ -414,14 +405,18 @@ class Network:
         body = self._seeded(index, "f", lambda: self._build_block(index, facts.input))
         return Encoder(body, index=index, seed=self.spec.seed, facts=facts)
 
+    def _method_called(self, call: str) -> AbstractContextManager[None]:
+        """Around a call of a method of the user."""
+        return named(f"method `{self.spec.method.kind}`", f"`{call}`", key="method.kind")
+
     def _contract(self, index: int) -> Contract:
         """What component `index` of a method of the user gives."""
         method, facts = self.method, self.encoders[index]
         if index == len(self) - 1:
             return Contract(self.spec.method.kind, index, samples=None, labels=None, shorter=False)
-        with _method_called(f"labels_out({index})", method):
+        with self._method_called(f"labels_out({index})"):
             labels = method.labels_out(index)
-        with _method_called("goes_up(facts)", method):
+        with self._method_called("goes_up(facts)"):
             samples = method.goes_up(facts)
         return Contract(self.spec.method.kind, index, samples, labels, shorter="mask" in self.encoders[0].takes_along)
 
@@ -524,19 +519,6 @@ def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any
     elif spec.task.weights_of_classes is not None:
         task = task.of_weighted_samples()
     return task
-
-
-@contextmanager
-def _method_called(call: str, method: Method) -> Iterator[None]:
-    """Raise SpecError, at the line, if this call of a user's method raises."""
-    try:
-        yield
-    except SpecError:
-        raise
-    except FAULTS_OF_USER_CODE as error:
-        message = f"method `{type(method).__name__}` raised {type(error).__name__} in `{call}`: {error}"
-        hint = "give the shapes of one sample, by name"
-        raise own_error(error, message, key="method.kind", hint=hint) from error
 
 
 @contextmanager
