@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from alray.config.user_code import named, own_problem
-from alray.core.errors import FAULTS_OF_USER_CODE, Problem, RequestError, SpecError, UserCodeError
+from alray.config.user_code import named
+from alray.core.errors import RequestError, SpecError, UserCodeError
 from alray.models.task import Label, LearningTask, Tally, ValuesPrediction
 
 _OF_SCORES = {nn.BCELoss: "BCEWithLogitsLoss", nn.NLLLoss: "CrossEntropyLoss"}
@@ -88,13 +88,9 @@ class LossTask(LearningTask):
         (loss,) = self.loss_of
         if isinstance(loss, nn.Module) and type(scores) is Tensor and not scores.is_meta:  # else it lost its values
             loss.to(scores.device, torch.promote_types(scores.dtype, torch.float32))
-        try:
+        given = f"a mini-batch of outputs {list(scores.shape)} and labels {list(target.shape)} of {target.dtype}"
+        with named("the loss", given, key="loss"):
             found = loss(scores, target)
-        except FAULTS_OF_USER_CODE as fault:
-            given = f"outputs {list(scores.shape)} and labels {list(target.shape)} of {target.dtype}"
-            message = f"the loss raised {type(fault).__name__} for {given}: {fault}"
-            problem = own_problem(fault, message, key="loss") or Problem(message, key="loss")
-            raise UserCodeError.of((problem,)) from fault
         if isinstance(found, Tensor) and found.ndim == 0:
             return found
         wanted, hint = "one number", "give the mean over the samples: reduction='mean'"
