@@ -20,9 +20,9 @@ from torch import nn
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OBJECT
 from alray.config.sections.section import did_you_mean, listed, nearest
-from alray.config.user_code import own_error, own_place
+from alray.config.user_code import own_error
 from alray.core.counting import counted
-from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back
 from alray.models.imported.calls import copy_of, first_line, takes_documents
 from alray.models.imported.choice import Choice, list_of_layers
@@ -30,7 +30,7 @@ from alray.models.imported.cutting import Cutter, Refused
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Cut, Part
-from alray.models.imported.proof import prove
+from alray.models.imported.proof import prove, refusal
 from alray.models.imported.recording import NoStorageError
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
@@ -131,9 +131,8 @@ class GivenModel:
             raise own_error(error, message, key="model.from", hint=hint) from error
         result = recordings[True][0].result
         if not isinstance(result, torch.Tensor):
-            file, line = own_place(type(self.whole).forward) or (None, None)
-            message = f"`forward` of {self.title} returns a `{type(result).__name__}`, and not one tensor of scores"
-            raise SpecError.of((Problem(message, "return the scores alone", file, line, "model.from"),))
+            what = f"returns a `{type(result).__name__}`, and not one tensor of scores"
+            raise refusal(what, type(self.whole), self.title, hint="return the scores alone")
         return cutter
 
     @cached_property
@@ -206,10 +205,9 @@ class GivenModel:
         try:
             self.prove(ends)
         except Refused as refused:
-            file, line = own_place(type(self.whole).forward) or (None, None)
-            message = f"{self.title} computes otherwise when it is called again: {refused}"
+            what = f"computes otherwise when it is called again: {refused}"
             hint = "let it draw from the generators of torch, numpy and random, and keep in buffers what lasts"
-            raise SpecError.of((Problem(message, hint, file, line, "model.from"),)) from refused
+            raise refusal(what, type(self.whole), self.title, hint) from refused
         return ends
 
     @property

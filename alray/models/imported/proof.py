@@ -89,7 +89,7 @@ def prove(
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
                 what = f"changes the values of the parameter `{name}`"
-                raise _refused(
+                raise refusal(
                     what,
                     type(whole),
                     title,
@@ -206,7 +206,7 @@ def _require_no_state(modules: Mapping[str, nn.Module], kept: dict[str, dict[str
         names = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
         if names:
             what = listed([".".join(part for part in (path, name) if part) for name in names], "and")
-            raise _refused(
+            raise refusal(
                 f"keeps {what} from one call to the next, and no checkpoint would hold it",
                 type(module),
                 title,
@@ -215,7 +215,7 @@ def _require_no_state(modules: Mapping[str, nn.Module], kept: dict[str, dict[str
             )
 
 
-def _refused(what: str, model: type[nn.Module], title: str, hint: str) -> SpecError:
+def refusal(what: str, model: type[nn.Module], title: str, hint: str) -> SpecError:
     """The refusal of a model, at the line of its `forward`."""
     file, line = own_place(model.forward) or (None, None)
     return SpecError.of((Problem(f"`forward` of {title} {what}", hint, file, line, "model.from"),))
