@@ -317,16 +317,12 @@ def _task_of(loss: Any, metrics: Sequence[Any]) -> Any:
             key="metrics",
             hint="give that too, such as loss=torch.nn.CrossEntropyLoss()",
         )
-    if not isinstance(metrics, list | tuple):
-        raise RequestError(f"this is {describe(metrics)}", key="metrics", hint="give a list: metrics=[...]")
-    for key, value in (("loss", loss), *(("metrics", each) for each in metrics)):
-        if isinstance(value, type) or not callable(value):
-            what = f"the class {value.__name__}" if isinstance(value, type) else describe(value)
-            raise RequestError(
-                f"this is {what}",
-                key=key,
-                hint="give a function of (outputs, labels), or an object, such as torch.nn.CrossEntropyLoss()",
-            )
+    if isinstance(loss, type) or not callable(loss):
+        raise RequestError(
+            f"this is {describe(loss)}",
+            key="loss",
+            hint="give a function of (outputs, labels), or an object, such as torch.nn.CrossEntropyLoss()",
+        )
     if callable(getattr(loss, "parameters", None)) and any(each.requires_grad for each in loss.parameters()):
         raise RequestError(
             "this loss has parameters, which no optimizer would train",
@@ -457,12 +453,6 @@ def _module(value: Any, name: str) -> Any:
             f"this module has weights of {other}",
             key=name,
             hint="give module.float(): `run.precision` says what the run computes in",
-        )
-    if any(each.is_meta for each in tensors):
-        raise RequestError(
-            "this module is on the device `meta`, where weights have no values",
-            key=name,
-            hint="give its class, or a function that makes it, in place of the object",
         )
     on_cpu = all(each.device.type == "cpu" for each in tensors)
     return value if on_cpu else copy.deepcopy(value).to(torch.device("cpu"))

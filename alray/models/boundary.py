@@ -18,40 +18,23 @@ from torch import nn
 
 from alray.config.made import Load
 from alray.config.sections.compression import CompressionSection, Messages
-from alray.core.randomness.seeds import derive_seed
 from alray.models.encoder import Tensors
 from alray.models.message_compression import MessageCompression, make_message_compression
 from alray.models.shape import Shape
-
-Purpose = tuple[str | int, ...]
-"""A mini-batch, and the micro-batch and the replica where there are several: what random numbers are drawn from."""
 
 
 class Passing:
     """What passes one boundary in one direction."""
 
-    def __init__(
-        self,
-        compression: MessageCompression,
-        shapes: Mapping[str, Shape],
-        in_inference: Mapping[str, Shape],
-        *,
-        row_dimensions: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, compression: MessageCompression, shapes: Mapping[str, Shape]) -> None:
         """
         Args:
-            shapes: of one sample of what passes in training, by name.
-            in_inference: the same in inference.
-            row_dimensions: as `Method.row_dimensions`.
-            seed: of random numbers.
+            shapes: of one sample of what passes in training, by name. What passes in inference alone is not compressed.
         """
         self._compression = compression
         floats = [name for name, shape in shapes.items() if shape.dtype.is_floating_point]
         self._names = floats if compression.changes else []
-        self._shapes = {True: shapes, False: in_inference}
-        self._row_dimensions = row_dimensions
-        self._seed = seed
+        self._shapes = shapes
         self.saved_bytes = 0
         """How many bytes fewer the packed tensors had so far than the tensors themselves."""
 
@@ -62,45 +45,34 @@ class Passing:
 
     def packed(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         """Shapes of one sample as it is packed, by name."""
-        return {name: self._packed(name, shape) if name in self._names else shape for name, shape in shapes.items()}
+        return {
+            name: self._compression.packed(shape) if name in self._names else shape for name, shape in shapes.items()
+        }
 
-    def _packed(self, name: str, shape: Shape) -> Shape:
-        rows, row = self._split(name, shape)
-        packed = self._compression.packed(row)
-        return Shape((*rows, *packed), packed.dtype)
-
-    def pack(self, tensors: Tensors, purpose: Purpose | None) -> Tensors:
-        """The tensors as they are sent.
-
-        Args:
-            purpose: None: in inference, where nothing is drawn.
-        """
+    def pack(self, tensors: Tensors) -> Tensors:
+        """The tensors as they are sent."""
         packed = dict(tensors)
         for name in self._compressed(tensors):
             values = self._given(name, tensors)
-            rows = self._compression.pack(self._rows(name, values), self._generator(name, values, purpose))
-            packed[name] = self._samples(name, rows, values)
+            packed[name] = self._compression.pack(values)
             self.saved_bytes += values.nbytes - packed[name].nbytes
         return packed
 
-    def unpack(self, packed: Tensors, *, training: bool) -> Tensors:
+    def unpack(self, packed: Tensors) -> Tensors:
         """What `pack` was given, but for what is lost, row-major."""
         tensors = dict(packed)
         for name in self._compressed(packed):
-            _, row = self._split(name, self._shapes[training][name])
+            shape = self._shapes[name]
             if name == "s" and "mask" in packed:  # a mini-batch of texts is as wide as its longest one
-                row = row.of_length(packed["mask"].shape[1])
-            rows = self._compression.unpack(self._rows(name, packed[name]), row)
-            tensors[name] = self._samples(name, rows, packed[name])
+                shape = shape.of_length(packed["mask"].shape[1])
+            tensors[name] = self._compression.unpack(packed[name], shape)
         return tensors
 
-    def rounded(self, tensors: Tensors, purpose: Purpose | None) -> Tensors:
+    def rounded(self, tensors: Tensors) -> Tensors:
         """What `unpack` gives of what `pack` gives, to the last bit."""
         found = dict(tensors)
         for name in self._compressed(tensors):
-            values = self._given(name, tensors)
-            rows = self._compression.rounded(self._rows(name, values), self._generator(name, values, purpose))
-            found[name] = self._samples(name, rows, values)
+            found[name] = self._compression.rounded(self._given(name, tensors))
         return found
 
     def _given(self, name: str, tensors: Tensors) -> torch.Tensor:
@@ -108,33 +80,10 @@ class Passing:
         values, mask = tensors[name], tensors.get("mask")
         if name != "s" or mask is None:
             return values
-        words = mask[(slice(None), *[None] * self._row_dimensions)]  # of a sample, the same for its rows
-        return values.masked_fill(~words[(..., *[None] * (values.ndim - words.ndim))], 0)
-
-    def _split(self, name: str, shape: Shape) -> tuple[tuple[int, ...], Shape]:
-        """The numbers of rows of a sample, and the shape of a row, which is compressed as a sample is."""
-        dimensions = self._dimensions(name)
-        return shape[:dimensions], Shape(shape[dimensions:], shape.dtype)
-
-    def _rows(self, name: str, samples: torch.Tensor) -> torch.Tensor:
-        """The rows of all samples, `[N * R, ...]` of `[N, R, ...]`."""
-        return samples.flatten(0, self._dimensions(name))
-
-    def _samples(self, name: str, rows: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """`[N, R, ...]` of `[N * R, ...]`, with the N and R of `like`."""
-        dimensions = self._dimensions(name)
-        return rows.unflatten(0, like.shape[: 1 + dimensions]) if dimensions else rows
-
-    def _dimensions(self, name: str) -> int:
-        return self._row_dimensions if name == "s" else 0
+        return values.masked_fill(~mask[(..., *[None] * (values.ndim - mask.ndim))], 0)
 
     def _compressed(self, tensors: Tensors) -> list[str]:
         return [name for name in self._names if name in tensors]
-
-    def _generator(self, name: str, values: torch.Tensor, purpose: Purpose | None) -> torch.Generator | None:
-        if not self._compression.draws or purpose is None or values.is_meta:
-            return None
-        return torch.Generator(values.device).manual_seed(derive_seed(self._seed, name, *purpose))
 
 
 class Boundary:
@@ -149,28 +98,16 @@ class Boundary:
         self,
         messages: Messages,
         shapes: Mapping[str, Shape],
-        in_inference: Mapping[str, Shape],
-        *,
-        row_dimensions: int,
-        after: int,
-        seed: int,
         load: Load,
-        channels_last: bool,
     ) -> None:
         """
         Args:
-            shapes, in_inference: of one sample of what goes up with the samples, in training and in inference.
-            row_dimensions: as `Method.row_dimensions`.
-            channels_last: whether maps are `[H, W, C]`.
-            after: the index of the lower component.
-            seed: of the run.
+            shapes: of one sample of what goes up with the samples in training.
         """
 
         def passing(section: CompressionSection, key: str) -> Passing:
             compression = make_message_compression(section, load, key=f"pipeline.messages.{key}")
-            compression.channels_last = channels_last
-            drawn_from = derive_seed(seed, "messages", key, after)
-            return Passing(compression, shapes, in_inference, row_dimensions=row_dimensions, seed=drawn_from)
+            return Passing(compression, shapes)
 
         self.up = passing(messages.compression, "compression")
         self.down = passing(messages.of_gradients, "gradients")
@@ -181,20 +118,19 @@ class Boundary:
         return self.up.over_positions or self.down.over_positions
 
 
-def across(tensors: Tensors, up: Passing, down: Passing, purpose: Purpose | None) -> Tensors:
+def across(tensors: Tensors, up: Passing, down: Passing) -> Tensors:
     """What the next component of a chain of backpropagation gets in the same process: outputs rounded, and rounded too
     what comes back of their gradients.
 
     Args:
         up: of the lower component.
         down: of the upper one.
-        purpose: as for `Passing.pack`.
     """
     mask = {name: tensors[name] for name in ("mask",) if name in tensors}
     passed = dict(tensors)
     for name, value in tensors.items():
         if value.is_floating_point():
-            passed[name] = _Across.apply(value, name, mask, up, down, purpose)
+            passed[name] = _Across.apply(value, name, mask, up, down)
     return passed
 
 
@@ -202,15 +138,13 @@ class _Across(torch.autograd.Function):
     """One tensor on its way over a boundary."""
 
     @staticmethod
-    def forward(
-        ctx: Any, value: torch.Tensor, name: str, mask: Tensors, up: Passing, down: Passing, purpose: Purpose | None
-    ) -> torch.Tensor:
-        ctx.passes, ctx.down, ctx.purpose = name, down, purpose  # `ctx.name` is torch's, the name of the operation
-        return up.rounded({name: value, **mask}, purpose)[name].view_as(value)
+    def forward(ctx: Any, value: torch.Tensor, name: str, mask: Tensors, up: Passing, down: Passing) -> torch.Tensor:
+        ctx.passes, ctx.down = name, down  # `ctx.name` is torch's, the name of the operation
+        return up.rounded({name: value, **mask})[name].view_as(value)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return ctx.down.rounded({ctx.passes: gradient}, ctx.purpose)[ctx.passes], None, None, None, None, None
+        return ctx.down.rounded({ctx.passes: gradient})[ctx.passes], None, None, None, None
 
 
 class Rounding(nn.Module):
@@ -222,4 +156,4 @@ class Rounding(nn.Module):
 
     def forward(self, tensors: Tensors) -> Tensors:
         """What the upper component gets of what the lower one gave."""
-        return self.up.rounded(tensors, None)
+        return self.up.rounded(tensors)

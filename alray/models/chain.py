@@ -38,6 +38,10 @@ BuildClassifier = Callable[[Shape, int], nn.Module]
 """Takes the shape of the features and the number of classes."""
 
 
+_TRANSFORMING = ("torchvision:googlenet", "torchvision:inception_v3")
+"""Models that torchvision has transform their samples where they get its weights."""
+
+
 class Chain(ABC):
     """The modules of the encoders, counted from 0, and how messages name them."""
 
@@ -239,10 +243,8 @@ class _ImportedParts(Chain):
         name = model.weights if file is None else None
         self._weights = file or name
         self._arguments = model.arguments
-        if name is not None:
-            from alray.models.imported.sources import of_named_weights
-
-            self._arguments = of_named_weights(self._source, name) | self._arguments
+        if name is not None and self._source in _TRANSFORMING:
+            self._arguments = {"transform_input": True} | self._arguments
         self._sample = sample
         self._learning = learning
         known = [facts.ends for facts in encoders if facts.ends is not None]
@@ -426,24 +428,14 @@ class _ImportedParts(Chain):
     def _other_outputs(self, gives: tuple[int, ...], classes: int) -> SpecError:
         """The error of a model that gives a sample a tensor of another shape than the data has classes."""
         wanted = self._learning.readout_shape
-        tokens = self._learning.section.label == "tokens"
-        of = f"{classes} tokens, of which each position scores all" if tokens else f"{classes} classes"
-        if self._learning.section.label == "classes":
-            of = f"{classes} classes, of which each of {list(wanted[:-1])} positions has one"
-        hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+        of = f"{classes} classes, {wanted} for a sample"
+        hint = (
+            f"let its last layer give {wanted}: by num_classes in model.with in torchvision and timm, num_labels or "
+            "vocab_size in transformers; or say of how many classes the data are: data.classes"
+        )
         if self._learns_numbers:
             of = f"{counted(classes, 'target')}: floating-point labels are those of a regression"
-        if self._source.startswith(TRANSFORMERS):
-            hint = f"set the number of classes: model.with.num_labels={classes}"
-        if tokens:
-            hint = f"let the model give {wanted} for a window, by its arguments in model.with, such as vocab_size"
-        elif self._source.startswith(OBJECT):
-            hint = (
-                f"let its last layer give {wanted}; or number the classes from 0 without gaps, or say of how many "
-                "the data are: data.classes"
-            )
-            if self._learns_numbers:
-                hint = f"for classes, give whole numbers: labels.long(); else let its last layer give {wanted}"
+            hint = f"for classes, give whole numbers: labels.long(); else let its last layer give {wanted}"
         message = f"`{self._source}` gives {gives} for a sample, and the data has {of}"
         return SpecError(message, key="model.with", hint=hint)
 

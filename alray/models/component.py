@@ -327,7 +327,7 @@ class LocalComponent(Component):
             span: of the samples that come in; None: they are the whole mini-batch.
         """
         if self.below is not None:
-            incoming = self.below.up.unpack(incoming, training=True)
+            incoming = self.below.up.unpack(incoming)
         self.step_under_way = step
         self._device = incoming["s"].device
         self._samples = len(incoming["s"])
@@ -336,7 +336,7 @@ class LocalComponent(Component):
         outgoing = self.passed_up(incoming, stopped(self._encoded))
         if self.contract is not None:
             outgoing = self.contract.passed_up(outgoing, self.passed_up, self._samples)
-        return outgoing if self.above is None else self.above.up.pack(outgoing, self.f.purpose(step))
+        return outgoing if self.above is None else self.above.up.pack(outgoing)
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
@@ -386,7 +386,7 @@ class LocalComponent(Component):
             purpose: what random numbers are drawn from, if any are.
         """
         if self.below is not None:
-            incoming = self.below.up.unpack(incoming, training=False)
+            incoming = self.below.up.unpack(incoming)
         passage = self.passage
         outgoing = stopped(self.f.run(incoming if passage is None else passage.before(incoming), *purpose))
         if passage is not None:
@@ -398,7 +398,7 @@ class LocalComponent(Component):
 
     def sent(self, outgoing: Tensors) -> Tensors:
         """What `infer` gave, as the next component gets it."""
-        return outgoing if self.above is None else self.above.up.pack(outgoing, None)
+        return outgoing if self.above is None else self.above.up.pack(outgoing)
 
     def code(self, outgoing: Tensors) -> torch.Tensor:
         """The turn of a route: from what `infer` gave to what the route carries down, `[N, ...]`."""

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from alray.config.user_code import own_place
 from alray.core.errors import Problem, UserCodeError
 from alray.models.encoder import Tensors, described, row_major
@@ -43,9 +41,6 @@ class Contract:
             function: the component's `local_losses`.
             samples: of the mini-batch.
         """
-        fault = _pair_fault(given)
-        if fault is not None:
-            raise self._wrong(function, f"returns {fault}", "return the losses by name, and the label tensors by name")
         losses, tensors = given
         if self.labels is None:
             return losses, tensors
@@ -56,8 +51,6 @@ class Contract:
         if self.samples is None:
             tensors: Tensors = given
             return tensors
-        if not isinstance(given, Mapping):
-            raise self._wrong(function, f"returns {type(given).__name__}", "return tensors by name, `s` first")
         return self._as_declared(given, self.samples, function, "goes_up", samples)
 
     def _as_declared(
@@ -76,8 +69,6 @@ class Contract:
                 f"returns no `{name}`, and `{where}({self.index})` says that it sends one",
                 f"return it, or leave it out of `{where}`",
             )
-        if not isinstance(tensor, torch.Tensor):
-            return f"returns {type(tensor).__name__} as `{name}`", "return tensors by name"
         got = f"`{name}` of {described(tensor.shape, tensor.dtype)}"
         if shape is None:
             return (
@@ -101,19 +92,3 @@ class Contract:
         file, line = own_place(function) or (None, None)
         message = f"method `{self.method}`: `{function.__qualname__}` {what} (component {self.index})"
         return UserCodeError.of((Problem(message, hint, file, line, "method.kind"),))
-
-
-def _pair_fault(given: Any) -> str | None:
-    """What `local_losses` returned in place of a pair of losses and tensors; None: it returned one."""
-    if not (isinstance(given, tuple) and len(given) == 2 and all(isinstance(each, Mapping) for each in given)):
-        kinds = [type(each).__name__ for each in given] if isinstance(given, tuple) else [type(given).__name__]
-        return f"({', '.join(kinds)}) in place of two dictionaries"
-    losses = given[0]
-    if not losses:
-        return "no loss"
-    for name, loss in losses.items():
-        if not isinstance(name, str):
-            return f"a loss whose name is no text but {type(name).__name__}"
-        if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
-            return f"a loss `{name}` that is no scalar tensor with a gradient graph"
-    return None

@@ -11,7 +11,7 @@ import torch
 from alray.models.message_compression import MessageCompression, as_bytes, from_bytes
 from alray.models.shape import Shape
 
-Scale = Literal["tensor", "channel", "token"]
+Scale = Literal["tensor", "token"]
 
 
 class LevelMessages(MessageCompression):
@@ -26,28 +26,20 @@ class LevelMessages(MessageCompression):
     0 stays 0, and a group without negative values, as behind ReLU, uses all levels. Rounding is to the nearest level.
     As zero is a whole number, a group of both signs reaches beyond one end of its levels by up to half a step.
 
-    As in QSGD, rounding may also be at random to one of the two levels around the value, so that its mean over many
-    draws is the value. So no value may lie beyond the levels:
-
-        zero  = the one of the two whole numbers around (levels - 1) max(-x, 0) / (max(x, 0) - min(x, 0))
-                that has the smaller step
-        step  = max(max(-x, 0) / zero, max(x, 0) / (levels - 1 - zero))
-
     A packed sample has the steps of its groups, in the type of the values, then their zero points, a byte each, then
     the levels, a byte each or, of 16 levels, two in a byte, the first one in the lower bits.
     """
 
     levels: ClassVar[Literal[16, 256]]
 
-    def __init__(self, *, scale: Scale = "tensor", rounding: Literal["nearest", "random"] = "nearest") -> None:
+    def __init__(self, *, scale: Scale = "tensor") -> None:
         """
         Args:
-            scale: the groups, of each sample: all its values, those of a channel, or those of a position.
+            scale: the groups, of each sample: all its values, or of a sequence those of each position.
         """
         self._scale: Scale = scale
         self._top = self.levels - 1
         self._in_a_byte = 2 if self.levels == 16 else 1
-        self.draws = rounding == "random"
         self.over_positions = scale != "token"
 
     def packed(self, shape: Shape) -> Shape:
@@ -55,8 +47,8 @@ class LevelMessages(MessageCompression):
         groups = count // self._group_size(shape)
         return Shape((groups * (shape.dtype.itemsize + 1) + -(-count // self._in_a_byte),), torch.uint8)
 
-    def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        levels, zero, step = self._levels(self._grouped(values), generator)
+    def pack(self, values: torch.Tensor) -> torch.Tensor:
+        levels, zero, step = self._levels(self._grouped(values))
         codes = levels.to(torch.uint8).flatten(1)
         if self._in_a_byte == 2:
             codes = torch.nn.functional.pad(codes, (0, codes.shape[1] % 2))
@@ -75,21 +67,17 @@ class LevelMessages(MessageCompression):
             second = levels // self.levels
             levels = torch.stack([levels - second * self.levels, second], -1).flatten(1)[:, :count]
         values = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
-        return self._ungrouped(values, shape)
+        return values.flatten(1).unflatten(1, tuple(shape))
 
-    def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        return self._ungrouped(_values(*self._levels(self._grouped(values), generator)), values.shape[1:])
+    def rounded(self, values: torch.Tensor) -> torch.Tensor:
+        return _values(*self._levels(self._grouped(values))).view(values.shape)
 
-    def _levels(
-        self, groups: torch.Tensor, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _levels(self, groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Levels `[N, groups, size]`, zero points and steps `[N, groups]`, all in the type of the values.
 
         Args:
             groups: the values, `[N, groups, size]`.
         """
-        if self.draws and generator is not None:
-            return self._drawn_levels(groups, generator)
         least = groups.amin(-1).clamp(max=0)
         # A step that is not finite is sent as it is, so that what is unpacked is not finite either.
         step = (groups.amax(-1).clamp(min=0) - least) / self._top
@@ -98,64 +86,14 @@ class LevelMessages(MessageCompression):
         levels = (groups / divisor.unsqueeze(-1)).add_(zero.unsqueeze(-1)).round_()
         return levels.clamp_(0, self._top), zero, step
 
-    def _drawn_levels(
-        self, groups: torch.Tensor, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As `_levels`, with levels that are drawn."""
-        below, above = -groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)  # lengths on both sides of 0
-        # Halves, because the whole length may be too large for the type.
-        length = below / 2 + above / 2
-        share = below / 2 / torch.where(length > 0, length, torch.ones_like(length))
-        smaller = (share * self._top).floor().clamp(0, self._top - 1)
-        step, other = (self._step(below, above, zero) for zero in (smaller, smaller + 1))
-        zero = torch.where(other < step, smaller + 1, smaller)
-        step = torch.where(other < step, other, step)
-        # The step may have been rounded down, of the type's smallest values to 0.
-        short = (below / step > zero) | (above / step > self._top - zero)
-        step = torch.where(short, step.nextafter(torch.full_like(step, math.inf)), step)
-        divisor = torch.where(step > 0, step, torch.ones_like(step))
-        levels = groups / divisor.unsqueeze(-1)
-        whole = levels.floor()
-        draws = torch.rand(groups.shape, generator=generator, dtype=groups.dtype, device=groups.device)
-        return whole.add_(draws < levels - whole).add_(zero.unsqueeze(-1)).clamp_(0, self._top), zero, step
-
-    def _step(self, below: torch.Tensor, above: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
-        """The smallest step with which levels reach as far below and above 0; infinite where none does."""
-        down = torch.where(below == 0, below, below / zero)
-        up = torch.where(above == 0, above, above / (self._top - zero))
-        return torch.maximum(down, up)
-
-    def _channels_end(self, shape: Sequence[int]) -> bool:
-        """Whether the last dimension is that of the channels: of sequences [T, D], and of maps [H, W, C]."""
-        return len(shape) == 2 or (self.channels_last and len(shape) > 2)
-
     def _group_size(self, shape: Sequence[int]) -> int:
         """How many values of a sample share a step."""
-        if self._scale == "tensor" or len(shape) == 1:
-            return math.prod(shape)
-        channels = shape[-1 if self._channels_end(shape) else 0]
-        return math.prod(shape) // channels if self._scale == "channel" else channels
-
-    def _apart(self, shape: Sequence[int]) -> bool:
-        """Whether the values of a group do not lie next to each other: those of a channel that is the last dimension,
-        and of maps [C, H, W] those of a pixel."""
-        return len(shape) > 1 and self._scale == ("channel" if self._channels_end(shape) else "token")
+        return shape[1] if self._scale == "token" and len(shape) == 2 else math.prod(shape)
 
     def _grouped(self, values: torch.Tensor) -> torch.Tensor:
         """`[N, groups, size]` of `[N, *shape]`."""
-        shape = values.shape[1:]
-        if self._apart(shape):
-            rows = values.flatten(1, -2) if self._channels_end(shape) else values.flatten(2)
-            return rows.transpose(1, 2).contiguous()
-        groups: torch.Tensor = values.flatten(1).unflatten(1, (-1, self._group_size(shape)))
+        groups: torch.Tensor = values.flatten(1).unflatten(1, (-1, self._group_size(values.shape[1:])))
         return groups
-
-    def _ungrouped(self, groups: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """What `_grouped` took."""
-        if self._apart(shape):
-            groups = groups.transpose(1, 2).contiguous()
-        values: torch.Tensor = groups.flatten(1).unflatten(1, tuple(shape))
-        return values
 
 
 def _values(levels: torch.Tensor, zero: torch.Tensor, step: torch.Tensor) -> torch.Tensor:

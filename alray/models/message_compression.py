@@ -25,12 +25,8 @@ class MessageCompression(ABC):
 
     changes: ClassVar[bool] = True
     """Whether values that were packed may be others when they are unpacked."""
-    draws: bool = False
-    """Whether `pack` draws random numbers in training."""
     over_positions: bool = False
     """Whether what becomes of a position of a sequence `[T, D]` depends on other positions."""
-    channels_last: bool = False
-    """Whether maps are `[H, W, C]` in place of `[C, H, W]`, as the encoder says (`Pooling`)."""
 
     @abstractmethod
     def packed(self, shape: Shape) -> Shape:
@@ -42,13 +38,11 @@ class MessageCompression(ABC):
         """
 
     @abstractmethod
-    def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    def pack(self, values: torch.Tensor) -> torch.Tensor:
         """Return the packed tensor `[N, *packed(shape)]`.
 
         Args:
             values: `[N, *shape]`, detached.
-            generator: draws random numbers, on the device of `values`; None where nothing is drawn: in evaluation, and
-                on the meta device.
         """
 
     @abstractmethod
@@ -56,9 +50,9 @@ class MessageCompression(ABC):
         """Return the tensor `[N, *shape]` of `shape.dtype`, row-major, of what `pack` gave. It is new memory unless
         `changes` is False."""
 
-    def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    def rounded(self, values: torch.Tensor) -> torch.Tensor:
         """Return what `unpack` gives of what `pack` gives, to the last bit."""
-        return self.unpack(self.pack(values, generator), Shape(values.shape[1:], values.dtype))
+        return self.unpack(self.pack(values), Shape(values.shape[1:], values.dtype))
 
 
 class HalfMessages(MessageCompression):
@@ -69,7 +63,7 @@ class HalfMessages(MessageCompression):
     def packed(self, shape: Shape) -> Shape:
         return Shape(shape, self.type_sent)
 
-    def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    def pack(self, values: torch.Tensor) -> torch.Tensor:
         return values.to(self.type_sent)
 
     def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:

@@ -56,9 +56,8 @@ class Method(ABC):
     """Whether every component learns from local losses, so that no gradient travels between components."""
     encoders_take_samples: ClassVar[bool] = False
     """Whether every encoder takes the samples themselves, not what the encoder below gives."""
-    row_dimensions: ClassVar[int] = 0
-    """How many of the first dimensions of `s`, as `goes_up` gives it, count rows of a sample. `pipeline.messages`
-    compresses each row as it does a sample."""
+    sends_rows: ClassVar[bool] = False
+    """Whether `s`, as `goes_up` gives it, has several rows for a sample. Then nothing is compressed."""
     notes: Sequence[str] = ()
     """Sentences that the user should read before a run."""
     gives_shares: bool = False
@@ -137,8 +136,7 @@ class Method(ABC):
     def alike(self, index: int) -> str:
         """A text that is equal for components with equal encoders whose other parts differ in their weights only.
 
-        Of your own method: where you leave it out, alray compares the components' classes, their parts as `print` shows
-        them, their weights by name and shape, and what they get and send.
+        Of your own method: where you leave it out, each component is measured by itself.
         """
         return ""
 

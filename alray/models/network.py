@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,7 +16,6 @@ from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.user_code import named, own_error
 from alray.core.compat import BatchNorm
-from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.boundary import Boundary
@@ -43,7 +41,6 @@ from alray.models.precision import LOWERED, lower
 from alray.models.shape import Shape
 from alray.models.task import LearningTask, make_task
 from alray.models.trial_passes import mixes_samples
-from alray.planning.schedules.table import SCHEDULES
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
 """The type of weights, and of messages between components, by `run.precision`."""
@@ -53,10 +50,6 @@ _FITS_ITS_INPUT = (
     "run on torch's meta device, where shapes are found"
 )
 """The hint of an error: the requirements on a forward pass so that the shape of its output can be found."""
-_FITS_ANY_LENGTH = (
-    "a mini-batch of text is as wide as its longest document: `forward` must take any number of words T, and give "
-    "[N, T, ...], or a shape that does not depend on T"
-)
 
 
 class Network:
@@ -83,11 +76,9 @@ class Network:
             components: how many the whole network has, of which this one is the first part; None: it is the whole.
             sample: shape of one sample.
             load: takes a reference `python:package.module.Class` to that class.
-            trained: whether weights are loaded from a checkpoint: files of initial weights are not read, and a block
-                that has trained is not checked for texts of any length.
+            trained: whether weights are loaded from a checkpoint: files of initial weights are not read.
             encoders: what another process has found (`blocks`), (): found here.
         """
-        self._trained = trained
         self.spec = spec
         self.load = load
         self.classes = classes
@@ -185,17 +176,13 @@ class Network:
         messages = self.spec.pipeline.messages
         if messages is None or after == len(self) - 1:
             return None
-        training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
-        boundary = Boundary(
-            messages,
-            training,
-            inference,
-            row_dimensions=self.method.row_dimensions,
-            after=after,
-            seed=self.spec.seed,
-            load=self.load,
-            channels_last=self.encoders[after].pooling == "channels_last" and not self.method.encoders_take_samples,
-        )
+        if self.method.sends_rows:
+            raise SpecError(
+                f"`{self.spec.method.kind}` sends several rows for a sample, which are not compressed",
+                key="pipeline.messages",
+                hint="leave it out",
+            )
+        boundary = Boundary(messages, self.method.goes_up(self.encoders[after]), self.load)
         if self._by_position and boundary.over_positions:
             raise SpecError(
                 "a scale of several positions would tell a token something of those after it, which it is to predict",
@@ -355,13 +342,6 @@ class Network:
                     hint=f"the parts are {listed(list(known), 'and')}",
                 )
 
-    def updated_elements(self) -> Counter[str]:
-        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
-        optimizers = (
-            optimizer for index in range(len(self)) for optimizer in self.component(index, "meta").optimizers().values()
-        )
-        return sum((optimizer.elements_of() for optimizer in optimizers), Counter())
-
     def alike(self, index: int) -> str:
         """A key that is the same for components that differ in their weights only, and so cost the same."""
         position = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
@@ -369,28 +349,8 @@ class Network:
             position = "only"
         blocks = ", ".join(self._chain.alike(block) for block in self._groups[index])
         unknown = isinstance(self.spec.method, OwnCode) and type(self.method).alike is Method.alike
-        of_method = self._own_kinds[index] if unknown else self.method.alike(index)
+        of_method = f"{index}" if unknown else self.method.alike(index)
         return f"{position} {blocks} {self.encoders[index]!r} {of_method}"
-
-    @cached_property
-    def _own_kinds(self) -> list[str]:
-        """For each component of a method of the user, what alray sees of it: its parts and their weights, what comes in
-        with the labels, and what it sends."""
-        with put_back():
-            return [self._own_kind(index) for index in range(len(self))]
-
-    def _own_kind(self, index: int) -> str:
-        component, method = self.component(index, "meta"), self.method
-        weights = [
-            (name, value.dtype, tuple(value.shape), value.requires_grad)
-            for name, value in component.state_dict(keep_vars=True).items()
-        ]
-        passing = [method.labels_in(index), method.labels_out(index), method.goes_up(self.encoders[index])]
-        shapes = [{name: (tuple(shape), shape.dtype) for name, shape in each.items()} for each in passing]
-        routes = self.ends_route(index), self.route_shape(index + 1)
-        with named(f"method.kind `{self.spec.method.kind}`", f"`repr` of component {index}", key="method.kind"):
-            shown = repr(component)
-        return f"{type(component)} {shown} {weights} {shapes} {routes}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
@@ -413,17 +373,8 @@ class Network:
         encoders = [self._encoder(block) for block in self._groups[index]]
         encoder = encoders[0] if len(encoders) == 1 else EncoderGroup(encoders, index=index, facts=facts)
         encoder = encoder.to(device, self.dtype)
-        own_faults = FAULTS_OF_USER_CODE if own_method else ()
-        try:
+        with self._method_called(f"component({index})") if own_method else nullcontext():
             component = self.method.component(index, encoder, facts, make)
-        except SpecError:
-            raise
-        except own_faults as error:
-            raise SpecError(
-                f"method `{type(self.method).__name__}` fails on component {index}: {type(error).__name__}: {error}",
-                key="method",
-                hint="`component(index, f, facts, make)` must give a component for every index",
-            ) from error
         if not isinstance(component, Component) or (component.turn is not None) != self.ends_route(index):
             raise SpecError(
                 f"method `{type(self.method).__name__}` gave no fitting component {index}",
@@ -454,14 +405,18 @@ class Network:
         body = self._seeded(index, "f", lambda: self._build_block(index, facts.input))
         return Encoder(body, index=index, seed=self.spec.seed, facts=facts)
 
+    def _method_called(self, call: str) -> AbstractContextManager[None]:
+        """Around a call of a method of the user."""
+        return named(f"method `{self.spec.method.kind}`", f"`{call}`", key="method.kind")
+
     def _contract(self, index: int) -> Contract:
         """What component `index` of a method of the user gives."""
         method, facts = self.method, self.encoders[index]
         if index == len(self) - 1:
             return Contract(self.spec.method.kind, index, samples=None, labels=None, shorter=False)
-        with _method_called(f"labels_out({index})", method):
+        with self._method_called(f"labels_out({index})"):
             labels = method.labels_out(index)
-        with _method_called("goes_up(facts)", method):
+        with self._method_called("goes_up(facts)"):
             samples = method.goes_up(facts)
         return Contract(self.spec.method.kind, index, samples, labels, shorter="mask" in self.encoders[0].takes_along)
 
@@ -514,7 +469,7 @@ class Network:
             block = made.to(dtype=self.dtype).train()
             incoming = _incoming(input, along, 2, "meta")
             before = incoming["s"]._version
-            with _fitting(name, input, key, _FITS_ITS_INPUT):
+            with _fitting(name, input, key):
                 outgoing = run_block(block, incoming)
                 if own:
                     again = partial(run_block, block, _incoming(input, along, 2, "meta"))
@@ -540,9 +495,6 @@ class Network:
                 key=key,
                 hint="keep the length of the sequence, or give one vector per sample",
             )
-        one_length = self._trained or SCHEDULES[self.spec.schedule].is_pipeline
-        if own and "mask" in along and input[0] > 1 and not one_length:
-            _require_any_length(block, name, key, input, along, outgoing)
         given = stopped(outgoing)
         return EncoderFacts(
             name=name,
@@ -570,25 +522,8 @@ def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any
 
 
 @contextmanager
-def _method_called(call: str, method: Method) -> Iterator[None]:
-    """Raise SpecError, at the line, if this call of a user's method raises."""
-    try:
-        yield
-    except SpecError:
-        raise
-    except FAULTS_OF_USER_CODE as error:
-        message = f"method `{type(method).__name__}` raised {type(error).__name__} in `{call}`: {error}"
-        hint = "give the shapes of one sample, by name"
-        raise own_error(error, message, key="method.kind", hint=hint) from error
-
-
-@contextmanager
-def _fitting(block: str, input: Shape, key: str, hint: str) -> Iterator[None]:
-    """Raise SpecError if a block does not take this input.
-
-    Args:
-        hint: how it would.
-    """
+def _fitting(block: str, input: Shape, key: str) -> Iterator[None]:
+    """Raise SpecError if a block does not take this input."""
     try:
         yield
     except SpecError as error:
@@ -596,29 +531,7 @@ def _fitting(block: str, input: Shape, key: str, hint: str) -> Iterator[None]:
         raise SpecError(problem.message, key=key, hint=problem.hint) from error
     except FAULTS_OF_USER_CODE as error:
         message = f"block `{block}` does not take an input of {tuple(input)}: {error}"
-        raise own_error(error, message, key=key, hint=hint) from error
-
-
-def _require_any_length(
-    block: nn.Module, name: str, key: str, input: Shape, along: dict[str, Shape], whole: Tensors
-) -> None:
-    """Raise SpecError if a block of text does not take mini-batches of another width.
-
-    Args:
-        whole: its output for `input`.
-    """
-    shorter = input[0] - 1
-    sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)
-    with put_back(), torch.device("meta"), _fitting(name, sample, key, _FITS_ANY_LENGTH):
-        given = run_block(block, _incoming(sample, along | {"mask": mask}, 2, "meta"))
-    positions = (shorter,) if "mask" in whole else ()
-    got, before = tuple(given["s"].shape[1:]), tuple(whole["s"].shape[1:])
-    if got != (*positions, *before[len(positions) :]):
-        raise SpecError(
-            f"block `{name}` gave {got} for a text of {counted(shorter, 'word')}, and {before} for one of {input[0]}",
-            key=key,
-            hint=_FITS_ANY_LENGTH,
-        )
+        raise own_error(error, message, key=key, hint=_FITS_ITS_INPUT) from error
 
 
 def _incoming(input: Shape, along: dict[str, Shape], samples: int, device: str | torch.device) -> Tensors:

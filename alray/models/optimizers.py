@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from itertools import zip_longest
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-import numpy
 import torch
 from torch import nn
 
@@ -22,7 +18,7 @@ from alray.config.sections.own_code import OwnCode
 from alray.config.user_code import named
 from alray.core.accelerator import is_accelerator
 from alray.core.compat import tree_map
-from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
+from alray.core.errors import SpecError
 from alray.models.delayed_weights import DelayedWeights
 from alray.models.gradients import separate_gradients
 
@@ -68,8 +64,8 @@ class Recipe:
         return f"optimizer `{getattr(self.section, 'name', self.section.kind)}`"
 
 
-_OF_ALRAY = frozenset({"params", "lr", "foreach"})
-"""Values of a group that alray sets in the course of a run; every other one may change only in the optimizer."""
+_OF_ALRAY = frozenset({"params", "lr", "foreach", "rate_factor", "weight_decay"})
+"""Values of a group that alray sets."""
 
 
 class Accumulation:
@@ -170,7 +166,6 @@ class ComponentOptimizer:
         self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
         self.delayed: DelayedWeights | None = None
         """The versions of the weights, where gradients are an update late; None: there is one."""
-        self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
         built = _build(self.parameters, recipe, self._roles)
         self._optimizers = [optimizer for optimizer, _ in built]
@@ -179,11 +174,6 @@ class ComponentOptimizer:
         """The name of a class that is not alray's. None: the kind says which it is."""
         if isinstance(optimizer, ForeignSection):
             self._class = " and ".join(dict.fromkeys(type(each).__name__ for each in self._optimizers))
-        with making(recipe.title, "alray copies the values of its `param_groups`", key="optimizer"):
-            self._made = [
-                [copy.deepcopy(_own_values(group)) for group in each.param_groups] for each in self._optimizers
-            ]
-        """The values of each group before the first update."""
         self._names = [self._roles[parameter].name for parameter in self.parameters if parameter in self._roles]
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
@@ -200,7 +190,7 @@ class ComponentOptimizer:
         """From here on gradients are an update late, so that there are two versions of the weights. Without parameters
         nothing is ever updated, and there are none."""
         if self._optimizers:
-            self.delayed = DelayedWeights(self.parameters, self._look_ahead)
+            self.delayed = DelayedWeights(self.parameters)
 
     @property
     def may_draw(self) -> bool:
@@ -235,7 +225,7 @@ class ComponentOptimizer:
         if not self._optimizers:
             return False
         if self.delayed is not None:
-            self.delayed.update((lambda factor: self._update(factor * lr)) if due else None)
+            self.delayed.update(partial(self._update, lr) if due else None)
         elif due:
             self._update(lr)
         return due
@@ -284,20 +274,18 @@ class ComponentOptimizer:
         without parameters. Parameters are numbered in their order
         in the component, however they are grouped; `names` has their names, if roles were given.
 
-        `made` has for each group the values that the optimizer has changed in it, as they were when it was made;
-        `besides` has for each of torch's optimizers what its class adds to torch's state. Either is left out where it
-        has nothing.
+        `besides` has for each of torch's optimizers what its class adds to torch's state. It is left out where no class
+        does.
         """
         if not self._optimizers:
             return {}
         state: dict[int, Any] = {}
-        groups, made, besides = [], [], []
-        for optimizer, numbers, new in zip(self._optimizers, self._numbers, self._made, strict=True):
+        groups, besides = [], []
+        for optimizer, numbers in zip(self._optimizers, self._numbers, strict=True):
             held = optimizer.state_dict()
             in_order = [number for group in numbers for number in group]
             state |= {in_order[index]: value for index, value in held["state"].items()}
             groups += [{**group, "params": its} for group, its in zip(held["param_groups"], numbers, strict=True)]
-            made += [_changed(before, group) for before, group in zip(new, held["param_groups"], strict=True)]
             besides.append({key: value for key, value in held.items() if key not in ("state", "param_groups")})
         waiting = self.accumulation.state_dict()
         return {
@@ -306,54 +294,34 @@ class ComponentOptimizer:
             **({"names": self._names} if self._names else {}),
             "state": dict(sorted(state.items())),
             "param_groups": groups,
-            **({"made": made} if any(made) else {}),
             **({"besides": besides} if any(besides) else {}),
             **({"accumulation": waiting} if waiting else {}),
             **({"delayed": self.delayed.state_dict()} if self.delayed is not None else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave: moments, step counts, values of groups that the optimizer has changed,
-        gradients that wait for their update, and versions of the weights besides the newest, which the parameters have
-        already.
+        """Take over what `state_dict` gave: moments, step counts, values of groups that are no arguments of the
+        optimizer's constructor, gradients that wait for their update, and versions of the weights besides the newest,
+        which the parameters have already.
 
         Rate, decay and other settings stay those of the spec, which a resume may have changed; `foreach` stays that of
-        this device. What an optimizer of torch keeps for such a setting alone begins anew. Raises ValueError if the
-        state is of another kind of optimizer, or of other parameters or groups of them.
+        this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters.
         """
         if not self._optimizers:
             return
         self.require_state(state)
-        made = state.get("made") or [{} for _ in state["param_groups"]]
         besides = state.get("besides") or [{} for _ in self._optimizers]
         # If a resume groups parameters otherwise, a group continues as that of its first parameter.
-        changed = {
-            number: (before, group)
-            for before, group in zip(made, state["param_groups"], strict=True)
-            for number in group["params"]
-        }
-        of_each = state["state"]
-        set_otherwise = any(
-            _changed(now, changed[its[0]][1])
-            for numbers, new in zip(self._numbers, self._made, strict=True)
-            for its, now in zip(numbers, new, strict=True)
-        )
-        # torch's optimizers begin a parameter's state as a whole, and take for granted that it has all of it. What a
-        # class of the user does is not known.
-        if set_otherwise and not isinstance(self._recipe.section, OwnCode):
-            anew = self.on_zeros()
-            anew.step(0.0)
-            begun = anew.state_dict()["state"]
-            of_each = {number: {**begun.get(number, {}), **value} for number, value in of_each.items()}
-        for optimizer, numbers, new, further in zip(self._optimizers, self._numbers, self._made, besides, strict=True):
-            own = {number for group in numbers for number in group}
+        saved = {number: group for group in state["param_groups"] for number in group["params"]}
+        for number, optimizer in enumerate(self._optimizers):
+            own = {each for its in self._numbers[number] for each in its}
+            of_spec = _OF_ALRAY | self._settings[number].keys() | inspect.signature(type(optimizer)).parameters.keys()
             groups = [
-                {**group, **_taken_over(now, *changed[its[0]], self.parameters[its[0]].device), "params": its}
-                for group, its, now in zip(optimizer.state_dict()["param_groups"], numbers, new, strict=True)
+                {**group, **_moved(_without(saved[its[0]], of_spec), self.parameters[its[0]].device), "params": its}
+                for group, its in zip(optimizer.state_dict()["param_groups"], self._numbers[number], strict=True)
             ]
-            of_own = {number: value for number, value in of_each.items() if number in own}
-            placed = _placed(further, optimizer.state_dict(), self.parameters[min(own)].device)
-            _load(optimizer, {"state": of_own, "param_groups": groups, **placed})
+            of_own = {each: value for each, value in state["state"].items() if each in own}
+            _load(optimizer, {"state": of_own, "param_groups": groups, **besides[number]})
         self.accumulation.load_state_dict(state.get("accumulation", {}))
         if self.delayed is not None:
             self.delayed.load_state_dict(state.get("delayed", {}))
@@ -382,13 +350,12 @@ class ComponentOptimizer:
 
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps between two updates, without the counts of steps: for each value of a
-        parameter two values with Adam, one with momentum, none with plain SGD; gradients that wait for their update;
-        and with a look-ahead its points.
+        parameter two values with Adam, one with momentum, none with plain SGD; and gradients that wait for their
+        update.
 
         Raises SpecError if it cannot update a parameter as alray calls it.
         """
-        copies = self.accumulates + bool(self._look_ahead)
-        kept: int = copies * sum(_bytes(parameter) for parameter in self.parameters)
+        kept: int = self.accumulates * sum(_bytes(parameter) for parameter in self.parameters)
         with self.updating():
             values = [
                 (parameter.numel(), _bytes_kept(type(optimizer), settings, group, parameter.dtype))
@@ -417,42 +384,6 @@ class ComponentOptimizer:
         with making(self._recipe.title, called, key="optimizer", fault="cannot update"):
             yield
 
-    def elements_of(self) -> Counter[str]:
-        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
-        return Counter(
-            {
-                type(optimizer).__name__: sum(
-                    parameter.numel() for group in optimizer.param_groups for parameter in group["params"]
-                )
-                for optimizer in self._optimizers
-            }
-        )
-
-
-def _own_values(group: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a group that alray does not set while it trains."""
-    return {key: value for key, value in group.items() if key not in _OF_ALRAY}
-
-
-def _changed(made: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with which a group was made that are others now; None for one that has been added."""
-    return {key: made.get(key) for key, value in _own_values(group).items() if not _equal(made.get(key), value)}
-
-
-def _taken_over(
-    now: Mapping[str, Any], made: Mapping[str, Any], saved: Mapping[str, Any], device: torch.device
-) -> dict[str, Any]:
-    """The values of a saved group that its optimizer had changed, without those that the spec now makes otherwise.
-
-    Args:
-        now: the values with which the group is made now.
-        made: the changed values as they were made then.
-        device: of tensors in them.
-    """
-    kept = {key: saved[key] for key, before in made.items() if _equal(before, now.get(key))}
-    moved: dict[str, Any] = tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, kept)
-    return moved
-
 
 def _load(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load a state, each value of which keeps its type.
@@ -471,7 +402,7 @@ def _load(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
             now = optimizer.state[parameter] if number in saved["state"] else {}
             for key, value in saved["state"].get(number, {}).items():
                 if key != "step" and type(now.get(key)) is type(value):
-                    now[key] = _placed(value, now[key], parameter.device)
+                    now[key] = _moved(value, parameter.device)
 
     hooks = [
         optimizer.register_load_state_dict_pre_hook(lambda _, loaded: given.append(loaded)),
@@ -484,41 +415,13 @@ def _load(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
             hook.remove()
 
 
-def _placed(saved: Any, now: Any, device: torch.device) -> Any:
-    """A saved value, with each tensor where the optimizer has it.
-
-    Args:
-        now: what the optimizer has.
-        device: of tensors that the optimizer has not made yet.
-    """
-    if isinstance(saved, torch.Tensor):
-        return saved.to(now.device if isinstance(now, torch.Tensor) else device)
-    if isinstance(saved, dict):
-        made = now if isinstance(now, dict) else {}
-        return {key: _placed(value, made.get(key), device) for key, value in saved.items()}
-    if isinstance(saved, list | tuple):
-        those = now[: len(saved)] if isinstance(now, list | tuple) else ()
-        return type(saved)([_placed(value, same, device) for value, same in zip_longest(saved, those)])
-    if isinstance(saved, set):
-        return {_placed(value, None, device) for value in saved}
-    return saved
+def _without(group: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in keys}
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two values of a group are the same, with tensors and arrays in them compared as a whole. Values that
-    cannot be compared are not."""
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one.cpu(), other.cpu())
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return False
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    try:
-        return numpy.array_equal(one, other) if isinstance(one, numpy.ndarray) else bool(one == other)
-    except FAULTS_OF_USER_CODE:
-        return False
+def _moved(value: Any, device: torch.device) -> Any:
+    """The value with the tensors in it on a device."""
+    return tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, value)
 
 
 def _bytes(parameter: nn.Parameter) -> int:

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from alray.config.user_code import named, own_problem
-from alray.core.errors import FAULTS_OF_USER_CODE, Problem, RequestError, SpecError, UserCodeError
-from alray.core.randomness.generators import put_back
+from alray.config.user_code import named
+from alray.core.errors import RequestError, SpecError, UserCodeError
 from alray.models.task import Label, LearningTask, Tally, ValuesPrediction
 
 _OF_SCORES = {nn.BCELoss: "BCEWithLogitsLoss", nn.NLLLoss: "CrossEntropyLoss"}
@@ -68,8 +67,6 @@ class LossTask(LearningTask):
                 key="method.kind",
                 hint="backpropagation learns by the last layer of the model alone: method=backpropagation",
             )
-        if outputs == (1,) and not self.label_shape:
-            _require_own_labels(loss, self.label_dtype)
 
     @property
     def label_shape(self) -> tuple[int, ...]:
@@ -91,13 +88,9 @@ class LossTask(LearningTask):
         (loss,) = self.loss_of
         if isinstance(loss, nn.Module) and type(scores) is Tensor and not scores.is_meta:  # else it lost its values
             loss.to(scores.device, torch.promote_types(scores.dtype, torch.float32))
-        try:
+        given = f"a mini-batch of outputs {list(scores.shape)} and labels {list(target.shape)} of {target.dtype}"
+        with named("the loss", given, key="loss"):
             found = loss(scores, target)
-        except FAULTS_OF_USER_CODE as fault:
-            given = f"outputs {list(scores.shape)} and labels {list(target.shape)} of {target.dtype}"
-            message = f"the loss raised {type(fault).__name__} for {given}: {fault}"
-            problem = own_problem(fault, message, key="loss") or Problem(message, key="loss")
-            raise UserCodeError.of((problem,)) from fault
         if isinstance(found, Tensor) and found.ndim == 0:
             return found
         wanted, hint = "one number", "give the mean over the samples: reduction='mean'"
@@ -150,28 +143,6 @@ def task_of(loss: OfOutputs, metrics: Sequence[OfOutputs]) -> type[LossTask]:
     return Given
 
 
-def _require_own_labels(loss: OfOutputs, dtype: torch.dtype) -> None:
-    """Raise SpecError for a loss that compares each of the outputs [N, 1] with all labels [N], to which torch spreads
-    both, and not with its own. Another fault is told with the first mini-batch."""
-    outputs, labels = torch.tensor([[-1.0], [0.0], [2.0]]), torch.tensor([0, 1, 0]).to(dtype)
-    try:
-        with put_back():
-            each = torch.stack([loss(outputs[n : n + 1], labels[n : n + 1]) for n in range(3)])
-            given, in_rows = (loss(outputs, every) for every in (labels, labels.unsqueeze(1)))
-            as_given, as_rows = (
-                any(torch.allclose(found, of_each) for of_each in (each.mean(), each.sum()))
-                for found in (given, in_rows)
-            )
-    except FAULTS_OF_USER_CODE:
-        return
-    if as_rows and not as_given:
-        raise SpecError(
-            "outputs are [N, 1] and labels [N], so this loss compares each output with the labels of all samples",
-            key="loss",
-            hint="give labels [N, 1], as by labels.unsqueeze(1), or let the loss take outputs.squeeze(1)",
-        )
-
-
 def one_hot(labels: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     """`[N, ...]` int64 -> `[N, ..., width]`, not a number where a label is none of `width` classes."""
     known = (labels >= 0) & (labels < width)
@@ -183,25 +154,40 @@ def higher_is_better(metric: OfOutputs) -> bool:
     return getattr(metric, "higher_is_better", None) is not False
 
 
-class _GivenTally(Tally):
-    """Keeps all outputs for functions; objects of torchmetrics take them part by part."""
+class _OfWhole:
+    """A function of all outputs and labels, in the form of an object of torchmetrics."""
 
+    def __init__(self, function: OfOutputs) -> None:
+        self._function = function
+        self._parts: list[tuple[Tensor, Tensor]] = []
+
+    def update(self, scores: Tensor, labels: Tensor) -> None:
+        self._parts.append((scores, labels))
+
+    def compute(self) -> Any:
+        return self._function(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+
+
+def _begun(metric: Any) -> Any:
+    """A metric that takes a set in parts."""
+    if not all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset")):
+        return _OfWhole(metric)
+    begun = copy.deepcopy(metric)
+    begun.reset()
+    return begun
+
+
+class _GivenTally(Tally):
     def __init__(self, metrics: Sequence[OfOutputs]) -> None:
         super().__init__()
-        self._metrics = [copy.deepcopy(each) if _is_gathering(each) else each for each in metrics]
+        self._metrics = list(map(_begun, metrics))
         self._names = _names(metrics)
-        self._parts: list[tuple[Tensor, Tensor]] = []
-        for each in filter(_is_gathering, self._metrics):
-            each.reset()  # type: ignore[attr-defined]
 
     def _take(self, scores: Tensor, labels: Tensor) -> None:
         scores = scores.cpu()
         for name, each in zip(self._names, self._metrics, strict=True):
-            if _is_gathering(each):
-                with _measuring(name):
-                    each.update(scores, labels)  # type: ignore[attr-defined]
-        if not all(map(_is_gathering, self._metrics)):
-            self._parts.append((scores, labels))
+            with _measuring(name):
+                each.update(scores, labels)
 
     def value(self) -> float | None:
         return self._value(0)
@@ -211,12 +197,9 @@ class _GivenTally(Tally):
         return {name: self._value(number) for number, name in enumerate(self._names) if number}
 
     def _value(self, number: int) -> float | None:
-        metric, name = self._metrics[number], self._names[number]
+        name = self._names[number]
         with _measuring(name), torch.no_grad():
-            if _is_gathering(metric):
-                found = metric.compute()  # type: ignore[attr-defined]
-            else:
-                found = metric(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+            found = self._metrics[number].compute()
             if isinstance(found, Tensor) and found.numel() != 1:
                 raise UserCodeError(
                     f"the metric `{name}` gave {_described(found)}, not one number",
@@ -228,11 +211,6 @@ class _GivenTally(Tally):
 
 def _measuring(name: str) -> Any:
     return named(f"the metric `{name}`", "an evaluation", key="metrics")
-
-
-def _is_gathering(metric: Any) -> bool:
-    """Whether it takes a set in parts, as an object of torchmetrics."""
-    return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
 
 
 def _names(metrics: Sequence[Any]) -> list[str]:

@@ -6,7 +6,8 @@ part comes to one of these layers, it notes the layer's input and the gradient o
 the gradients of its weights from these. No graph is walked twice.
 
 All other gradients belong to the first part: those of recurrent layers, of torch's own attention, of transformers'
-`Conv1D`, and of all that calls `functional.linear` itself. A block of these alone leaves nothing for the second part.
+`Conv1D`, of convolutions with `padding="same"`, and of all that calls `functional.linear` itself. A block of these
+alone leaves nothing for the second part.
 
 The formulas are those of a whole backward pass, so the bits are the same. With x [n, in], W [out, in] and the gradient
 g [n, out] of x W^T + b: the gradient of x is g W, that of W is g^T x, and that of b is the sum of the rows of g.
@@ -31,7 +32,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn import functional
 
@@ -69,22 +69,17 @@ class SplitBackward:
         Args:
             later: of the same micro-batch; None: the pass is computed again within the backward pass.
         """
-        for layer in [each for each in self._forwards if "forward" in each.__dict__]:
-            del self._forwards[layer]  # a block has wrapped it in a pass that was not noted
-        for layer, forward in self._forwards.items():
-            layer.__dict__["forward"] = forward  # modules look for it here first
+        for layer, forward in self._forwards.items():  # modules look for it there first, and so does who wraps it
+            layer.__dict__.setdefault("forward", forward)
         begun = sequence_number()
         try:
             yield
         finally:
             if later is not None:
                 later.operations = sequence_number() - begun
-            for layer, forward in list(self._forwards.items()):
-                found = layer.__dict__.get("forward")
-                if found is forward:
+            for layer, forward in self._forwards.items():
+                if layer.__dict__.get("forward") is forward:
                     del layer.__dict__["forward"]
-                elif found is not None:  # a block has wrapped it for good
-                    del self._forwards[layer]
 
     def _forward(self, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The layer's forward pass, by `_Apart` where its weights can wait."""
@@ -97,8 +92,6 @@ class SplitBackward:
             return plain(layer, s)
         if not _can_wait(weight, bias):
             return plain(layer, s)
-        if any(unpack_dual(each).tangent is not None for each in (s, weight, bias) if each is not None):
-            return plain(layer, s)
         if not (weight.is_contiguous() and s.ndim > 1 if isinstance(layer, nn.Linear) else s.ndim == weight.ndim):
             return plain(layer, s)
         lowers = torch.is_autocast_enabled(s.device.type)
@@ -108,10 +101,7 @@ class SplitBackward:
         if isinstance(layer, nn.Linear):
             call: _Call = _LinearCall(self, weight, bias)
         else:
-            padding = _padding(layer)
-            if padding is None:
-                return plain(layer, s)
-            call = _ConvolutionCall(self, weight, bias, (layer.stride, padding, layer.dilation, layer.groups))
+            call = _ConvolutionCall(self, weight, bias, (layer.stride, layer.padding, layer.dilation, layer.groups))
         self._watch(call.parameters)
         apart: Callable[..., torch.Tensor] = _Apart.apply
         if not lowers:
@@ -196,10 +186,8 @@ class _Forward:
         return self._forward(self._layer, *given, **named)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., torch.Tensor]:
-        found = memo.get(id(self._layer))
-        layer = copy.deepcopy(self._layer, memo) if found is None else found
         plain: Callable[..., torch.Tensor] = type(self._layer).forward
-        return partial(plain, layer)
+        return partial(plain, copy.deepcopy(self._layer, memo))
 
 
 class _Watch(partial[torch.Tensor | None]):
@@ -477,17 +465,8 @@ def _is_plain(layer: _Torchs) -> bool:
     (torchs,) = (each for each in _TYPES if isinstance(layer, each))
     named = ("__call__", "forward", "_conv_forward", "__getattr__", "weight", "bias")
     inherits = all(getattr(type(layer), name, None) is getattr(torchs, name, None) for name in named)
-    return inherits and "forward" not in layer.__dict__ and (torchs is nn.Linear or layer.padding_mode == "zeros")
-
-
-def _padding(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> tuple[int, ...] | None:
-    """Zeros on each side, by dimension; None: not as many on both."""
-    if not isinstance(layer.padding, str):
-        return tuple(layer.padding)
-    both = [0] * len(layer.kernel_size)
-    if layer.padding == "same":
-        both = [dilation * (size - 1) for dilation, size in zip(layer.dilation, layer.kernel_size, strict=True)]
-    return None if any(each % 2 for each in both) else tuple(each // 2 for each in both)
+    pads = isinstance(layer, nn.Linear) or (layer.padding_mode == "zeros" and not isinstance(layer.padding, str))
+    return inherits and pads and "forward" not in layer.__dict__
 
 
 def _can_wait(weight: torch.Tensor, bias: torch.Tensor | None) -> bool:

@@ -29,7 +29,6 @@ from alray.models.encoder import EncoderFacts
 from alray.models.imported.identity import is_same_module
 from alray.models.network import Network
 from alray.models.shape import Shape
-from alray.models.trial_passes import gives_probabilities
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
 
@@ -208,17 +207,12 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that the user should read before the run: which initial weights were not taken, which optimizer
-        updates how many parameters, whether gradients are late, how learning rates follow updates of several
-        mini-batches, which keys of `replicas` change nothing, and where replicas do not give the result of one process.
+        """Sentences that the user should read before the run: which initial weights were not taken, whether gradients
+        are late, how learning rates follow updates of several mini-batches, which keys of `replicas` change nothing,
+        and where replicas do not give the result of one process.
         """
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
-        if gives_probabilities(self.network):
-            notes.append(
-                f"`{spec.model.source or encoders[-1].name}` gives probabilities, as a softmax or a sigmoid makes "
-                "them, and the loss takes scores, of which it computes probabilities itself: leave that layer out"
-            )
         if given := names_of(spec):
             notes.append(
                 f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "
@@ -232,13 +226,9 @@ class Workload:
                 "tokens of the data have other numbers than a tokenizer of Hugging Face gives them: if "
                 f"`{source}` comes with vectors of tokens, name its tokenizer and set {key}"
             )
-        elements = self.network.updated_elements() if spec.optimizer.uses_two else {}
-        if elements:
-            notes.append("; ".join(f"{name} updates {number:,} parameters" for name, number in elements.items()))
         if SCHEDULES[spec.schedule].gradient_delay:
-            ahead = f", with a look-ahead of {spec.optimizer.look_ahead}" if spec.optimizer.look_ahead else ""
             notes.append(
-                f"`{spec.schedule}` computes each gradient with the weights from before the last update{ahead}: it "
+                f"`{spec.schedule}` computes each gradient with the weights from before the last update: it "
                 "trains other weights than the other schedules"
             )
         together = spec.optimizer.accumulate

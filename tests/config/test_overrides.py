@@ -98,7 +98,7 @@ name: late
 data: {source: digits, batch_size: 64}
 model: {components: [{block: mlp, widths: [8], repeat: 4}]}
 method: backpropagation
-optimizer: {kind: sgd, lr: 0.1, look_ahead: 0.9}
+optimizer: {kind: sgd, lr: 0.1}
 pipeline: {schedule: 2bw, stages: 2, activation_checkpointing: true}
 replicas: {count: 2, sync_batch_norm: true, disturbance: {workers: [1], factor: 2, epochs: [1, 2]}}
 run: {epochs: 1}
@@ -108,15 +108,7 @@ run: {epochs: 1}
 @pytest.mark.parametrize(
     ("overrides", "aside"),
     [
-        (["pipeline.schedule=1f1b"], ["optimizer.look_ahead"]),
-        (
-            ["pipeline.schedule=auto", "pipeline.stages=1"],
-            ["optimizer.look_ahead"],
-        ),
-        (
-            ["method=decoupled_greedy"],
-            ["pipeline.schedule", "optimizer.look_ahead", "pipeline.activation_checkpointing"],
-        ),
+        (["method=decoupled_greedy"], ["pipeline.schedule", "pipeline.activation_checkpointing"]),
         (["replicas.count=1"], ["replicas.sync_batch_norm", "replicas.disturbance"]),
         (["replicas.count=3", "data.batch_size=48"], []),
     ],
@@ -128,7 +120,7 @@ def test_a_layout_asked_for_sets_aside_what_is_for_others(load: Load, overrides:
 
 def test_a_key_asked_for_keeps_its_section(load: Load) -> None:
     text = "replicas: {count: 2, disturbance: {workers: [1], factor: 2.0, epochs: [1, 2]}}\n"
-    text = LATE[: LATE.index("pipeline:")].replace(", look_ahead: 0.9", "") + text + "run: {epochs: 3}\n"
+    text = LATE[: LATE.index("pipeline:")] + text + "run: {epochs: 3}\n"
     with pytest.raises(SpecError, match="replicas"):
         load("replicas.count=1", "replicas.disturbance.workers=[1]", text=text)
     assert keys_of(load("replicas.count=1", text=text).notes) == ["replicas.disturbance"]
@@ -141,7 +133,7 @@ def test_of_several_replicas_the_slowed_ones_must_be_there(load: Load) -> None:
 
 
 def test_a_method_asked_for_sets_the_engine_of_others_aside(load: Load) -> None:
-    engine = LATE[: LATE.index("pipeline:")].replace(", look_ahead: 0.9", "") + "replicas: {engine: ray_train}\n"
+    engine = LATE[: LATE.index("pipeline:")] + "replicas: {engine: ray_train}\n"
     loaded = load("method=decoupled_greedy", text=engine + "run: {epochs: 1}\n")
     assert loaded.spec.replicas.engine == "graph" and keys_of(loaded.notes) == ["replicas.engine"]
 

@@ -70,7 +70,7 @@ def parts_of(file: dict[str, torch.Tensor]) -> list[str]:
     return sorted({name.rpartition(".")[0] for name in file})
 
 
-def plain_loop(workshop: Workshop, optimizer: str, look_ahead: float, micro_batches: int = 4) -> list[torch.Tensor]:
+def plain_loop(workshop: Workshop, optimizer: str, micro_batches: int = 4) -> list[torch.Tensor]:
     """The same training as a loop that keeps the weights from before the last update."""
     spec = load_spec(workshop.spec, ()).spec
     workload = Workload.open(spec, UserCode(workshop.folder))
@@ -78,10 +78,7 @@ def plain_loop(workshop: Workshop, optimizer: str, look_ahead: float, micro_batc
     now = [value.clone() for component in components for value in component.weights().values()]
     matrices, others = [value for value in now[:-2] if value.ndim == 2], [value for value in now[:-2] if value.ndim < 2]
     optimizers = OPTIMIZERS[optimizer](matrices, others + now[-2:])
-    for each in optimizers:
-        each.param_groups[0]["lr"] *= 1.0 - look_ahead
     late = [value.clone() for value in now]
-    before = late
     with TrainBatches(workload.data, seed=spec.seed, start_step=0, end_step=11, workers=0) as batches:
         for batch in batches:
             late = [value.detach().requires_grad_() for value in late]
@@ -90,26 +87,22 @@ def plain_loop(workshop: Workshop, optimizer: str, look_ahead: float, micro_batc
                 for place in (0, 2, 4):
                     s = functional.relu(functional.linear(s, late[place], late[place + 1]))
                 functional.cross_entropy(functional.linear(s, late[6], late[7]), labels).backward()
-            points = [value + look_ahead * (value - old) for value, old in zip(now, before, strict=True)]
             before = [value.clone() for value in now]
-            for value, point, computed in zip(now, points, late, strict=True):
-                value.copy_(point)
+            for value, computed in zip(now, late, strict=True):
                 value.grad = computed.grad / micro_batches
             for each in optimizers:
                 each.step()
-            late = points
+            late = before
     return now
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("look_ahead", [0.0, 0.7])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_the_weights_are_those_of_a_plain_loop(late: Workshop, optimizer: str, look_ahead: float) -> None:
-    expected = plain_loop(late, optimizer, look_ahead)
+def test_the_weights_are_those_of_a_plain_loop(late: Workshop, optimizer: str) -> None:
+    expected = plain_loop(late, optimizer)
     hashes = set()
     for stages in (1, 2, 3):
-        keys = (f"optimizer={optimizer}", f"optimizer.look_ahead={look_ahead}")
-        run = late.run(*on(stages, *keys), name=f"on-{stages}")
+        run = late.run(*on(stages, f"optimizer={optimizer}"), name=f"on-{stages}")
         for found, value in zip(weights(run), expected, strict=True):
             torch.testing.assert_close(found, value, rtol=1e-10, atol=1e-10)
         hashes.add(run.summary.weights_sha256)
@@ -118,12 +111,10 @@ def test_the_weights_are_those_of_a_plain_loop(late: Workshop, optimizer: str, l
     assert len(hashes) == 1
 
 
-AHEAD = ("optimizer={kind: adamw, lr: 0.02, look_ahead: 0.6}",)
-
 
 def wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every mini-batch is computed with the newest weights that there are."""
-    monkeypatch.setattr(DelayedWeights, "use", lambda self, step: self._place(self._points))
+    monkeypatch.setattr(DelayedWeights, "use", lambda self, step: self._place(self._newest))
 
 
 def one_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,14 +133,12 @@ def test_another_version_is_found(
     assert run.error is not None or run.summary.weights_sha256 != expected
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("keys", [(), AHEAD], ids=["plain", "ahead"])
-def test_cuts_and_stops_leave_the_weights_alone(late: Workshop, processes: None, keys: tuple[str, ...]) -> None:
+def test_cuts_and_stops_leave_the_weights_alone(late: Workshop, processes: None) -> None:
     """Evaluations and checkpoints flush the pipeline; a stopped run goes on in another process with both versions."""
-    expected = late.run(*on(3, *keys), name="undisturbed").summary.weights_sha256
-    often = late.run(*on(3, *keys, "run.evaluate_every=2 steps", "run.checkpoint.every=1 steps"), name="often")
+    expected = late.run(*on(3), name="undisturbed").summary.weights_sha256
+    often = late.run(*on(3, "run.evaluate_every=2 steps", "run.checkpoint.every=1 steps"), name="often")
     assert often.summary.weights_sha256 == expected
-    late.run(*on(3, *keys, "run.steps=4"), inline=False)
+    late.run(*on(3, "run.steps=4"), inline=False)
     late.resume(*on(2), "run.steps=5", inline=False)
     late.resume(*on(1), "run.steps=8")
     resumed = late.resume(*on(2), "run.steps=11", inline=False)
@@ -226,7 +215,7 @@ WAYS: dict[str, tuple[str, ...]] = {
         "model.components.2={block: 'python:blocks.Scaled'}",
         "pipeline.micro_batch_norm=accept",
     ),
-    "accumulated": ("optimizer={kind: adam, accumulate: 2, look_ahead: 0.5, clip_norm: 0.3}",),
+    "accumulated": ("optimizer={kind: adam, accumulate: 2, clip_norm: 0.3}",),
     "recomputed": ("pipeline.activation_checkpointing=true",),
     "mixed precision": ("run.precision=bf16",),
     "replicas": ("replicas.count=2", "pipeline.micro_batches=3"),
@@ -256,28 +245,12 @@ def test_another_delay_is_another_run(late: Workshop) -> None:
     assert run.error is None and run.summary.gradient_delay == 1
 
 
-@pytest.mark.parametrize(("before", "after"), [(0.6, 0.0), (0.0, 0.6)])
-def test_another_look_ahead_goes_on_from_the_same_weights(late: Workshop, before: float, after: float) -> None:
-    """Without a look-ahead points are the weights, and with one they begin there: an update of nothing shows it."""
-    saved = weights(late.run(*on(2, f"optimizer.look_ahead={before}", "run.steps=5")))
-    nothing = ("optimizer.lr=1e-200", f"optimizer.look_ahead={after}", "run.steps=6")
-    for found, value in zip(weights(late.resume(*nothing, allow_change=True)), saved, strict=True):
-        assert torch.equal(found, value)
-
-
-def versions(look_ahead: float) -> tuple[nn.Parameter, DelayedWeights]:
-    """Of one weight, 0 at the beginning."""
-    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    return weight, DelayedWeights([weight], look_ahead)
-
-
 def train(weight: nn.Parameter, delayed: DelayedWeights, updates: str) -> list[tuple[float, float]]:
-    """The weight that each mini-batch is computed with, and W after it. An update adds 1 times its factor where
-    `updates` has a u."""
+    """The weight that each mini-batch is computed with, and W after it. An update adds 1 where `updates` has a u."""
 
-    def step(factor: float) -> None:
+    def step() -> None:
         with torch.no_grad():
-            weight.add_(factor)
+            weight.add_(1.0)
 
     seen = []
     for number, each in enumerate(updates):
@@ -288,19 +261,20 @@ def train(weight: nn.Parameter, delayed: DelayedWeights, updates: str) -> list[t
     return seen
 
 
-def test_a_mini_batch_without_update_leaves_the_look_ahead_as_it_is() -> None:
-    """t counts updates: W(t) and P(t) = W(t) + c (W(t) - W(t-1)) stay until the next one."""
-    every = train(*versions(0.5), "uuu")  # W = 0, 0.5, 1.25, 2.125
-    assert every == [(0.0, 0.5), (0.0, 1.25), (0.75, 2.125)]
-    second = train(*versions(0.5), ".u.u.u")
-    assert [w for _, w in second] == [0.0, 0.5, 0.5, 1.25, 1.25, 2.125]
-    assert [point for point, _ in second] == [0.0, 0.0, 0.0, 0.75, 0.75, 1.625]
+def test_a_mini_batch_without_update_leaves_the_weights_as_they_are() -> None:
+    """t counts updates."""
+
+    def versions() -> tuple[nn.Parameter, DelayedWeights]:
+        weight = nn.Parameter(torch.zeros(1))
+        return weight, DelayedWeights([weight])
+
+    assert train(*versions(), "uuu") == [(0.0, 1.0), (0.0, 2.0), (1.0, 3.0)]
+    assert train(*versions(), ".u.u") == [(0.0, 0.0), (0.0, 1.0), (0.0, 1.0), (1.0, 2.0)]
 
 
 @pytest.mark.parametrize(
     ("overrides", "key"),
     [
-        (("pipeline.schedule=1f1b", "optimizer.look_ahead=0.5"), "optimizer.look_ahead"),
         (("replicas.count=2", "replicas.synchronise={average_every: 2 steps}"), "replicas.synchronise"),
         (("pipeline.micro_batches=1",), "pipeline.micro_batches"),
     ],

@@ -41,8 +41,8 @@ run: {steps: 6, evaluate_every: 3 steps, checkpoint: {every: 2 steps, keep: 50}}
 """
 COMPRESSIONS = {
     "bf16": "{compression: bf16}",
-    "int8": "{compression: {kind: int8, scale: channel}}",
-    "int4": "{compression: {kind: int4, scale: token, rounding: random}}",
+    "int8": "{compression: int8}",
+    "int4": "{compression: {kind: int4, scale: token}}",
     "top_k": "{compression: {kind: top_k, fraction: 0.2}}",
 }
 GRAPHS: tuple[tuple[Format, str], ...] = (("safetensors", ".safetensors"), ("torch_export", ".pt2"), ("onnx", ".onnx"))

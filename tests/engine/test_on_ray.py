@@ -142,7 +142,7 @@ def test_killed_and_stopped(workshop, longer_reference, local_ray, victims, monk
 @pytest.mark.timeout(240)
 def test_a_stage_without_a_flush_is_killed(workshop, local_ray, victims) -> None:
     """While two mini-batches are under way; the checkpoint has both versions of the weights."""
-    late = ("method=backpropagation", "optimizer.look_ahead=0.5", "pipeline.schedule=2bw", "pipeline.stages=2")
+    late = ("method=backpropagation", "pipeline.schedule=2bw", "pipeline.stages=2")
     late += ("pipeline.micro_batch_norm=accept", "run.epochs=6", "model.components.2.sleep_s=0.02")
     expected = workshop.run(*late, name="undisturbed")
     watching = Striking(victims=victims, strikes=[(1, 17, signal.SIGKILL)])

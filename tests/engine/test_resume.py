@@ -115,7 +115,6 @@ RECIPES = {
         "optimizer={kind: torch, name: RMSprop, lr: 3e-3, centered: true, decay: weights, weight_decay: 0.01}",
         "lr_schedule={kind: linear, final_factor: 0.1}",
     ),
-    "lamb": ("optimizer={kind: lamb, lr: 0.01, weight_decay: 0.01}",),
     "muon": ("optimizer={kind: muon, lr: 0.01, rate_factors: {b: 2, h: 0.5}}",),
     "muon, backpropagation": (
         "optimizer={kind: muon, lr: 0.01, rate_factors: {head: 2}}",
@@ -246,14 +245,6 @@ def test_a_resume_that_ends_before_it_trains_changes_nothing(workshop) -> None:
     assert {path: path.read_bytes() for path in files} == before
     assert workshop.resume(*changes, allow_change=True).summary.status == "finished"
     assert b"lr: 0.1" in (workshop.folder / "run" / "spec.yaml").read_bytes()
-
-
-def test_what_a_changed_setting_of_the_optimizer_needs_begins_anew(workshop) -> None:
-    workshop.run("run.epochs=1", "optimizer={kind: torch, name: Adam, lr: 0.003}")
-    watching = Watching()
-    again = workshop.resume("optimizer.amsgrad=true", "run.epochs=2", watching=watching, allow_change=True)
-    assert again.summary.status == "finished"
-    assert any("`optimizer.amsgrad` from null to True" in note for note in watching.notes)
 
 
 TWINS = """

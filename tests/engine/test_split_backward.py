@@ -62,7 +62,7 @@ def test_blocks_that_take_part_in_the_backward_pass(workshop: Workshop, unsplit:
 @pytest.mark.parametrize("schedule", ["zero_bubble", "dualpipe_v"])
 def test_compressed_messages(workshop: Workshop, schedule: str) -> None:
     """Between components of one virtual stage, too, where an operation of autograd rounds them."""
-    messages = "pipeline.messages={compression: {kind: int8, rounding: random}}"
+    messages = "pipeline.messages={compression: int8}"
     keys = (messages, f"model.components=[{LINEAR}]", f"pipeline.costs=[{', '.join([COST] * 6)}]")
     whole = trained(workshop, "1f1b", "pipeline.virtual_stages=1", *keys, name=f"whole_{schedule}")
     assert trained(workshop, schedule, *keys, name=f"compressed_{schedule}") == whole

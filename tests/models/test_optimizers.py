@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import threading
 from typing import Any
 
-import numpy
 import pytest
 import torch
 from pydantic import TypeAdapter
@@ -14,7 +12,6 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from alray.config.sections.optimizer import Optimizer
-from alray.core.errors import SpecError
 from alray.models.optimizers import Chosen, ComponentOptimizer, Recipe, Role, recipe
 
 from ..mini_batches import forward_step
@@ -85,41 +82,6 @@ def test_state_is_taken_over_but_the_values_of_the_spec_are_not():
     assert after.state_dict()["state"][0]["momentum_buffer"].item() == 1.0
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "after", "added"),
-    [
-        ("Adam", {}, {"amsgrad": True}, "max_exp_avg_sq"),
-        ("AdamW", {}, {"amsgrad": True}, "max_exp_avg_sq"),
-        ("RMSprop", {"momentum": 0.5}, {"momentum": 0.5, "centered": True}, "grad_avg"),
-        ("RMSprop", {}, {"momentum": 0.9}, "momentum_buffer"),
-        ("SGD", {}, {"momentum": 0.9, "nesterov": True}, "momentum_buffer"),
-    ],
-)
-def test_what_an_optimizer_of_torch_keeps_for_a_setting_begins_anew_where_that_is_changed(name, before, after, added):
-    """Whatever waits for an update, and in each of its groups."""
-
-    def made(**values: Any) -> ComponentOptimizer:
-        parameters = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))]
-        return ComponentOptimizer(parameters, spec("torch", name=name, decay="weights", accumulate=2, **values))
-
-    def step(optimizer: ComponentOptimizer) -> None:
-        for each in optimizer.parameters:
-            each.grad = torch.ones_like(each)
-        optimizer.step(0.1)
-
-    old, new = made(**before), made(**after)
-    for _ in range(3):
-        step(old)
-    state = copy.deepcopy(old.state_dict())
-    new.load_state_dict(state)
-    taken = new.state_dict()["state"]
-    for number, values in state["state"].items():
-        assert all(torch.equal(taken[number][key], value) for key, value in values.items())
-        assert not taken[number][added].any()
-    step(new)
-    assert all(new.state_dict()["state"][number][added].all() for number in range(2))
-
-
 def test_the_state_of_another_kind_or_of_other_parameters_is_refused():
     adam = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec("adam"))
     with pytest.raises(ValueError, match="the state is that of sgd, the optimizer is adam"):
@@ -165,13 +127,21 @@ def by_torch(*optimizers: Any) -> Any:
 MATRIX, BIAS, FILTERS = (4, 3), (4,), (2, 3, 3, 3)
 
 
+def elements_of(optimizer: ComponentOptimizer) -> dict[str, int]:
+    """How many elements of parameters each of torch's optimizers updates."""
+    return {
+        type(each).__name__: sum(value.numel() for group in each.param_groups for value in group["params"])
+        for each in optimizer._optimizers
+    }
+
+
 def test_a_component_says_to_muon_what_its_matrices_are_for(make_network):
     overrides = ["method=backpropagation", "optimizer=muon", "model.components=[{block: mlp, widths: [6, 5]}]"]
     component = make_network(*overrides).component(0, "cpu")
     (optimizer,) = component.optimizers().values()
     weights = {name: value.numel() for name, value in component.named_parameters()}
     hidden = sum(count for name, count in weights.items() if name.startswith("f.") and name.endswith("weight"))
-    assert optimizer.elements_of() == {"Muon": hidden, "AdamW": sum(weights.values()) - hidden}
+    assert elements_of(optimizer) == {"Muon": hidden, "AdamW": sum(weights.values()) - hidden}
     assert optimizer.state_bytes() == 4 * (hidden + 2 * (sum(weights.values()) - hidden))
 
 
@@ -181,7 +151,7 @@ def test_learned_positions_are_embeddings_to_muon(make_network):
     weights = dict(component.f.named_parameters())
     component.train_with(spec("muon"), f=[component.f])
     hidden = sum(each.numel() for name, each in weights.items() if each.ndim == 2 and name != "positions")
-    assert component.optimizers()["f"].elements_of().get("Muon", 0) == hidden
+    assert elements_of(component.optimizers()["f"])["Muon"] == hidden
 
 
 @pytest.mark.parametrize(("values", "of_weights"), [({}, 0.01), ({"weight_decay": 0.3}, 0.3), ({"weight_decay": 0}, 0)])
@@ -266,7 +236,7 @@ def test_without_parameters_there_is_nothing_to_do():
 
 
 class Ramped(torch.optim.Optimizer):
-    """Its steps grow with the number of updates, and its momentum falls; it keeps both in its groups."""
+    """Its steps grow with the number of updates, which it keeps in its groups."""
 
     def __init__(self, params: Any, lr: float, weight_decay: float = 0.0, over: int = 10, momentum: float = 0.8):
         defaults = {"lr": lr, "weight_decay": weight_decay, "over": over, "momentum": momentum, "updates": 0}
@@ -275,7 +245,6 @@ class Ramped(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             group["updates"] += 1
-            group["momentum"] *= 0.5
             group["seen"] = group.get("seen", torch.zeros(())) + 1
 
 
@@ -296,48 +265,39 @@ def test_what_an_optimizer_changes_in_its_groups_goes_on_and_the_spec_sets_the_r
     state = copy.deepcopy(before.state_dict())
     for continued in (same, other):
         continued.load_state_dict(state)
-    assert groups(same) == groups(before) == [(3, 3, 10, 0.1)]
-    assert groups(other) == [(3, 3, 20, 0.4)] * 2  # of the new spec, which the optimizer had not changed or begins anew
+    assert groups(same) == groups(before) == [(3, 3, 10, 0.8)]
+    assert groups(other) == [(3, 3, 20, 0.4)] * 2
 
 
 class Remembering(torch.optim.SGD):
-    """It adds to torch's state, as optimizers that average weights do. Draws stay on the CPU, as torch wants them."""
+    """It adds to torch's state, as optimizers that average weights do."""
 
     def __init__(self, params: Any, lr: float):
         super().__init__(params, lr)
         self.means: list[torch.Tensor] | None = None
-        self.draws = torch.Generator().get_state()
 
     def step(self, closure: Any = None) -> None:
         self.means = [each.detach().clone() for group in self.param_groups for each in group["params"]]
 
     def state_dict(self) -> dict[str, Any]:
-        further = {"draws": self.draws} if self.means is None else {"draws": self.draws, "means": self.means}
-        return {**super().state_dict(), "further": further}
+        return {**super().state_dict(), "means": self.means}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.draws, self.means = state_dict["further"]["draws"], state_dict["further"]["means"]
+        self.means = state_dict["means"]
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
 
 
-@pytest.mark.parametrize("updated", [False, True])
-def test_what_a_class_adds_to_its_state_comes_back_to_its_device(updated: bool):
-    """Checkpoints are read on the CPU."""
-
-    def remembering(device: str) -> ComponentOptimizer:
+def test_what_a_class_adds_to_its_state_comes_back():
+    def remembering() -> ComponentOptimizer:
         section = TypeAdapter[Optimizer](Optimizer).validate_python({"kind": "python:own.Remembering", "lr": 1.0})
-        parameters = [nn.Parameter(torch.zeros(3, device=device))]
-        return ComponentOptimizer(parameters, recipe(section, lambda reference: Remembering))
+        return ComponentOptimizer([nn.Parameter(torch.ones(3))], recipe(section, lambda reference: Remembering))
 
-    before, after = remembering("cpu"), remembering("meta")
+    before, after = remembering(), remembering()
     before.step(1.0)
-    if updated:
-        after.step(1.0)
     after.load_state_dict(copy.deepcopy(before.state_dict()))
     (optimizer,) = after._optimizers
     assert isinstance(optimizer, Remembering) and optimizer.means is not None
-    assert [each.device.type for each in optimizer.means] == ["meta"]
-    assert optimizer.draws.device.type == "cpu"
+    assert torch.equal(optimizer.means[0], torch.ones(3))
 
 
 class Keeping(torch.optim.SGD):
@@ -353,39 +313,12 @@ class Keeping(torch.optim.SGD):
             group["kept"] = self.make()
 
 
-class Unlike:
-    """It cannot be compared, as a frame of pandas."""
-
-    def __eq__(self, other: object) -> bool:
-        raise ValueError("the truth of it is ambiguous")
-
-
 def keeping(make: Any, device: str = "cpu") -> ComponentOptimizer:
     section = TypeAdapter[Optimizer](Optimizer).validate_python({"kind": "python:own.Keeping", "lr": 1.0})
     parameters = [nn.Parameter(torch.zeros(2, device=device))]
     return ComponentOptimizer(
         parameters, Recipe(section, lambda own, its, roles: [Chosen(Keeping, its, {"make": make})])
     )
-
-
-def test_an_array_in_a_group_is_compared_as_a_whole():
-    values = [1.0, 1.0]
-    optimizer = keeping(lambda: {"of": [numpy.array(values)]})
-    assert "made" not in optimizer.state_dict()
-    values[1] = 2.0
-    optimizer.step(1.0)
-    (changed,) = optimizer.state_dict()["made"]
-    assert numpy.array_equal(changed["kept"]["of"][0], [1.0, 1.0])
-
-
-def test_what_cannot_be_compared_counts_as_changed():
-    (changed,) = keeping(Unlike).state_dict()["made"]
-    assert isinstance(changed["kept"], Unlike)
-
-
-def test_a_group_that_cannot_be_copied_is_refused_by_name():
-    with pytest.raises(SpecError, match=r"optimizer `python:own\.Keeping` cannot be made: TypeError: cannot pickle"):
-        keeping(threading.Lock)
 
 
 def test_tensors_of_a_group_come_to_the_device_of_its_parameters_wherever_they_lie():

@@ -4,7 +4,6 @@ and what no checkpoint holds is refused with the line."""
 from __future__ import annotations
 
 import copy
-import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -641,20 +640,6 @@ def test_what_cannot_be_resumed_is_refused_at_its_forward(case: type[Own], withi
     assert (problem.line is None) == (case is OldWeightNorm)
     if problem.line is not None:
         assert problem.file == __file__ and "def forward" in Path(__file__).read_text().splitlines()[problem.line - 1]
-
-
-class NoGradOfAll(nn.Sequential):
-    @torch.no_grad()
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x)
-
-
-def test_a_model_whose_result_has_no_gradient_is_refused_with_its_line() -> None:
-    model = own(lambda: NoGradOfAll(nn.Flatten(), nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, 5)))
-    with pytest.raises(SpecError, match="without a gradient") as caught:
-        model.cut("auto", None)
-    (problem,) = caught.value.problems
-    assert (problem.file, problem.line) == (__file__, inspect.getsourcelines(NoGradOfAll.forward)[1])
 
 
 def test_the_proof_leaves_the_model_and_the_generators_as_they_are() -> None:

@@ -23,7 +23,7 @@ class Convolutions(nn.Module):
         self.first = nn.Conv2d(3, 8, 3, padding=1)
         self.norm = nn.BatchNorm2d(8)
         self.second = nn.Conv2d(8, 8, 3, stride=2, groups=2, bias=False)
-        self.same = nn.Conv2d(8, 4, 3, padding="same")
+        self.same = nn.Conv2d(8, 4, 3, padding=1)
         self.last = nn.Linear(36, 5)
 
     def forward(self, s: torch.Tensor) -> torch.Tensor:
@@ -255,8 +255,7 @@ class Other(nn.Conv1d):
         (nn.Linear(6, 5), (4, 6), True, True),
         (nn.Linear(6, 5, bias=False), (3, 4, 6), True, True),
         (nn.Conv2d(6, 5, 3), (6, 7, 4), True, True),
-        (nn.Conv2d(6, 5, 3, padding="same", dilation=2), (6, 7, 4), False, True),
-        (nn.Conv2d(6, 5, 3, padding="valid"), (6, 7, 4), False, True),
+        (nn.Conv2d(6, 5, 3, padding="same", dilation=2), (6, 7, 4), False, False),
         (nn.Conv1d(6, 5, 2, padding="same"), (6, 4), False, False),
         (nn.Conv1d(6, 5, 3, padding=1, padding_mode="circular"), (6, 4), False, False),
     ],

@@ -157,23 +157,6 @@ def test_what_does_not_fit_together_is_told_before_anything_runs(make_network):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("Mixes", "does not take an input of (11, 6): "),
-        ("Flattens", "gave (66,) for a text of 11 words, and (72,) for one of 12"),
-    ],
-)
-def test_a_block_for_texts_of_one_length_is_refused(make_network, name, said):
-    """A mini-batch is as wide as its longest document, so the run would fail at the first short one."""
-    components = f"model.components=[{{block: embedding, dim: 6}}, {{block: 'python:own_blocks.{name}'}}]"
-    with pytest.raises(SpecError) as caught:
-        make_network(components, sample=TEXT, code=FOR_ONE_LENGTH)
-    (problem,) = caught.value.problems
-    assert said in problem.message and "any number of words" in problem.hint
-    assert problem.key == "model.components[1]"
-
-
 def test_a_pipeline_pads_every_text(make_network):
     """There a block for one length is fine, and anywhere one that reads a text of any length."""
     at = "model.components=[{block: embedding, dim: 6}, {block: 'python:own_blocks.%s'}]"

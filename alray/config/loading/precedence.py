@@ -103,8 +103,6 @@ def _schedule(document: dict[str, Any], asked: set[str]) -> _Aside:
     schedule = schedule_in(document) if asked & {"pipeline.schedule", *_OF_METHOD} else None
     if schedule is None:
         return
-    if _value(document, "optimizer.look_ahead") and not schedule.gradient_delay:
-        yield "optimizer.look_ahead", f"the gradients of `{schedule.name}` are not late"
     recomputes = _value(document, "pipeline.activation_checkpointing")
     by_default = _value(document, "pipeline.schedule") in (None, "auto") and not schedule.local_losses
     if recomputes and not schedule.cuts_mini_batches and not by_default:

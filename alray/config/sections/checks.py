@@ -268,17 +268,6 @@ def messages_suit_the_rest(spec: Spec) -> Iterator[Finding]:
         )
 
 
-def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
-    """A look-ahead needs a schedule whose gradients are one update late: it corrects them."""
-    if spec.optimizer.look_ahead and spec.schedule_suits and not SCHEDULES[spec.schedule].gradient_delay:
-        delayed = [name for name, schedule in SCHEDULES.items() if schedule.gradient_delay]
-        yield (
-            ("optimizer", "look_ahead"),
-            f"the gradients of the schedule `{spec.schedule}` are not late, so there is nothing to correct",
-            f"leave it out, or choose the schedule {listed(delayed)}",
-        )
-
-
 def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
     """To scale a learning rate with the batch size, the batch size must be known for which the rate was chosen."""
     schedule = spec.lr_schedule
@@ -478,7 +467,6 @@ CHECKS: tuple[Check, ...] = (
     method_knows_task,
     source_has_labels_of_task,
     messages_suit_the_rest,
-    look_ahead_is_for_late_gradients,
     scaled_rates_have_a_reference,
     one_cost_per_component,
     one_bundle_per_stage,

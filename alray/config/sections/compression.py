@@ -69,13 +69,9 @@ class OwnCompression(OwnCode, CompressionSection, extra="allow"):
 class LevelsSection(CompressionSection):
     """Values become whole numbers of four or eight bits."""
 
-    scale: Literal["tensor", "channel", "token"] = "tensor"
-    """Which values of a sample share a scale, which travels with them. `tensor`: all. `channel`: those of a channel, of
-    a map or a sequence [T, D]. `token`: those of a position of a sequence, or of a pixel of a map. A vector
-    has one scale in any case. Default: tensor."""
-    rounding: Literal["nearest", "random"] = "nearest"
-    """`nearest`: to the nearest level. `random`: up or down, so that nothing is lost on average; drawn from the seed,
-    the component and the mini-batch. An evaluation rounds to the nearest level. Default: nearest."""
+    scale: Literal["tensor", "token"] = "tensor"
+    """Which values of a sample share a scale, which travels with them. `tensor`: all. `token`: those of a position of
+    a sequence [T, D]; other samples have one scale in any case. Default: tensor."""
 
 
 COMPRESSIONS = Kind("compressions", CompressionSection, OwnCompression, default="none")

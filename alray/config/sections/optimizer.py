@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,9 +15,6 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 class OptimizerSection(PartSection):
     """The keys of every optimizer."""
-
-    uses_two: ClassVar[bool] = False
-    """Whether some parameters are updated by another optimizer than the others."""
 
     kind: str
     """Name of the optimizer."""
@@ -40,11 +37,6 @@ class OptimizerSection(PartSection):
     the last one make none; the run says so. Its checkpoint contains their gradients, and a resume that makes the run
     longer continues with them. A run shorter than an update is refused. Replicas average gradients once an update.
     Default: 1."""
-    look_ahead: Decay = 0.0
-    """Corrects gradients that are an update late, as with the schedule `2bw`: they are computed ahead of the weights,
-    by this factor times the last change of these, which an update makes again; rates are multiplied by 1 minus the
-    factor (Ajanthan et al. 2025, arXiv 2505.01099). It is a momentum: with an optimizer that has momentum there are
-    two. 0: no correction. Default: 0."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of an exponential moving average of the weights, such as 0.999, which evaluations, predictions and exports
     use in place of the weights: after an update it is this share of the average before plus the rest of the new

@@ -20,9 +20,9 @@ from torch import nn
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OBJECT
 from alray.config.sections.section import did_you_mean, listed, nearest
-from alray.config.user_code import own_error, own_place
+from alray.config.user_code import own_error
 from alray.core.counting import counted
-from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
+from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back
 from alray.models.imported.calls import copy_of, first_line, takes_documents
 from alray.models.imported.choice import Choice, list_of_layers
@@ -30,7 +30,7 @@ from alray.models.imported.cutting import Cutter, Refused
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Cut, Part
-from alray.models.imported.proof import prove
+from alray.models.imported.proof import prove, refusal
 from alray.models.imported.recording import NoStorageError
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
@@ -131,9 +131,8 @@ class GivenModel:
             raise own_error(error, message, key="model.from", hint=hint) from error
         result = recordings[True][0].result
         if not isinstance(result, torch.Tensor):
-            file, line = own_place(type(self.whole).forward) or (None, None)
-            message = f"`forward` of {self.title} returns a `{type(result).__name__}`, and not one tensor of scores"
-            raise SpecError.of((Problem(message, "return the scores alone", file, line, "model.from"),))
+            what = f"returns a `{type(result).__name__}`, and not one tensor of scores"
+            raise refusal(what, type(self.whole), self.title, hint="return the scores alone")
         return cutter
 
     @cached_property
@@ -185,8 +184,6 @@ class GivenModel:
             whole: whether the model's classifier is used, so that it may be one component, and natural units end with
                 the model's pooling of maps. A readout pools by itself, less, and sees more.
         """
-        if not several:
-            self._choice.take_readouts()
         for _ in range(_CHOICES):
             ends = self._ends(components, given, several=several, pooled=whole)
             if ends is None:
@@ -203,25 +200,25 @@ class GivenModel:
                 return ends
         if not whole or given is not None or components not in ("auto", 1):
             raise self._uncut(components, several=several)
-        self.reason = self._why(several=several)
+        self.reason = self._why
         ends = [PartEnds(None, _NOWHERE)]
         try:
             self.prove(ends)
         except Refused as refused:
-            file, line = own_place(type(self.whole).forward) or (None, None)
-            message = f"{self.title} computes otherwise when it is called again: {refused}"
+            what = f"computes otherwise when it is called again: {refused}"
             hint = "let it draw from the generators of torch, numpy and random, and keep in buffers what lasts"
-            raise SpecError.of((Problem(message, hint, file, line, "model.from"),)) from refused
+            raise refusal(what, type(self.whole), self.title, hint) from refused
         return ends
 
-    def _why(self, *, several: bool) -> str:
+    @property
+    def _why(self) -> str:
         """Why it cannot be cut: a sentence without its subject."""
         if found := self._left_out or self._look or self._choice.reason:
             return found
         if len(self._choice.starts) == 1:
             return "it has one layer with weights"
-        needed = "what is needed later has no row for each sample" if several else "more than one activation is needed"
         start = f"after `{self.cut_points[-1]}` and " if self.cut_points else ""
+        needed = "more than one activation is needed, or one without a row for each sample"
         return f"everywhere {start}before its last layer with weights {needed}"
 
     @cached_property
@@ -260,7 +257,7 @@ class GivenModel:
         if end is None or components == "auto":
             alone = "method=backpropagation trains it as it is; else give each part a module of its own"
             return SpecError(
-                f"{self.title} cannot be cut: {self._why(several=several)}",
+                f"{self.title} cannot be cut: {self._why}",
                 key="model.from",
                 hint=untie if self.is_tied else alone,
             )
@@ -274,7 +271,7 @@ class GivenModel:
                 hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
             )
         return SpecError(
-            f"{self.title} cannot be cut into {counted(int(components), 'component')}: {self._why(several=several)}",
+            f"{self.title} cannot be cut into {counted(int(components), 'component')}: {self._why}",
             key="model.components",
             hint=untie if self.is_tied else "ask for fewer, or name the layers after which to cut: model.cut",
         )

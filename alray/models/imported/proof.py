@@ -81,8 +81,6 @@ def prove(
                     _computed(parts, whole, samples, mask, number, title, hint, gradients=number == 0)
                     for parts in ((), chain)
                 )
-            if number == 0:
-                _require_gradients(expected, type(whole), title)
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
             _require_same(expected, unknown | found, training=training)
             if number > 0 and training:  # the first mini-batch may fill caches
@@ -91,7 +89,7 @@ def prove(
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
                 what = f"changes the values of the parameter `{name}`"
-                raise _refused(
+                raise refusal(
                     what,
                     type(whole),
                     title,
@@ -177,19 +175,6 @@ def _gradients(scores: torch.Tensor, whole: nn.Module) -> Found:
     return {f"{_GRADIENT} of `{name}`": each for name, each in zip(trained, found, strict=True)}
 
 
-def _require_gradients(expected: Found, model: type[nn.Module], title: str) -> None:
-    """Raise SpecError if the model has parameters to train, and its result has a gradient for none of them."""
-    gradients = [each for what, each in expected.items() if what.startswith(_GRADIENT)]
-    if gradients and all(each is None for each in gradients):
-        raise _refused(
-            "gives a result without a gradient, so none of its parameters would be trained",
-            model,
-            title,
-            hint="leave torch.no_grad(), detach() or the like out around what is to be trained; to train a head alone, "
-            "freeze the other parameters by `requires_grad_(False)`",
-        )
-
-
 def _require_same(expected: Found, found: Found, *, training: bool) -> None:
     gradients = [each for what, each in expected.items() if what.startswith(_GRADIENT) and each is not None]
     least = _LEAST * max((float(each.abs().max()) for each in gradients if each.numel()), default=0.0)
@@ -221,7 +206,7 @@ def _require_no_state(modules: Mapping[str, nn.Module], kept: dict[str, dict[str
         names = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
         if names:
             what = listed([".".join(part for part in (path, name) if part) for name in names], "and")
-            raise _refused(
+            raise refusal(
                 f"keeps {what} from one call to the next, and no checkpoint would hold it",
                 type(module),
                 title,
@@ -230,7 +215,7 @@ def _require_no_state(modules: Mapping[str, nn.Module], kept: dict[str, dict[str
             )
 
 
-def _refused(what: str, model: type[nn.Module], title: str, hint: str) -> SpecError:
+def refusal(what: str, model: type[nn.Module], title: str, hint: str) -> SpecError:
     """The refusal of a model, at the line of its `forward`."""
     file, line = own_place(model.forward) or (None, None)
     return SpecError.of((Problem(f"`forward` of {title} {what}", hint, file, line, "model.from"),))

@@ -16,10 +16,6 @@ from alray.config.user_code import own_place_of
 from alray.core.compat import TorchDispatchMode, tree_leaves
 from alray.models.imported.steps import LOOKS, READS, Gives, Key, Leaf, Walk, is_open
 
-_LAST = ("linear", "layer_norm")
-_FIRST = ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm")
-_PERMUTED = {(0, 2, 3, 1): True, (0, 3, 1, 2): False}
-
 
 @dataclass
 class Step:
@@ -31,7 +27,6 @@ class Step:
         begun, ended: the number of steps that had ended when it began and ended.
         again: whether it is a view, or made of samples and constants alone, so that parts compute it again.
         weights: whether it uses a matrix of parameters itself; that of a module below belongs to that.
-        channels_last: whether its first tensor, if it is a map, has its channels last.
         work: of all up to its end, floating-point operations.
         cost: the same, and one for each value that a function gives.
         alive: how many activations are needed after its end.
@@ -44,7 +39,6 @@ class Step:
     ended: int
     again: bool
     weights: bool
-    channels_last: bool
     work: float
     cost: float
     alive: int = 0
@@ -78,7 +72,7 @@ class Recording(Walk):
         self.values: dict[Leaf, torch.Tensor] = {}
         """All tensors that the steps gave, and the samples."""
         self.reads: dict[Key, float] = {}
-        """The numbers that steps read of tensors."""
+        """The numbers that functions read of tensors."""
         self.looks: list[tuple[Key, int, str]] = []
         """Where Python reads what the model has computed, or numbers in its samples: the call around it, the number of
         steps that had ended before, and the line of a user's code in words."""
@@ -88,7 +82,6 @@ class Recording(Walk):
         self._made: dict[int, int] = {}  # after which step a memory got values of parameters or random numbers
         self._computed: dict[int, bool] = {}  # the memory of what is made of samples; True: of parameters, too
         self._used: dict[int, int] = {}  # before the end of which step it was used last
-        self._last: dict[int, bool] = {}  # whether a tensor has its channels last
 
     def run(self, model: nn.Module, given: Mapping[Leaf, torch.Tensor], compute: Callable[[], Any]) -> None:
         """Record a call of `forward`, and keep its result.
@@ -147,7 +140,6 @@ class Recording(Walk):
         if not gave:
             if name in READS:
                 self.reads[key] = value
-                self._note(key, value, None, begun, again=False, weights=False)
             return value
         weights = any(isinstance(each, nn.Parameter) and each.ndim > 1 for each in took)
         made = any(isinstance(each, nn.Parameter) for each in took) or not all(map(self._is_free, took))
@@ -160,7 +152,6 @@ class Recording(Walk):
         self._known |= memories
         if made:
             self._make(value)
-        self._follow(name, given, took, gave)
         self._elements += sum(each.numel() for each in gave)
         self._note(key, value, None, begun, again=is_view or not made, weights=weights)
         return value
@@ -169,26 +160,13 @@ class Recording(Walk):
         for tensor in _tensors(value):
             self._made.setdefault(_memory(tensor), len(self.steps))
 
-    def _follow(self, name: str, given: tuple[Any, ...], took: list[torch.Tensor], gave: list[torch.Tensor]) -> None:
-        """Note whether what a function gives has its channels last: as the last operation says that has an axis for
-        them."""
-        last = next((self._last[id(each)] for each in took if id(each) in self._last), False)
-        if name == "permute":
-            axes = given[0][1:] or (given[1].get("dims", ()),)
-            order = tuple(axes[0]) if isinstance(axes[0], list | tuple) else axes
-            last = _PERMUTED.get(order, last)
-        elif name in _LAST or name in _FIRST:
-            last = name in _LAST
-        self._last |= {id(each): last for each in gave}
-
     def _note(self, key: Key, value: Any, module: nn.Module | None, begun: int, *, again: bool, weights: bool) -> None:
         tensors = list(_tensors(value))
         gives = Gives.of(value)
         self.values |= {(key, number): each for number, each in zip(gives.tensors, tensors, strict=True)}
         work = float(self._counter.get_total_flops()) + self._recurrent
-        last = bool(tensors) and self._last.get(id(tensors[0]), False)
         number = len(self.steps)
-        self.steps.append(Step(key, gives, module, begun, number, again, weights, last, work, work + self._elements))
+        self.steps.append(Step(key, gives, module, begun, number, again, weights, work, work + self._elements))
 
     def look_before(self, key: Key, ended: int) -> str:
         """Where `forward` reads a value before a step ends, in code that the part after it runs too: a sentence, or "".

@@ -161,19 +161,6 @@ def named_weights(source: str, arguments: Mapping[str, Any], name: str) -> dict[
     return weights
 
 
-def of_named_weights(source: str, name: str) -> dict[str, Any]:
-    """The arguments that a constructor of torchvision gets with its weights, besides the number of classes."""
-    kind, _, model = source.partition(":")
-    if kind != "torchvision":
-        return {}
-    meta = _chosen(model, name).meta
-    if model.startswith("vit_"):
-        return {"image_size": meta["min_size"][0]}
-    if model.startswith("maxvit"):
-        return {"input_size": list(meta["min_size"])}
-    return {"transform_input": True} if model in ("googlenet", "inception_v3") else {}
-
-
 def _chosen(model: str, name: str) -> Any:
     """The member of torchvision's enumeration of a model's weights."""
     from torchvision.models import get_model_weights, list_models

@@ -19,12 +19,10 @@ class Muon(AdamSection, DecayingSection):
 
     It updates weights of two dimensions. AdamW updates all other parameters, among them biases, norms, convolutions,
     embeddings and classifiers (the part `head`). The rate of a matrix of r rows and c columns is multiplied by
-    0.2 sqrt(max(r, c)), with which rates that suit AdamW suit Muon (Liu et al. 2025, arXiv 2502.16982). The plan says
-    how many parameters each of the two updates.
+    0.2 sqrt(max(r, c)), with which rates that suit AdamW suit Muon (Liu et al. 2025, arXiv 2502.16982).
     """
 
     implementation = "chosen"
-    uses_two = True
 
     kind: Literal["muon"]
     """`muon`."""

@@ -120,7 +120,7 @@ class ComponentWork:
         """Shapes of the gradients of one sample, as a message has them."""
         sent, above = self._batch.outgoing, self.component.above
         if above is not None:
-            sent = above.up.unpack(sent, training=True)
+            sent = above.up.unpack(sent)
         shapes = {name: Shape(each.shape[1:], each.dtype) for name, each in sent.items() if each.is_floating_point()}
         return shapes if above is None else above.down.packed(shapes)
 

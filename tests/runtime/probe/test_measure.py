@@ -291,16 +291,6 @@ def test_a_component_of_an_own_method_gets_what_the_one_below_sends(make_workloa
     assert heads == sorted(set(heads)) and len(heads) == 4
 
 
-def test_components_of_an_own_method_that_look_equal_are_of_one_kind(make_workload):
-    """All have the same parts here. What they get and send differs up to the fourth."""
-    code = SENDS.replace("4 * index or None", "None").replace("(index + 1,", "(min(index, 2) + 1,")
-    network = make_workload(
-        "model.components=[{block: linear, width: 8, repeat: 6}]", "method={kind: 'python:own_blocks.Sends'}", code=code
-    ).network
-    kinds = [network.alike(index) for index in range(6)]
-    assert len(set(kinds)) == 5 and kinds[3] == kinds[4]
-
-
 def test_components_like_others_are_left_out_where_a_mini_batch_takes_long(make_workload, monkeypatch):
     workload = make_workload(FOUR, "pipeline.stages=1")
     monkeypatch.setattr("alray.runtime.probe.measure._TOGETHER_S", 0.0)

@@ -16,7 +16,7 @@ class UncompressedMessages(MessageCompression):
     def packed(self, shape: Shape) -> Shape:
         return shape
 
-    def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    def pack(self, values: torch.Tensor) -> torch.Tensor:
         return values
 
     def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:

@@ -30,7 +30,7 @@ class TopKMessages(MessageCompression):
         rows, width = _rows(shape)
         return Shape((rows, self._sent(width) * (shape.dtype.itemsize + _positions(width).itemsize)), torch.uint8)
 
-    def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    def pack(self, values: torch.Tensor) -> torch.Tensor:
         rows, width = _rows(values.shape[1:])
         largest, chosen = self._largest(values.reshape(len(values), rows, width))
         return torch.cat([as_bytes(largest), as_bytes(chosen.to(_positions(width)))], -1)
@@ -43,7 +43,7 @@ class TopKMessages(MessageCompression):
         found = torch.zeros(len(packed), rows, width, dtype=shape.dtype, device=packed.device)
         return found.scatter_(-1, chosen, largest).view(len(packed), *shape)
 
-    def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    def rounded(self, values: torch.Tensor) -> torch.Tensor:
         rows, width = _rows(values.shape[1:])
         matrix = values.flatten(1).unflatten(1, (rows, width))
         largest, chosen = self._largest(matrix)

@@ -62,7 +62,7 @@ class ForwardForwardMethod(Method):
     arXiv 2212.13345; SymBa: arXiv 2303.08418.
     """
 
-    row_dimensions = 1
+    sends_rows = True
 
     def __init__(
         self, task: NetworkFacts, *, loss: str, alpha: float, peer_normalisation: float, prediction: str

@@ -87,11 +87,11 @@ class ChainWork(Work):
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
         """One route is the whole network."""
         chain = self.chains[own]
-        incoming = received(chain, incoming, training=False)
-        outgoing, scores = through(chain, incoming, step, "evaluation", batch, inference=True)
+        incoming = received(chain, incoming)
+        outgoing, scores = through(chain, incoming, step, "evaluation", batch)
         above = chain[-1].above
         if above is not None:
-            outgoing = above.up.pack(outgoing, None)
+            outgoing = above.up.pack(outgoing)
         return outgoing, list(scores.values())
 
     @torch.no_grad()
@@ -204,8 +204,7 @@ class BackpropagationWork(ChainWork):
         if outgoing is not None:
             chain = self.chains[batch.own]
             if chain[-1].above is not None:
-                purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-                outgoing = chain[-1].above.up.pack(outgoing, chain[-1].f.purpose(*purpose))
+                outgoing = chain[-1].above.up.pack(outgoing)
             batch.outgoing = outgoing | {"labels": batch.incoming["labels"]}
 
     def _forward(self, batch: MicroBatch) -> Tensors | None:
@@ -214,7 +213,7 @@ class BackpropagationWork(ChainWork):
         Returns the output, or None of a chain that ends in the loss.
         """
         chain = self.chains[batch.own]
-        incoming = received(chain, batch.incoming, training=True)
+        incoming = received(chain, batch.incoming)
         leaves: Tensors = {}
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
@@ -349,7 +348,7 @@ class BackpropagationWork(ChainWork):
         """
         chain = self.chains[batch.own]
         above, below = chain[-1].above, chain[0].below
-        from_above = batch.from_above if above is None else above.down.unpack(batch.from_above, training=True)
+        from_above = batch.from_above if above is None else above.down.unpack(batch.from_above)
         names = [name for name in graph.edges if name in from_above]
         roots = (graph.loss,) if graph.loss is not None else tuple(graph.edges[name] for name in names)
         gradients = None if graph.loss is not None else tuple(from_above[name] for name in names)
@@ -368,8 +367,7 @@ class BackpropagationWork(ChainWork):
         # The next pass may add to the parameters' before a message has left, or G has read what is left to it.
         separate_gradients(new, [*batch.to_below.values(), *(graph.later.gradients() if graph.later else ())])
         if below is not None:
-            purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-            batch.to_below = below.down.pack(batch.to_below, chain[0].f.purpose(*purpose))
+            batch.to_below = below.down.pack(batch.to_below)
         if gradients is not None:
             return {}
         self._backwards += 1
@@ -526,7 +524,7 @@ def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str |
 
 
 def through(
-    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int, inference: bool = False
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
 ) -> tuple[Tensors, dict[int, torch.Tensor]]:
     """Run these components. Returns what the last one gives, in default strides, and the scores of those with a head.
 
@@ -540,8 +538,7 @@ def through(
     before: BackpropagationComponent | None = None
     for component in components:
         if before is not None and before.above is not None and component.below is not None:
-            drawn_from = None if inference else component.f.purpose(*purpose)
-            incoming = across(incoming, before.above.up, component.below.down, drawn_from)
+            incoming = across(incoming, before.above.up, component.below.down)
         before = component
         incoming = in_default_strides(component.f.run(incoming, *purpose))
         for value in incoming.values():
@@ -552,10 +549,10 @@ def through(
     return incoming, scores
 
 
-def received(chain: Sequence[BackpropagationComponent], incoming: Tensors, *, training: bool) -> Tensors:
+def received(chain: Sequence[BackpropagationComponent], incoming: Tensors) -> Tensors:
     """What the first component gets of what came in."""
     below = chain[0].below
-    return incoming if below is None else below.up.unpack(incoming, training=training)
+    return incoming if below is None else below.up.unpack(incoming)
 
 
 def _floating(tensors: Tensors) -> Tensors:
