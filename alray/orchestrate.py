@@ -172,7 +172,7 @@ def _run(
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(run_dir, workload, surroundings, begun_s, engine, [observer.record, watch]) as recorder,
+        recording(run_dir, workload, surroundings, begun_s, engine.run_token, [observer.record, watch]) as recorder,
     ):
         plan = planner.fitted(plan, costs, engine, observer.note)
         observer.planned(plan)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError, StageError
 from alray.core.randomness.one_at_a_time import is_inside
-from alray.core.run_folder.records import EngineName, Record
+from alray.core.run_folder.records import EngineName
 from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from alray.runtime.graph.graph import Graph
     from alray.runtime.graph.processes import StageProcesses
     from alray.runtime.probe.device_speed import SpeedTest
-    from alray.runtime.runner.ray_metrics import RunMetrics
 
 
 class Engine(FindsDevices, ABC):
@@ -69,9 +68,6 @@ class Engine(FindsDevices, ABC):
     def mark_run_dir(self, run_dir: Location) -> None:
         """Write `run_token` into the run folder. Raise PlanError if a node of a stage does not see it."""
         mark(run_dir, self.run_token)
-
-    def record(self, record: Record) -> None:
-        """Called with every record of the run as it is written."""
 
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
@@ -167,7 +163,6 @@ class ClusterEngine(Engine):
         self._connected: Future[None] = Future()
         self._address: str | None = None  # of the cluster to attach to
         self._run_name = spec.name  # until the run folder is known
-        self._metrics: RunMetrics | None = None
 
     def connect(self, address: str | None) -> None:
         """Begin to connect to the cluster at this address, or to start one. Returns at once.
@@ -195,22 +190,11 @@ class ClusterEngine(Engine):
         super().mark_run_dir(run_dir)
         self._run_name = run_name(run_dir)
 
-    def record(self, record: Record) -> None:
-        """Set Ray's metrics of the run."""
-        if self._metrics is None:
-            from alray.runtime.runner.ray_metrics import RunMetrics
-
-            self._metrics = RunMetrics(self._run_name)
-        self._metrics.take(record)
-
     def close(self) -> None:
         if wait([self._connected], timeout=_STARTING_S).not_done:
             # An interrupt within an import can leave a lock that the thread waits for. The command ends without it, and
             # the reaper ends what Ray has started.
             return
-        metrics, self._metrics = self._metrics, None
-        if metrics is not None:
-            metrics.close()
         if not is_lost():
             self._end_on_cluster()
         self._cluster.close()

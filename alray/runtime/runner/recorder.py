@@ -23,7 +23,6 @@ from alray.core.run_folder.records import (
 from alray.core.run_folder.store import prune, require_own, step_folder, write_manifest
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
-from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.runtime.workload import DataFacts, Workload
@@ -35,16 +34,10 @@ def recording(
     workload: Workload,
     environment: dict[str, Any],
     started_wall_s: float,
-    engine: Engine,
+    token: str,
     observers: Sequence[Callable[[Record], None]],
 ) -> Iterator[Recorder]:
-    """The recorder of a run, as a context manager, which closes it at its end.
-
-    The other arguments are those of `Recorder`.
-
-    Args:
-        engine: has marked the run folder, and hears every record.
-    """
+    """The recorder of a run, as a context manager, which closes it at its end. The arguments are those of `Recorder`."""
     spec = workload.spec
     recorder = Recorder(
         run_dir,
@@ -53,8 +46,8 @@ def recording(
         keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
         environment=environment,
         started_wall_s=started_wall_s,
-        observers=[engine.record, *observers],
-        token=engine.run_token,
+        observers=observers,
+        token=token,
     )
     try:
         yield recorder
