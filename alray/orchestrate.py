@@ -114,8 +114,8 @@ def resume_run(
 
             engine.require_not_failed()
             observer.doing("opening the data")
-            as_before = resumed.run_dir if resumed.keeps_samples else None
-            of_run = replace(options, standardised_as=as_before, if_same_data=allow_change)
+            # A change that is allowed may decide how samples are standardised: then by the training split, as at first.
+            of_run = options if allow_change else replace(options, standardised_as=resumed.run_dir)
             planner = Planner.open(resumed.spec, code, of_run, note=observer.note, trained=resumed.trained)
             if not allow_change:
                 planner.workload.require_same_model(model_of(resumed.run_dir), "this run", observer.note)

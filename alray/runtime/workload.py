@@ -18,7 +18,6 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
-from alray.core.run_folder.records import read_environment
 from alray.core.storage.location import Location
 from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
@@ -103,7 +102,6 @@ class Workload:
         for_plan: bool = False,
         form: DataForm | None = None,
         of_run: Location | None = None,
-        if_same_data: bool = False,
         most_stages: int = 0,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
@@ -119,14 +117,13 @@ class Workload:
             form: of the data, which are then not opened: their samples are noise.
             of_run: a run that this one goes on with, or does again: its samples and targets are standardised as there.
                 None: by the training split.
-            if_same_data: only where these are surely the data of that run, which its `environment.json` tells.
             most_stages: of plans of several layouts, for which components are counted or measured: a model is cut for
                 so many, and texts are padded where a layout needs it. 0: the layout is that of the spec.
         """
         if form is None:
             before = None if of_run is None else form_in(of_run)
             data = open_training_data(spec, code, for_plan=for_plan, any_layout=most_stages > 0)
-            if before is not None and before.suits(data) and not (if_same_data and _may_be_others(data, of_run)):
+            if before is not None and before.suits(data):
                 before.standardise(data)
         else:
             data = described_data(spec.data, spec.task, form, code)
@@ -275,13 +272,6 @@ class Workload:
         if any(encoder.draws and not encoder.own for encoder in encoders):
             notes.append(f"each replica draws its own dropout masks: {not_one}, but the same on average")
         return tuple(notes)
-
-
-def _may_be_others(data: Dataset, of_run: Location | None) -> bool:
-    """Whether these may be other data than those with which a run was last started: what a user's class gives is not
-    known."""
-    origin = {} if of_run is None else read_environment(of_run) or {}
-    return data.contents is None or origin.get("data_sha256") != data.identity.sha256
 
 
 def open_training_data(

@@ -31,7 +31,7 @@ from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import recorded_plans, with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.runner.provenance import has_own_spec, require_own_spec
+from alray.runtime.runner.provenance import require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.checkpoint import optimizer_file, read_checked, require_component, weights_file
 from alray.runtime.workload import Workload
@@ -59,8 +59,6 @@ _FREE = (
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
 """Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
 resume may change too."""
-_OF_MINI_BATCHES = ("data.batch_size", "data.last_batch", "data.augment", "data.mix")
-"""Keys that decide neither which samples are trained nor how one becomes an input."""
 _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
@@ -86,20 +84,6 @@ class Resumed:
     @property
     def trained(self) -> bool:
         return self.manifest is not None
-
-    @property
-    def keeps_samples(self) -> bool:
-        """Whether samples and targets of the same data become inputs of the network as before: with other keys, or for
-        another task, they need not. What a hand changed in `spec.yaml` is not known."""
-        if not self.allow_change:
-            return True
-        tasks = [(spec.task.kind, spec.task.standardises) for spec in (self.before, self.spec)]
-        before, after = (spec.model_dump(mode="json", include={"data", "seed"}) for spec in (self.before, self.spec))
-        return (
-            has_own_spec(self.run_dir)
-            and tasks[0] == tasks[1]
-            and all(_free(key, self.spec) or is_under(key, _OF_MINI_BATCHES) for key, *_ in _differences(before, after))
-        )
 
     @classmethod
     def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool, again: bool = False) -> Resumed:
