@@ -7,7 +7,6 @@ import os
 import resource
 import secrets
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from alray.core.environment import environment
-from alray.core.errors import RequestError, RunError, printable
+from alray.core.errors import RequestError, RunError
 from alray.core.signal_mask import blocked
 from alray.core.system_errors import file_limit, require_current_folder
 from alray.data.worker_names import OWNER
@@ -28,8 +27,6 @@ _STARTING_S = 55.0
 """Ray itself gives up after a minute, and ends this process."""
 _ENDING_S = 20.0
 _was_lost = threading.Event()
-_DESCRIPTORS = 128
-"""File descriptors of one process. With 40 Ray's first process ends while it starts; 80 were enough for two stages."""
 _ADDRESS_SPACE = 8e9
 """Bytes that a process maps besides Ray's object store: the libraries of torch and Ray, and the stacks of threads."""
 _RAYS_SHARE = 0.3
@@ -37,18 +34,7 @@ _RAYS_SHARE = 0.3
 
 
 def require_ray_can_start() -> None:
-    """Raise RequestError with what Ray lacks here: names in UTF-8, file descriptors or address space."""
-    for what, name in (("the current folder", str(Path.cwd())), *(("the command line", each) for each in sys.argv)):
-        if printable(name) != name:
-            raise RequestError(
-                f"Ray cannot start: `{name}` in {what} is not UTF-8", hint="rename it, or run with --inline"
-            )
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if descriptors != resource.RLIM_INFINITY and descriptors < _DESCRIPTORS:
-        raise RequestError(
-            f"too few file descriptors for Ray: `ulimit -n` allows {descriptors}",
-            hint=f"allow at least {_DESCRIPTORS}, such as `ulimit -n 4096`, or run with --inline",
-        )
+    """Raise RequestError if Ray would lack address space here: it would crash in the middle of a run."""
     space = resource.getrlimit(resource.RLIMIT_AS)[0]
     needed = _ADDRESS_SPACE + _RAYS_SHARE * machine_memory_bytes()
     if space != resource.RLIM_INFINITY and space < needed:
