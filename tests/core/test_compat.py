@@ -1,5 +1,5 @@
-"""`alray.core.compat` has every private name of torch, Ray and other libraries that alray uses, and no other; the private
-attributes of their objects that alray uses are listed here."""
+"""`alray.core.compat` has every private name of torch and Ray that alray uses, and no other; the private attributes of
+their objects are listed here."""
 
 from __future__ import annotations
 

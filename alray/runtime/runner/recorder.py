@@ -37,7 +37,7 @@ def recording(
     token: str,
     observers: Sequence[Callable[[Record], None]],
 ) -> Iterator[Recorder]:
-    """The recorder of a run, as a context manager, which closes it at its end. The arguments are those of `Recorder`."""
+    """The recorder of a run, as a context manager, which closes it at its end. The arguments are as for `Recorder`."""
     spec = workload.spec
     recorder = Recorder(
         run_dir,
@@ -240,20 +240,7 @@ def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None
             if found.setdefault(index, sha256) != sha256:
                 raise ReplicasDiffer(
                     f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
-                    hint=_hint_where_replicas_part({part.device for part in parts if index in dict(part.parameters)}),
+                    hint="give all replicas devices of one model, for others may round differently; a block may change "
+                    "its parameters only through gradients, and an optimizer draw only from the generators that alray "
+                    "seeds: if yours do, report this as a bug",
                 )
-
-
-def _hint_where_replicas_part(devices: set[str]) -> str:
-    """
-    Args:
-        devices: the models of those that the replicas of the component are on.
-    """
-    hint = (
-        "a block may change its parameters only through gradients, and an optimizer draw only from the generators that "
-        "alray seeds; if yours do, report this as a bug"
-    )
-    if len(devices) == 1:
-        return hint
-    names = " and ".join(sorted(devices))
-    return f"{names} may round differently, so give all replicas devices of one model; otherwise, {hint}"

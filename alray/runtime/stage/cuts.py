@@ -60,7 +60,6 @@ class Cuts:
         emit: Callable[[Telemetry], None],
         inputs: Callable[[Batch], Tensors],
         measured: Measured | None,
-        device: str,
     ) -> None:
         """
         Args:
@@ -68,7 +67,6 @@ class Cuts:
             emit: takes what the driver is to hear.
             inputs: an evaluation batch as the first component takes it.
             measured: as in `Inference`.
-            device: the model of the one that computes.
         """
         self._assignment = assignment
         self._stage = stage
@@ -89,7 +87,7 @@ class Cuts:
             standing=assignment.start.standing.of_metric(assignment.spec.task.measures.name),
             stop_after=assignment.stop_after,
         )
-        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication, device)
+        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
         self._at_first = _fingerprint(stage.components) if assignment.start.step == 0 else None
         self._told: set[str] = set()
         self.changes = assignment.start.standing.plateau.changes
@@ -229,17 +227,14 @@ class CheckpointWriter:
         checkpoints: Location,
         emit: Callable[[CheckpointPart], None],
         replication: Replication,
-        device: str,
     ) -> None:
         """
         Args:
             emit: is called with each part that is on disk.
-            device: the model of the one that computes.
         """
         self._checkpoints = checkpoints
         self._emit = emit
         self._replication = replication
-        self._device = device
         self._pending: Future[None] | None = None
 
     def write(
@@ -282,9 +277,8 @@ class CheckpointWriter:
             # Between two means, replicas that average weights differ.
             if replication.count > 1 and not replication.averages_weights:
                 parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
-            took_s, device = time.perf_counter() - began, self._device
-            part = CheckpointPart(step, tuple(files), took_s, final, parameters, device, shares, standing, untrained)
-            self._emit(part)
+            took_s = time.perf_counter() - began
+            self._emit(CheckpointPart(step, tuple(files), took_s, final, parameters, shares, standing, untrained))
 
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
         self._pending = executor.submit(write)
