@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
-from ray.exceptions import RayError
 
 from alray import __version__
 from alray.core.errors import PlanError
@@ -188,14 +187,6 @@ class StageProcesses:
         """
         all_ended(self.loaded, _LOADING_S)
 
-    def all_answer(self) -> bool:
-        """Whether every process still answers."""
-        try:
-            ray.get([actor.__ray_ready__.remote() for actor in self.actors], timeout=_ENDING_S)
-        except RayError:
-            return False
-        return True
-
     def end(self) -> None:
         """End the processes and free their room."""
         for actor in self.actors:
@@ -223,9 +214,9 @@ class IdleProcesses:
             idle.end()
 
     def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
-        """Return the idle processes if they are in such bundles and all alive; otherwise end them and return None."""
+        """Return the idle processes if they are in such bundles; otherwise end them and return None."""
         idle, self._processes = self._processes, None
-        if idle is None or (idle.placement.bundles == tuple(bundles) and idle.all_answer()):
+        if idle is None or idle.placement.bundles == tuple(bundles):
             return idle
         idle.end()
         return None
