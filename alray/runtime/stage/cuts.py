@@ -30,8 +30,7 @@ from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.checkpoint import take_snapshot, write_snapshot
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.copies import Copies
-from alray.runtime.stage.evaluation import Evaluator
-from alray.runtime.stage.inference import Inference
+from alray.runtime.stage.inference import Evaluator, Inference
 from alray.runtime.stage.leader import Control, Leader
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.replica_state import take_replica_state, write_replica_state

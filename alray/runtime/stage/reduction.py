@@ -23,9 +23,8 @@ from alray.planning.prediction.shares import shares_of_part
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.edge import Waiting
-from alray.runtime.channel.exchange import CommunicationThread, Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, Exchange, GradientReducer
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained

@@ -16,9 +16,8 @@ from alray.core.parts import names_of
 from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, GradientReducer
 
 SHARES = (5, 17, 42)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from alray.runtime.channel.half import Half
+from alray.runtime.channel.compression import Half
 
 
 class BFloat16(Half):
