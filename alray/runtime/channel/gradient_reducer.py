@@ -143,7 +143,7 @@ class GradientReducer(Exchange[None]):
         return self._compression.state_dict()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Restore a state. Raises `CheckpointError` if it comes from another compression, setting or model."""
+        """Restore a state that `state_dict` returned."""
         self._compression.load_state_dict(state)
 
     def _reduce(self, weight: float, packed: torch.Event | None) -> None:

@@ -276,18 +276,10 @@ class Resumed:
             why = "; ".join(changes.values())
             note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
             return
-        file_keys = _file_keys(self.spec)
-        changed = [
-            key
-            for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
-            if key in file_keys or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
-        ]
-        hint = "leave it as it was, or start a new run"
-        if not changed or changed[0] in file_keys:
-            hint = ", or ".join(["restore them", *(f"say where they lie now: {key}=PATH" for key in file_keys[:1])])
-        if vocabulary not in changes:
-            hint += ", or pass --allow-change"
-        data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
+        found = [f"say where they lie now: {key}=PATH" for key in _file_keys(self.spec)[:1]]
+        allowed = [] if vocabulary in changes else ["pass --allow-change"]
+        hint = ", or ".join(["leave `data` as it was and restore its files", *found, *allowed])
+        data.require_same(before, "this run", hint=hint)
 
     def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""

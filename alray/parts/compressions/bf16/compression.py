@@ -10,5 +10,4 @@ from alray.runtime.channel.compression import Half
 class BFloat16(Half):
     """8 bits of precision, the range of float32."""
 
-    kind = "bf16"
     type_sent = torch.bfloat16

@@ -13,5 +13,4 @@ class Float16(Half):
     Gradients are multiplied by the ranks' weights before, so only their average must be in range, not their plain sum.
     """
 
-    kind = "fp16"
     type_sent = torch.float16
