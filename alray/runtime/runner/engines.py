@@ -5,7 +5,6 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 
 from __future__ import annotations
 
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -91,18 +90,6 @@ class Engine(FindsDevices, ABC):
 _INLINE = threading.RLock()
 """Held by the thread of a run whose stages are in this process. A callback of the run may begin another one there: its
 stages wait meanwhile."""
-
-
-def _begin_anew() -> None:
-    """In a process that was forked, the thread is gone that may have held it."""
-    global _INLINE
-    if _INLINE.acquire(blocking=False):
-        _INLINE.release()
-    else:
-        _INLINE = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
 
 
 class InlineEngine(Engine):
