@@ -16,7 +16,7 @@ from pathlib import Path
 from alray.core.environment import environment
 from alray.core.errors import RequestError, RunError
 from alray.core.signal_mask import blocked
-from alray.core.system_errors import file_limit, require_current_folder
+from alray.core.system_errors import require_current_folder
 from alray.data.worker_names import OWNER
 from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray import reaper
@@ -25,6 +25,7 @@ from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environm
 
 _STARTING_S = 55.0
 """Ray itself gives up after a minute, and ends this process."""
+_HOW_TO_START = "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 _ENDING_S = 20.0
 _was_lost = threading.Event()
 _ADDRESS_SPACE = 8e9
@@ -115,15 +116,8 @@ def _wait_until_started(starting: Future[None]) -> None:
         wait([starting], timeout=_STARTING_S)  # what has half started cannot be shut down
         raise
     if not starting.done():
-        raise RunError(f"Ray did not start on this machine within {_STARTING_S:.0f} s", hint=_how_to_start())
+        raise RunError(f"Ray did not start on this machine within {_STARTING_S:.0f} s", hint=_HOW_TO_START)
     starting.result()
-
-
-def _how_to_start() -> str:
-    limit = file_limit()
-    if limit is not None:  # the system ends a program without a word that writes a larger file
-        return f"{limit}, and Ray writes large ones: allow more, such as `ulimit -f unlimited`, or run with --inline"
-    return "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 
 
 @contextmanager
@@ -133,7 +127,7 @@ def _named_if_it_fails() -> Iterator[None]:
         yield
     except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_how_to_start()) from error
+        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_HOW_TO_START) from error
 
 
 _NAME_BYTES = 2
