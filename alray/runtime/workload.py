@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -38,6 +38,14 @@ _OF_SCALING = {"warmup_from", "reference_batch_size"}
 """Keys of `lr_schedule` that change nothing where rates are not scaled."""
 
 
+class Position(TypedDict):
+    """How far a run is: mini-batches, epochs and samples."""
+
+    step: int
+    epoch: float
+    samples: int
+
+
 @dataclass(frozen=True)
 class DataFacts:
     """The facts about the data that every stage needs. Only stage 0 opens the data itself."""
@@ -67,6 +75,10 @@ class DataFacts:
         """Number of samples seen after `step` mini-batches."""
         epoch, position = divmod(step, self.steps_per_epoch)
         return epoch * self.samples_per_epoch + position * batch_size
+
+    def position(self, step: int, batch_size: int) -> Position:
+        """Where a run is after `step` mini-batches, as records say it."""
+        return {"step": step, "epoch": step / self.steps_per_epoch, "samples": self.samples(step, batch_size)}
 
     def steps(self, samples: int, batch_size: int) -> int:
         """Number of mini-batches needed to see this many samples."""
@@ -206,8 +218,8 @@ class Workload:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that the user should read before the run: which initial weights were not taken, which optimizer
-        updates how many parameters, whether gradients are late, how learning rates follow updates of several
-        mini-batches, which keys of `replicas` change nothing, and where replicas do not give the result of one process.
+        updates how many parameters, whether gradients are late, which keys of `replicas` change nothing, and where
+        replicas do not give the result of one process.
         """
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
@@ -237,12 +249,6 @@ class Workload:
             notes.append(
                 f"`{spec.schedule}` computes each gradient with the weights from before the last update{ahead}: it "
                 "trains other weights than the other schedules"
-            )
-        together = spec.optimizer.accumulate
-        if together > 1 and (spec.lr_schedule.changes or spec.lr_schedule.warmup_epochs):
-            notes.append(
-                f"{together} mini-batches make an update and share its learning rate: a rate that changes does so once "
-                f"every {together} mini-batches"
             )
         rates = spec.lr_schedule
         if rates.scale_with_batch == "none" and (idle := rates.model_dump(include=_OF_SCALING, exclude_defaults=True)):

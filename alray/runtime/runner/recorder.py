@@ -221,12 +221,7 @@ class Recorder:
         prune(self.run_dir, self._keep, manifest)
 
     def _position(self, step: int) -> dict[str, Any]:
-        return {
-            "time_s": time.time() - self._started_wall_s,
-            "step": step,
-            "epoch": step / self._facts.steps_per_epoch,
-            "samples": self._facts.samples(step, self._batch_size),
-        }
+        return {"time_s": time.time() - self._started_wall_s, **self._facts.position(step, self._batch_size)}
 
     def close(self) -> None:
         self._writer.close()
