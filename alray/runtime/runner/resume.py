@@ -36,17 +36,14 @@ from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.checkpoint import optimizer_file, read_checked, require_component, weights_file
 from alray.runtime.workload import Workload
 
+_LAYOUT = ("pipeline", "resources.per_stage", "resources.labels", "data.workers")
+"""Keys that a run that is done again may change, besides where the files of the data lie (`keys_of_files`). Of
+`pipeline`, `_changes_of_pipeline` finds what changes the mathematics."""
 _FREE = (
     "name",
-    "pipeline.",
-    "resources.per_stage",
-    "resources.labels",
     "machines",
-    "task.metric",
-    "data.workers",
     "data.assume",
     "run.checkpoint",
-    "run.evaluate_every",
     "run.test",
     "run.train",
     "run.max_failures",
@@ -54,11 +51,7 @@ _FREE = (
     "run.stop_at",
     "run.trackers",
 )
-"""Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
-`_changes_of_pipeline` finds what changes the mathematics."""
-_LAYOUT = ("pipeline.", "resources.", "data.workers")
-"""Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
-resume may change too."""
+"""Keys that a resume may change besides."""
 _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
@@ -104,7 +97,7 @@ class Resumed:
         before = load_own_spec(run_dir).spec
         loaded = _with_overrides(file, overrides)
         after = loaded.spec
-        if changes := [] if allow_change else _changes(before, after):
+        if changes := [] if allow_change else _changes(before, after, again=again):
             otherwise = "or start a new run"
             if not again:
                 otherwise = "start a new run, or pass --allow-change, if no weight gets another shape"
@@ -124,15 +117,6 @@ class Resumed:
 
         Raises CheckpointError, SpecError and DataError as `open`.
         """
-        file_keys = _file_keys(load_own_spec(require_run_dir(run_dir)).spec)
-        keys = [text.partition("=")[0].strip() for text in overrides]
-        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in file_keys]
-        if other:
-            raise SpecError(
-                f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
-                file=str(run_dir),
-                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *file_keys))} may change; or start a new run",
-            )
         return cls.open(run_dir, overrides, allow_change=False, again=True)
 
     def code(
@@ -393,12 +377,23 @@ def _with_overrides(file: Location, overrides: list[str]) -> LoadedSpec:
     return load([f"{_MICRO_BATCHES}=null", *overrides])
 
 
-def _changes(before: Spec, after: Spec) -> list[str]:
-    """What a resume is not free to change, in words."""
+def _changes(before: Spec, after: Spec, *, again: bool = False) -> list[str]:
+    """What a resume is not free to change, in words.
+
+    Args:
+        again: what a run that is done again is not free to change instead.
+    """
+    free = [*_LAYOUT, *_file_keys(after)]
+    if not again:
+        free += _FREE
+        if not after.lr_schedule.ends_with_run:  # its decay would take another course
+            free += _LENGTH
+        if not after.lr_schedule.follows_metric:
+            free += _OF_METRIC
     changes = {
         key: _change(key, old, new)
         for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
-        if not _free(key, after)
+        if not is_under(key, free)
     }
     if "replicas.count" in changes and isinstance(before.replicas.synchronise, AverageEvery):
         why = "each replica has its own weights; another number of them begins with the mean"
@@ -452,15 +447,6 @@ def _lists(spec: Spec) -> str:
 
 def _has_text(spec: Spec) -> bool:
     return isinstance(spec.data, TextSection) or (isinstance(spec.data, OwnData) and spec.data.text is not None)
-
-
-def _free(key: str, spec: Spec) -> bool:
-    if key in _LENGTH:
-        # A decay that ends with the run would take another course.
-        return not spec.lr_schedule.ends_with_run
-    if key in _OF_METRIC and spec.lr_schedule.follows_metric:
-        return False
-    return is_under(key, (*_FREE, *_file_keys(spec)))
 
 
 def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:
