@@ -230,7 +230,7 @@ class StageLoop:
             bytes_sent=sent,
             uncompressed_bytes=self._uncompressed_bytes(sent),
             peak_memory_bytes=self._peak_memory_bytes(),
-            among_replicas=self._replication.account(),
+            **self._replication.account(),
             **self._assignment.position(self.step),
         )
         if self._assignment.stage < self._assignment.plan.stages - 1:
