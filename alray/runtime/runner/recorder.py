@@ -92,8 +92,6 @@ class Recorder:
         self._token = token
         self.last = Start()
         """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
-        self.learned = True
-        """Whether training changed a parameter, by the final checkpoint."""
         self.taken_processors: float | None = None
         """Those that other programs took from the stages, which the event at the end says; None: not known."""
         self._plan: Plan | None = None
@@ -189,7 +187,6 @@ class Recorder:
             return
         del self._parts[checkpoint]
         _require_same_parameters(parts, report.step)
-        self.learned = not all(part.untrained for part in parts)
         files = [file for part in parts for file in part.files]
         position = self._position(report.step)
         require_own(self.run_dir, self._token)
