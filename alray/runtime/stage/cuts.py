@@ -74,16 +74,7 @@ class Cuts:
         self._emit = emit
         self._inputs = inputs
         self._measured = measured
-        self._leader = Leader(
-            assignment.spec.run,
-            total_steps=assignment.total_steps,
-            steps_per_epoch=assignment.data.steps_per_epoch,
-            samples=lambda step: assignment.position(step)["samples"],
-            control=control,
-            rates=assignment.spec.lr_schedule,
-            standing=assignment.start.standing.of_metric(assignment.spec.task.measures.name),
-            stop_after=assignment.stop_after,
-        )
+        self._leader = Leader(assignment, control)
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
         self._told: set[str] = set()
         self.changes = assignment.start.standing.plateau.changes
