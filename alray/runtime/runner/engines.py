@@ -389,17 +389,17 @@ class TrialEngine(RayEngine):
     """Runs the stages of a trial of a study: in the placement group that Ray Tune gave it, from a process that is
     connected already, and in the processes that the trial before left."""
 
+    _idle: ClassVar[StageProcesses | None] = None
+    """The processes that the trial before left in this process, which end with it, as all actors that it started."""
+
     def __init__(self, spec: Spec, note: Callable[[str], None], study: Path) -> None:
         """
         Args:
             study: its folder.
         """
-        from alray.runtime.graph.processes import IDLE_PROCESSES
-
         super().__init__(spec, note)
         self._study = study
-        self._idle = IDLE_PROCESSES
-        self._keep = IDLE_PROCESSES.keep
+        self._keep = self._keep_idle
         self._connected.set_result(None)
 
     def mark_run_dir(self, run_dir: Location) -> None:
@@ -407,7 +407,16 @@ class TrialEngine(RayEngine):
         self._run_name = run_name(run_dir, self._study)
 
     def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
-        return self._idle.take(stage_bundles(self._spec, stages, replicas)) or super()._begin(stages, replicas, run)
+        idle = TrialEngine._idle
+        if idle is not None and idle.placement.bundles == tuple(stage_bundles(self._spec, stages, replicas)):
+            TrialEngine._idle = None
+            return idle
+        self._free_devices()
+        return super()._begin(stages, replicas, run)
+
+    @staticmethod
+    def _keep_idle(processes: StageProcesses) -> None:
+        TrialEngine._idle = processes
 
     def _placement(self, bundles: list[Bundle]) -> Placement:
         from alray.runtime.cluster.placement import Placement
@@ -415,7 +424,9 @@ class TrialEngine(RayEngine):
         return Placement.of_trial(bundles)
 
     def _free_devices(self) -> None:
-        self._idle.end()
+        idle, TrialEngine._idle = TrialEngine._idle, None
+        if idle is not None:
+            idle.end()
 
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         """The group stays as it is, and asks for the same room again if a node is lost."""
