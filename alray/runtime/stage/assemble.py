@@ -81,8 +81,8 @@ def assemble_loop(
     clock: Clock,
     control: Control,
     emit: Callable[[Telemetry], None],
+    profiler: Profiler,
     replicas: ReplicaPeers | None = None,
-    profiler: Profiler | None = None,
     baseline_bytes: int | None = None,
 ) -> StageLoop:
     """The loop of one stage, with the weights of the checkpoint that the run starts from.

@@ -7,7 +7,6 @@ all stages in turns. Where each stage has its own process, that process runs the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 
 import torch
 
@@ -47,7 +46,7 @@ class StageLoop:
         pinned: bool,
         open_data: Callable[[], Dataset],
         peak_memory_bytes: Callable[[], int | None],
-        profiler: Profiler | None = None,
+        profiler: Profiler,
     ) -> None:
         """
         Args:
@@ -57,7 +56,6 @@ class StageLoop:
             dtype: in which the network computes.
             pinned: whether its mini-batches lie in pinned memory.
             peak_memory_bytes: of this stage so far, None where it is not measured.
-            profiler: None where no mini-batch is traced.
         """
         self._assignment = assignment
         self._rates = Rates(assignment.spec, assignment.code)
@@ -164,12 +162,11 @@ class StageLoop:
         Args:
             tensors: the input of the first component on stage 0, nothing on the others.
         """
-        assignment, profiler = self._assignment, self._profiler
+        assignment = self._assignment
         lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps, changes=self._cuts.changes)
         samples = assignment.samples(step)
         batch = MiniBatch(step, lr, samples, tensors)
-        traced = profiler.mini_batch(step, self.clock) if profiler else nullcontext()
-        with traced:
+        with self._profiler.mini_batch(step, self.clock):
             losses = yield from self._stage.mini_batch(batch, self._ports, self.clock)
         self._emit(Losses(step, losses, lr, self.clock.now_s(), self._replication.own_samples(samples)))
         if self._replication.averages_weights:
