@@ -182,8 +182,7 @@ class ClusterEngine(Engine):
             # An interrupt within an import can leave a lock that the thread waits for. The command ends without it, and
             # the reaper ends what Ray has started.
             return
-        if not is_lost():
-            self._end_on_cluster()
+        self._end_on_cluster()
         self._cluster.close()
         self._thread.shutdown()
         self._signals.close()
@@ -201,7 +200,7 @@ class ClusterEngine(Engine):
             return
         end_leading_processes()
         self._note("starting Ray again")
-        self._forget_cluster()
+        self._end_on_cluster()
         self._cluster.close()
         self._connected = self._thread.submit(self._connect)
         self._connected.result()
@@ -215,10 +214,7 @@ class ClusterEngine(Engine):
         """Called in the background as soon as a cluster that alray starts is up."""
 
     def _end_on_cluster(self) -> None:
-        """Called before the connection ends: end what was started and never used."""
-
-    def _forget_cluster(self) -> None:
-        """Called when the cluster is lost: what was started on it is gone."""
+        """Called before the connection ends, or when the cluster is lost: end what was started and never used."""
 
 
 class RayEngine(ClusterEngine):
@@ -239,15 +235,12 @@ class RayEngine(ClusterEngine):
             self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count, self._spec.name)
 
     def _end_on_cluster(self) -> None:
-        begun, self._begun = self._begun, None
-        if begun is not None:
+        begun, reserved = self._begun, self._reserved
+        self._begun = self._reserved = None
+        if begun is not None and not is_lost():
             begun.end()
-        reserved, self._reserved = self._reserved, None
         if reserved is not None:
             reserved.release()
-
-    def _forget_cluster(self) -> None:
-        self._begun = self._reserved = None
 
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
