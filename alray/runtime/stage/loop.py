@@ -197,12 +197,8 @@ class StageLoop:
     def _record_rest(self) -> None:
         """Emit a record of what the records before do not have: before a checkpoint, so that none of the work that it
         keeps is missing if this process is killed later, and at the end."""
-        if self.clock.steps_in_window or self._bytes_sent() != self._recorded:
+        if self.clock.steps_in_window or self._ports.bytes_sent() != self._recorded:
             self._close_window()
-
-    def _bytes_sent(self) -> dict[str, int]:
-        """By edge, since this attempt was started."""
-        return self._ports.bytes_sent()
 
     def _uncompressed_bytes(self, sent: dict[str, int]) -> dict[str, int] | None:
         """What was sent, by edge, as it would be without compression; None where there is none."""
@@ -220,7 +216,7 @@ class StageLoop:
 
     def _close_window(self) -> None:
         """Emit the record of the mini-batches since the last one."""
-        self._recorded = sent = self._bytes_sent()
+        self._recorded = sent = self._ports.bytes_sent()
         record = self.clock.close_window(
             stage=self._assignment.stage,
             replica=self._assignment.replica,
