@@ -114,8 +114,8 @@ def resume_run(
 
             engine.require_not_failed()
             observer.doing("opening the data")
-            as_before = resumed.run_dir if resumed.keeps_samples else None
-            of_run = replace(options, standardised_as=as_before, if_same_data=allow_change)
+            # A change that is allowed may decide how samples are standardised: then by the training split, as at first.
+            of_run = options if allow_change else replace(options, standardised_as=resumed.run_dir)
             planner = Planner.open(resumed.spec, code, of_run, note=observer.note, trained=resumed.trained)
             if not allow_change:
                 planner.workload.require_same_model(model_of(resumed.run_dir), "this run", observer.note)
@@ -172,7 +172,7 @@ def _run(
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(run_dir, workload, surroundings, begun_s, engine, [observer.record, watch]) as recorder,
+        recording(run_dir, workload, surroundings, begun_s, engine.run_token, [observer.record, watch]) as recorder,
     ):
         plan = planner.fitted(plan, costs, engine, observer.note)
         observer.planned(plan)

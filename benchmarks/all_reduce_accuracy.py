@@ -14,9 +14,8 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, GradientReducer
 
 BATCH = 64
 TEST_SAMPLES = 360

@@ -22,9 +22,8 @@ from alray.config.sections.compression import COMPRESSIONS
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, GradientReducer
 from benchmarks.all_reduce_accuracy import OF_GRADIENTS, accuracies
 
 TIMEOUT_S = 300.0

@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.run_folder.records import StageRecord, Writer
@@ -32,6 +34,7 @@ from alray.runtime.stage.assignment import Assignment, Start
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.profiler import Profiler
 from alray.runtime.stage.telemetry import Telemetry
 from alray.studies.confidence import of_mean
 from benchmarks.runs import write_results
@@ -79,6 +82,7 @@ class Training:
                 clock=clock(started_wall_s=assignment.started_wall_s, start_step=0),
                 control=Control(),
                 emit=self._take,
+                profiler=Profiler((), assignment.trace, stages=len(assignments), device=torch.device("cpu")),
             )
             for stage, assignment in enumerate(assignments)
         ]

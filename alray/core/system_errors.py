@@ -48,13 +48,6 @@ def require_current_folder() -> None:
         ) from error
 
 
-def file_limit() -> str | None:
-    """What `ulimit -f` allows; None if it allows files of any size."""
-    return (
-        None if (limit := _limit(resource.RLIMIT_FSIZE)) == _UNLIMITED else f"`ulimit -f` allows {limit} bytes a file"
-    )
-
-
 def from_system(fault: BaseException) -> AlrayError | None:
     """The error to report for a fault that comes from the operating system; None for any other fault."""
     if str(fault).startswith(_LINK_IN_A_CIRCLE) or (isinstance(fault, OSError) and fault.errno == errno.ELOOP):
@@ -108,7 +101,7 @@ def ran_out(fault: BaseException) -> SystemFault | None:
         return DiskFault("the disk is full", file=_file(fault), hint="make room; a run continues with `alray resume`")
     if number == errno.EFBIG:
         return DiskFault(
-            f"a file may not become so large: {file_limit() or 'the file system allows no more'}",
+            f"a file may not become so large: `ulimit -f` allows {_limit(resource.RLIMIT_FSIZE)} bytes",
             file=_file(fault),
             hint="allow more, such as `ulimit -f unlimited`; a run continues with `alray resume`",
         )

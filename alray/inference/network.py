@@ -37,7 +37,7 @@ from alray.runtime.device import devices
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.assignment import start_from
 from alray.runtime.stage.checkpoint import load_component
-from alray.runtime.stage.evaluation import Evaluator
+from alray.runtime.stage.inference import Evaluator
 from alray.runtime.stage.work.work import Work
 from alray.runtime.workload import Workload
 

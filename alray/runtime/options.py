@@ -46,7 +46,6 @@ class Options:
     objects: Objects = NO_OBJECTS  # that a Python program gave
     data: DataIdentity | None = None  # what told the data of the run that is done again from others
     standardised_as: Location | None = None  # in this run, which goes on or is done again; None: by the training split
-    if_same_data: bool = False  # only where these are surely the data of that run
     model_sha256: str | None = None  # that of the model that a Python program gave to that run
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -18,7 +18,6 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
-from alray.core.run_folder.records import read_environment
 from alray.core.storage.location import Location
 from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
@@ -36,6 +35,14 @@ _OF_SEVERAL = {"all_reduce", "compression", "balance", "synchronise"}
 """Keys of `replicas` that change nothing where there is one."""
 _OF_SCALING = {"warmup_from", "reference_batch_size"}
 """Keys of `lr_schedule` that change nothing where rates are not scaled."""
+
+
+class Position(TypedDict):
+    """How far a run is: mini-batches, epochs and samples."""
+
+    step: int
+    epoch: float
+    samples: int
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,10 @@ class DataFacts:
         """Number of samples seen after `step` mini-batches."""
         epoch, position = divmod(step, self.steps_per_epoch)
         return epoch * self.samples_per_epoch + position * batch_size
+
+    def position(self, step: int, batch_size: int) -> Position:
+        """Where a run is after `step` mini-batches, as records say it."""
+        return {"step": step, "epoch": step / self.steps_per_epoch, "samples": self.samples(step, batch_size)}
 
     def steps(self, samples: int, batch_size: int) -> int:
         """Number of mini-batches needed to see this many samples."""
@@ -102,7 +113,6 @@ class Workload:
         for_plan: bool = False,
         form: DataForm | None = None,
         of_run: Location | None = None,
-        if_same_data: bool = False,
         most_stages: int = 0,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
@@ -118,14 +128,13 @@ class Workload:
             form: of the data, which are then not opened: their samples are noise.
             of_run: a run that this one goes on with, or does again: its samples and targets are standardised as there.
                 None: by the training split.
-            if_same_data: only where these are surely the data of that run, which its `environment.json` tells.
             most_stages: of plans of several layouts, for which components are counted or measured: a model is cut for
                 so many, and texts are padded where a layout needs it. 0: the layout is that of the spec.
         """
         if form is None:
             before = None if of_run is None else form_in(of_run)
             data = open_training_data(spec, code, for_plan=for_plan, any_layout=most_stages > 0)
-            if before is not None and before.suits(data) and not (if_same_data and _may_be_others(data, of_run)):
+            if before is not None and before.suits(data):
                 before.standardise(data)
         else:
             data = described_data(spec.data, spec.task, form, code)
@@ -208,8 +217,7 @@ class Workload:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that the user should read before the run: which initial weights were not taken, whether gradients
-        are late, how learning rates follow updates of several mini-batches, which keys of `replicas` change nothing,
-        and where replicas do not give the result of one process.
+        are late, which keys of `replicas` change nothing, and where replicas do not give the result of one process.
         """
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
@@ -230,12 +238,6 @@ class Workload:
             notes.append(
                 f"`{spec.schedule}` computes each gradient with the weights from before the last update: it "
                 "trains other weights than the other schedules"
-            )
-        together = spec.optimizer.accumulate
-        if together > 1 and (spec.lr_schedule.changes or spec.lr_schedule.warmup_epochs):
-            notes.append(
-                f"{together} mini-batches make an update and share its learning rate: a rate that changes does so once "
-                f"every {together} mini-batches"
             )
         rates = spec.lr_schedule
         if rates.scale_with_batch == "none" and (idle := rates.model_dump(include=_OF_SCALING, exclude_defaults=True)):
@@ -265,13 +267,6 @@ class Workload:
         if any(encoder.draws and not encoder.own for encoder in encoders):
             notes.append(f"each replica draws its own dropout masks: {not_one}, but the same on average")
         return tuple(notes)
-
-
-def _may_be_others(data: Dataset, of_run: Location | None) -> bool:
-    """Whether these may be other data than those with which a run was last started: what a user's class gives is not
-    known."""
-    origin = {} if of_run is None else read_environment(of_run) or {}
-    return data.contents is None or origin.get("data_sha256") != data.identity.sha256
 
 
 def open_training_data(

@@ -219,7 +219,7 @@ def _state(folder: Location, ended: ListedState | None) -> ListedState:
     """
     if ended is not None:
         return ended
-    if never_began(folder):
+    if isinstance(folder, Path) and never_began(folder):
         return "failed"
     records = folder / "records.jsonl"
     if not isinstance(folder, Path) or not isinstance(records, Path) or not records.is_file():

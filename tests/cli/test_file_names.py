@@ -78,11 +78,3 @@ def test_a_damaged_picture_is_told(alray: Callable[..., Any], spec: Path) -> Non
     assert not Path("run").exists()
     missing = alray("validate", f"missing{NAME}.yaml", "--json")
     assert (missing.code, missing.json["errors"][0]["file"]) == (2, r"missingcaf\udce9.yaml")
-
-
-def test_ray_which_cannot_take_such_names_is_not_started(alray: Callable[..., Any], spec: Path) -> None:
-    refused = alray("run", spec, "--output", "run", "--json")
-    (problem,) = refused.json["errors"]
-    assert (refused.code, "is not UTF-8" in problem["message"]) == (2, True)
-    assert problem["hint"] == "rename it, or run with --inline"
-    assert not Path("run").exists()

@@ -114,7 +114,8 @@ def told(evaluation: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["optimizer.lr=1"], "these keys would make it another run: `optimizer.lr`; only `pipeline.`, `resources.`"),
+        (["optimizer.lr=1"], "these values would make it another run: `optimizer.lr` from "),
+        (["run.max_failures=7"], "these values would make it another run: `run.max_failures` from "),
         (["resources.threads=2"], "these values would make it another run: `resources.threads` from 1 to 2"),
         (["--inline", "--address", "10.0.0.1:6379"], "--address: a run with --inline uses no cluster; leave out --inl"),
         (["--address", "127.0.0.1:1"], "no Ray cluster"),

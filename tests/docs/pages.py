@@ -31,7 +31,6 @@ PROGRAMS = (
     "kubectl",
     "make",
     "pip",
-    "prometheus",
     "python",
     "ray",
     "sbatch",

@@ -87,7 +87,6 @@ LEFT = {
     r"pip install ./plugins/(mlflow|wandb)": "tests/test_plugins.py installs it, and runs its spec",
     r"([A-Z_]+=\S+ )*alray run plugins/(mlflow|wandb)/spec.yaml": "the same",
     r"python job.py 2 HEAD:6379": "a cluster; tests/cluster/test_jobs.py::test_attached_with_a_token",
-    r"prometheus .*": "a server of its own; tests/engine/test_metrics.py reads what it would",
 }
 """Commands that no test runs, and why."""
 

@@ -62,8 +62,8 @@ def test_other_versions_there(workshop, cluster, monkeypatch) -> None:
         with pytest.raises(RequestError) as caught:
             attached(workshop, cluster.address)
     message = str(caught.value)
-    assert message.startswith(f"--address: the cluster at `{cluster.address}` ")
-    assert f"Ray {here} on Python {python}" in message and f"Ray 1.0 on Python {python}" in message
+    assert message.startswith(f"--address: no Ray cluster takes this process at `{cluster.address}`: Version mismatch")
+    assert f"Ray: {here} Python: {python}" in message and f"Ray: 1.0 Python: {python}" in message
     assert not ray.is_initialized()
 
 

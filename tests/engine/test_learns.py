@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from alray.core.errors import PlanError
-from alray.core.run_folder.records import EventRecord
 
 from .conftest import Watching, Workshop
 
@@ -67,21 +66,3 @@ def test_the_rest_of_a_window_is_told(workshop: Workshop) -> None:
     whole = Watching()
     workshop.run("run.epochs=1", "optimizer.accumulate=7", name="whole", watching=whole)
     assert not [note for note in whole.notes if "make no update" in note]
-
-
-@pytest.mark.few
-@pytest.mark.parametrize(
-    ("overrides", "learns"),
-    [
-        (("optimizer.lr=1e-60",), False),
-        (("optimizer={kind: sgd, lr: 1e-60}", "method=backpropagation", ONE), False),
-        (("optimizer.lr=1e-60", "optimizer.rate_factors={g: 1.0e+57, h: 1.0e+57}", "pipeline.partition=[2,2]"), True),
-        ((), True),
-    ],
-    ids=["adam", "sgd", "labels alone", "as usual"],
-)
-def test_a_run_that_changes_no_parameter_says_so(workshop: Workshop, overrides: tuple[str, ...], learns: bool) -> None:
-    watching = Watching()
-    workshop.run("run.epochs=1", *overrides, watching=watching)
-    warned = [each for each in watching.records if isinstance(each, EventRecord) and each.event == "warning"]
-    assert ["the run learned nothing" in each.message for each in warned] == ([] if learns else [True])

@@ -9,6 +9,7 @@ what they can in one process or between plain processes, and this one that Ray r
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import ray
 
 from alray.core.run_folder.records import read
 from alray.orchestrate import Finished
@@ -122,6 +124,19 @@ def test_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, 
     assert [name for name in ranges(run, 1) if name[0] == "1"] == [
         f"1{kind}{batch}" for batch in (19, 20) for kind in "FLBU"
     ]
+
+
+@pytest.mark.full
+def test_actors_are_named_for_run_replica_and_stage(workshop, local_ray) -> None:
+    names: set[str] = set()
+
+    def look(statuses: Sequence[StageStatus]) -> None:
+        names.update(each["name"] for each in ray.util.list_named_actors(all_namespaces=True))
+
+    workshop.run(*LONG, "pipeline.partition=[2,2]", inline=False, name="watched", watching=Watching(on_statuses=look))
+    assert {re.sub("alray-[0-9a-f]+", "TOKEN", name) for name in names} == {
+        f"watched-TOKEN-replica-0-stage-{stage}" for stage in (0, 1)
+    }
 
 
 @pytest.mark.timeout(400)

@@ -26,9 +26,8 @@ from alray.core.errors import RunError
 from alray.data.batches import Batch
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, GradientReducer
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.channel.pinned import Pinned
 from alray.runtime.channel.point_to_point import PointToPointReceiver, PointToPointSender

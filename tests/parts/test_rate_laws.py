@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ import torch
 from pydantic import TypeAdapter
 from torch.optim import lr_scheduler
 
+from alray.config.made import no_user_code
 from alray.config.sections.duration import Duration, parse_duration
 from alray.config.sections.lr_schedule import RATES, LrSchedule, LrScheduleSection
 from alray.core.metric import Metric
 from alray.core.run_folder.records import Plateau
-from alray.runtime.stage.learning_rate import learning_rate
+from alray.runtime.stage.learning_rate import Rates
 
 RATE, EPOCH, TOTAL = 0.1, 10, 100
 AT = [parse_duration(each) for each in ("3 epochs", "45 steps")]
@@ -68,24 +70,23 @@ def section(**keys: Any) -> LrScheduleSection:
 def rate(
     step: int,
     *,
-    total: int | None = TOTAL,
+    total: int = TOTAL,
     epoch: int = EPOCH,
     batch: int = 8,
     accumulate: int = 1,
     changes: int = 0,
     **keys: Any,
 ) -> float:
-    def mini_batches(duration: Duration) -> int:
+    def mini_batches(duration: Duration, batch_size: int) -> int:
         return round(duration.count * {"epochs": epoch, "steps": 1}[duration.unit])
 
-    more = {
-        "mini_batches": mini_batches,
-        "total_steps": total,
-        "batch_size": batch,
-        "accumulate": accumulate,
-        "changes": changes,
-    }
-    return learning_rate(RATE, section(**keys), step, **more)  # type: ignore[arg-type]
+    spec: Any = SimpleNamespace(
+        optimizer=SimpleNamespace(lr=RATE, accumulate=accumulate),
+        lr_schedule=section(**keys),
+        data=SimpleNamespace(batch_size=batch),
+    )
+    data: Any = SimpleNamespace(mini_batches=mini_batches)
+    return Rates(spec, no_user_code).at(step + 1, data=data, total_steps=total, changes=changes)
 
 
 def test_each_rate_has_a_row() -> None:

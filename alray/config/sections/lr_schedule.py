@@ -22,8 +22,6 @@ class LrScheduleSection(PartSection):
 
     chosen_by = ("kind", "warmup_epochs", "warmup_from", "scale_with_batch", "reference_batch_size")
 
-    changes: ClassVar[bool] = True
-    """Whether rates may change after the warm-up."""
     follows_metric: ClassVar[bool] = False
     """Whether they depend on the metric of the validation set."""
 

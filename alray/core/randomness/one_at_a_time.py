@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,14 +50,3 @@ def _come_in() -> None:
 def _go_out() -> None:
     _of_thread.inside = False
     _INSIDE.release()
-
-
-def _begin_anew() -> None:
-    """In a process that was forked, the threads are gone that may have held the locks."""
-    global _INSIDE, _NEXT, _OTHERS
-    _INSIDE, _NEXT, _OTHERS = threading.Lock(), threading.Lock(), threading.Lock()
-    if is_inside():
-        _INSIDE.acquire()
-
-
-os.register_at_fork(after_in_child=_begin_anew)

@@ -7,7 +7,7 @@ The docstring of a field is the definition of its figure. The pages, the termina
 
 `samples_per_s` has one definition wherever it is shown: the samples of a mini-batch, over all replicas, divided by the
 median step time of the mini-batches in question. These are all after warm-up in a summary, a comparison and a study,
-those of one record in the line of progress and in the metrics of a tracker or of Ray.
+those of one record in the line of progress and in the metrics of a tracker.
 """
 
 from __future__ import annotations

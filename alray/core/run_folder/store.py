@@ -7,7 +7,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from alray.core.errors import AlrayError, CheckpointError, DiskFault, RequestError, RunError
+from alray.core.errors import CheckpointError, DiskFault, RequestError, RunError
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import Standing, replace_file, require_fitting, write_json
 from alray.core.storage import disk
@@ -29,7 +29,6 @@ MANIFEST = "manifest.json"
 FORM = "sample.json"
 """How a file or a text becomes a sample, without the data."""
 _MARK = ".run"
-_NEVER_BEGAN = "ended before its first record"
 _BEFORE_RECORDS = (
     *(_MARK, LOCK, "spec.yaml", "environment.json", FORM, "plan.json", "records.jsonl"),
     *("code", "code.json", "logs", "tensorboard"),
@@ -125,7 +124,7 @@ def make_run_dir(name: str, run_dir: Location | None) -> Location:
                 remove_folder(left)
             else:
                 disk.remove_file(left)
-        mark(run_dir, _NEVER_BEGAN)  # so it is true until there is a record, also if the run is killed
+        mark(run_dir, "")  # before anything else: see `never_began`
     return run_dir.resolve()
 
 
@@ -146,7 +145,7 @@ def _taken(run_dir: Path) -> bool:
     names = _names(run_dir)
     if names <= {LOCK}:  # whoever holds it keeps others out
         return False
-    return not (names <= set(_BEFORE_RECORDS) and never_began(run_dir)) or is_held(run_dir)
+    return not (names <= set(_BEFORE_RECORDS) and never_began(run_dir))
 
 
 def _names(run_dir: Path) -> set[str]:
@@ -154,14 +153,14 @@ def _names(run_dir: Path) -> set[str]:
     return {path.name for path in run_dir.iterdir() if path.suffix != disk.PARTIAL}
 
 
-def never_began(run_dir: Location) -> bool:
+def never_began(run_dir: Path) -> bool:
     """Whether the last run in this folder ended before its first record, so that there is nothing to continue."""
-    return is_marked(run_dir, _NEVER_BEGAN) and not _has_records(run_dir)
+    return (run_dir / _MARK).is_file() and not _has_records(run_dir) and not is_held(run_dir)
 
 
-def _has_records(run_dir: Location) -> bool:
+def _has_records(run_dir: Path) -> bool:
     file = run_dir / "records.jsonl"
-    return was_appended(file) and not (isinstance(file, Path) and file.is_file() and file.stat().st_size == 0)
+    return was_appended(file) and not (file.is_file() and file.stat().st_size == 0)
 
 
 @contextmanager
@@ -200,18 +199,9 @@ def new_token() -> str:
 
 @contextmanager
 def writing_to(run_dir: Location) -> Iterator[None]:
-    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written.
-
-    A folder that has no record when the block ends is marked (`never_began`).
-    """
+    """Raise a RunError where the block fails because the run folder was deleted or can no longer be written."""
     try:
-        try:
-            yield
-        except BaseException:
-            with suppress(OSError, AlrayError):  # what failed first is the cause to report
-                _mark_without_records(run_dir)
-            raise
-        _mark_without_records(run_dir)
+        yield
     except OSError as error:
         require_not_deleted(run_dir)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -221,11 +211,6 @@ def writing_to(run_dir: Location) -> Iterator[None]:
                 hint="make it writable; then `alray resume` continues from the last checkpoint",
             ) from error
         raise
-
-
-def _mark_without_records(run_dir: Location) -> None:
-    if not _has_records(run_dir):
-        mark(run_dir, _NEVER_BEGAN)
 
 
 def require_not_deleted(run_dir: Location) -> None:
@@ -414,9 +399,7 @@ def require_run_dir(run_dir: Location) -> Location:
 
 
 def _ended_at_once(run_dir: Location) -> bool:
-    if isinstance(run_dir, ObjectPath):
-        return (run_dir / _MARK).is_file()
-    return is_marked(run_dir, _NEVER_BEGAN) or _names(run_dir) == {LOCK}
+    return (run_dir / _MARK).is_file() or (isinstance(run_dir, Path) and _names(run_dir) == {LOCK})
 
 
 def no_such_run_folder(run_dir: Location) -> CheckpointError:

@@ -132,7 +132,7 @@ def opened_log(file: Location, warn: Callable[[str], None]) -> Iterator[int]:
     """
     if isinstance(file, Path):
         file.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = disk.open_to_append(file)
         try:
             yield descriptor
         finally:
@@ -250,7 +250,8 @@ def _folder(file: Location) -> Location:
 
 
 def _part(file: ObjectPath, number: int) -> ObjectPath:
-    return file.parent / file.name.rpartition(".")[0] / f"{number:0{_DIGITS}d}.{file.name.rpartition('.')[2]}"
+    stem, _, suffix = file.name.rpartition(".")
+    return file.parent / stem / f"{number:0{_DIGITS}d}.{suffix}"
 
 
 def _parts(file: Location) -> list[Location]:

@@ -14,7 +14,6 @@ class Constant(LrScheduleSection):
     """A constant rate."""
 
     implementation = "rate"
-    changes = False
 
     kind: Literal["constant"] = "constant"
     """`constant`."""

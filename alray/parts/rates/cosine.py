@@ -29,5 +29,5 @@ class Cosine(LrScheduleSection):
 def rate(section: Cosine, at: Moment) -> float:
     from alray.runtime.stage.learning_rate import between, cosine
 
-    share = at.share_since_warm_up(at.length() - at.warm_up)
+    share = at.share_since_warm_up(at.total_steps - at.warm_up)
     return between(section.final_lr, at.full, cosine(share))

@@ -33,5 +33,5 @@ class Linear(LrScheduleSection):
 def rate(section: Linear, at: Moment) -> float:
     from alray.runtime.stage.learning_rate import between
 
-    decay = section.decay_share * (at.length() - at.warm_up)
+    decay = section.decay_share * (at.total_steps - at.warm_up)
     return at.full * between(1.0, section.final_factor, at.share_since_warm_up(decay))

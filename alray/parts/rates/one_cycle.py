@@ -49,7 +49,7 @@ def rate(section: OneCycle, at: Moment) -> float:
 
     highest = at.full if section.max_lr is None else section.max_lr
     first = highest / section.div_factor
-    updates = -(-at.length() // at.accumulate)
+    updates = -(-at.total_steps // at.accumulate)
     done, turn = at.begun // at.accumulate, section.pct_start * updates - 1
     if done <= turn:
         return between(highest, first, cosine(share_of(done, turn)))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import final
 
 import torch
 
 from alray.config.made import Load, class_of, making, no_user_code
 from alray.config.sections.compression import COMPRESSIONS, CompressionSection
-from alray.core.errors import CheckpointError
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.gradient_layout import GradientLayout
 
@@ -21,9 +20,6 @@ _KEY = "replicas.compression"
 
 class Compression(ABC):
     """The compression of one component's gradients on one rank."""
-
-    kind: ClassVar[str]
-    """As messages call it."""
 
     def __init__(self, layout: GradientLayout, *, seed: int = 0) -> None:
         """A subclass also takes the further keys of the spec's section, by name.
@@ -49,24 +45,8 @@ class Compression(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from a saved state. Raises `CheckpointError` if it does not fit this compression and layout."""
-        held = self.state_dict()
-        for name in sorted(held.keys() | state.keys()):
-            if name not in held or name not in state or held[name].shape != state[name].shape:
-                raise CheckpointError(
-                    f"the checkpoint's compression state does not fit `{self.kind}`: `{name}` "
-                    f"is {_shape(state.get(name))} in the checkpoint and {_shape(held.get(name))} in this run",
-                    hint="resume with the compression, the settings and the model of the checkpoint",
-                )
-        self._load(state)
-
-    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Load a state whose names and shapes have been checked."""
+        """Continue from a state of this compression with the same settings, for the same layout."""
         return
-
-
-def _shape(tensor: torch.Tensor | None) -> str:
-    return "absent" if tensor is None else f"of shape {tuple(tensor.shape)}"
 
 
 def snapshot(tensor: torch.Tensor) -> torch.Tensor:
@@ -91,3 +71,18 @@ def make_compression(
     called = "it is called as Class(layout, seed=seed, **fields) with the further keys of its section"
     with making(f"compression `{section.kind}`", called, key=_KEY, kind=kind):
         return kind(layout, seed=seed, **section.fields)
+
+
+class Half(Compression):
+    """Rounds gradients to `type_sent`, sums them in that type and converts the sum back: half of the bytes of float32.
+
+    Every addition rounds, so the error grows with the number of ranks. There is no error feedback.
+    """
+
+    type_sent: torch.dtype
+
+    @final
+    def reduce(self, flat: torch.Tensor, weight: float, over: AllReduce) -> None:
+        rounded = flat.to(self.type_sent)
+        over.sum(rounded)
+        flat.copy_(rounded)

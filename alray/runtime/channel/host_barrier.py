@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import array
 import fcntl
+import json
 import os
 import termios
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from alray.core.errors import ChannelError
 from alray.runtime.channel.edge import Barrier
@@ -41,14 +42,11 @@ class Pipes:
         return cls(os.getpid(), parties, for_arrivals, for_releases)
 
     def as_text(self) -> str:
-        ends = [end for pipe in (*self.arrivals, *self.releases) for end in pipe]
-        return " ".join(map(str, (self.pid, self.parties, *ends)))
+        return json.dumps(astuple(self))
 
     @classmethod
     def of_text(cls, text: str) -> Pipes:
-        pid, parties, *ends = (int(word) for word in text.split())
-        first, second, third, fourth = zip(ends[::2], ends[1::2], strict=True)
-        return cls(pid, parties, (first, second), (third, fourth))
+        return cls(*json.loads(text))
 
     def opened(self) -> Pipes:
         """Return the same pipes as descriptors of this process. Raises ChannelError if stage 0 has ended."""

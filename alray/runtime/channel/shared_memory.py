@@ -11,12 +11,13 @@ process ends.
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import struct
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
@@ -45,12 +46,11 @@ class SlotRing:
     num_slots: int
 
     def as_text(self) -> str:
-        words = (self.pid, self.memory, self.filled, self.free, self.slot_bytes, self.num_slots)
-        return " ".join(map(str, words))
+        return json.dumps(astuple(self))
 
     @classmethod
     def of_text(cls, text: str) -> SlotRing:
-        return cls(*(int(word) for word in text.split()))
+        return cls(*json.loads(text))
 
 
 class _TwoParts:

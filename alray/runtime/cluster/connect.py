@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,6 @@ from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environm
 from alray.runtime.local_ray.start import local_ray
 
 _LISTENING_S = 5.0
-_VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
 @dataclass(frozen=True)
@@ -104,32 +102,20 @@ def _attached(address: str) -> Iterator[None]:
         init_ray(address=address)
     except (ConnectionError, ValueError, RuntimeError) as error:
         ray.shutdown()
-        raise _not_attached(address, str(error)) from error
+        raise _no_cluster(address, " ".join(str(error).split())) from error
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _not_attached(address: str, message: str) -> RequestError:
-    """The error for a message of Ray, which has the versions of the cluster and of this process where they differ."""
-    versions = _VERSIONS.findall(message)
-    if len(versions) != 2:
-        return _no_cluster(address, message.splitlines()[0])
-    (ray_there, python_there), (ray_here, python_here) = versions
-    return RequestError(
-        f"the cluster at `{address}` runs Ray {ray_there} on Python {python_there}, and this environment has "
-        f"Ray {ray_here} on Python {python_here}",
-        key="--address",
-        hint="run alray in an environment with the versions of the cluster, or send the run there with `alray submit`",
-    )
-
-
 def _no_cluster(address: str, reason: str) -> RequestError:
+    """The error for a reason of Ray, which has the versions of the cluster and of this process where they differ."""
     return RequestError(
-        f"no Ray cluster answers at `{address}`: {reason}",
+        f"no Ray cluster takes this process at `{address}`: {reason}",
         key="--address",
-        hint="start it, correct the address, or leave --address out to run on this machine alone",
+        hint="start it, correct the address, send the run there with `alray submit`, or leave --address out to run on "
+        "this machine alone",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from dataclasses import replace
 
@@ -12,9 +11,6 @@ from alray.core.errors import Problem, StageError, UserCodeError
 from alray.core.system_errors import NO_GPU_MEMORY, NO_HOST_MEMORY
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
-
-_REQUEST = re.compile(r"tried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
-_UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 def is_out_of_memory(fault: BaseException) -> bool:
@@ -45,18 +41,12 @@ def clear_frames(fault: BaseException | None) -> None:
         traceback.clear_frames(each.__traceback__)
 
 
-def requested_bytes(fault: BaseException) -> int | None:
-    """Return the size of the failed request in bytes, or None if the error does not give it."""
-    found = _REQUEST.search(str(fault))
-    return int(float(found[1]) * _UNITS[found[2].lower()]) if found is not None else None
-
-
 def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
     """Return the error of a stage that ran out of memory: what it requested, what the plan predicted, what helps."""
     own = plan.stage_plans[stage]
     activations = own.memory.activations_bytes + own.memory.temporary_bytes
     message = (
-        f"{own.title} ran out of memory: {requested_text(fault)}; the plan predicts "
+        f"{own.title} ran out of memory: {words_of(fault)}; the plan predicts "
         f"{_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations"
     )
     return StageError.of((problem_of(fault, message, hint_for(plan.schedule)),))
@@ -75,11 +65,8 @@ def hint_for(schedule: str) -> str:
     return f"{cut}use more stages, a smaller data.batch_size, or a device with more memory"
 
 
-def requested_text(fault: BaseException) -> str:
-    """Return the size of the failed request in words, or the error's message if it does not give the size."""
-    requested = requested_bytes(fault)
-    if requested is not None:
-        return f"it requested {_size(requested)} at once"
+def words_of(fault: BaseException) -> str:
+    """Return the error's message, in which torch says how much was requested."""
     if isinstance(fault, UserCodeError):
         return fault.problems[0].message
     text = str(fault).strip() or "no message"

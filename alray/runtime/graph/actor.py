@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -32,7 +32,7 @@ from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.loop import StageLoop
 from alray.runtime.stage.ports import Ports
-from alray.runtime.stage.profiler import prepare_recording, profiling
+from alray.runtime.stage.profiler import Profiler, prepare_recording
 from alray.runtime.stage.telemetry import StageStatus
 
 _SWITCH_S = 2.0e-4
@@ -163,7 +163,7 @@ class StageActor:
             if assignment.shares_norms:
                 norms = replica_sums(store, assignment, meeting.replica_locations, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
-        with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
+        with closing(Profiler(assignment.profile, assignment.trace, stages=1, device=device)) as profiler:
             self._loop = assemble_loop(
                 assignment,
                 network=network,

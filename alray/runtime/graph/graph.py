@@ -94,9 +94,9 @@ class Answers:
         self._received = [0] * len(assignments)
 
     def take(self, index: int, status: StageStatus) -> None:
-        """A stage has answered."""
+        """A stage has answered. Reports that were not returned yet stay before its own."""
         self._received[index] += len(status.reports)
-        self._latest[index] = status
+        self._latest[index] = replace(status, reports=self._latest[index].reports + status.reports)
 
     def take_death(self, index: int, error: StageError, detail: str) -> None:
         """A stage is known to have died."""

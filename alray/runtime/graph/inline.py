@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from typing import IO, Any
 
@@ -33,7 +33,7 @@ from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.loop import StageLoop
 from alray.runtime.stage.ports import WAITING_COPIES, Ports, Stream
-from alray.runtime.stage.profiler import Profiler, prepare_recording, profiling
+from alray.runtime.stage.profiler import Profiler, prepare_recording
 from alray.runtime.stage.telemetry import StageStatus
 
 _GROUP_S = 30 * 24 * 3600.0
@@ -167,11 +167,11 @@ class InlineGraph(Graph):
                 devices.configured(resources.threads, first.spec.run.deterministic, device, resources.tf32)
             )
             every = len(self._assignments)
-            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=every, device=device))
-            self._build(profiler)
+            profiler = Profiler(first.profile, first.trace, stages=every, device=device)
+            self._build(stack.enter_context(closing(profiler)))
             self._take_turns()
 
-    def _build(self, profiler: Profiler | None) -> None:
+    def _build(self, profiler: Profiler) -> None:
         network = network_for(self._assignments[0])
         plan = self._assignments[0].plan
         copying = network.method.copy_every is not None

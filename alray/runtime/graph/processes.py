@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
-from ray.exceptions import RayError
 
 from alray import __version__
 from alray.core.errors import PlanError
@@ -25,7 +24,6 @@ from alray.runtime.local_ray.head import require_not_lost
 
 if TYPE_CHECKING:
     from alray.config.objects import Objects
-    from alray.runtime.cluster.nodes import Bundle
     from alray.runtime.graph.actor import StageActor
     from alray.runtime.rendezvous.store import Meeting, MeetingPoint
     from alray.runtime.stage.assignment import Assignment
@@ -188,51 +186,11 @@ class StageProcesses:
         """
         all_ended(self.loaded, _LOADING_S)
 
-    def all_answer(self) -> bool:
-        """Whether every process still answers."""
-        try:
-            ray.get([actor.__ray_ready__.remote() for actor in self.actors], timeout=_ENDING_S)
-        except RayError:
-            return False
-        return True
-
     def end(self) -> None:
         """End the processes and free their room."""
         for actor in self.actors:
             ray.kill(actor, no_restart=True)
         self.placement.release()
-
-
-class IdleProcesses:
-    """The idle processes that the last run of this driver left. The next run on equal bundles takes them.
-
-    They end with the driver's process, as all actors that it started.
-    """
-
-    def __init__(self) -> None:
-        self._processes: StageProcesses | None = None
-
-    def keep(self, processes: StageProcesses) -> None:
-        """Keep processes that are no longer stages, for the next run."""
-        self._processes = processes
-
-    def end(self) -> None:
-        """End the processes, so that their room is free."""
-        idle, self._processes = self._processes, None
-        if idle is not None:
-            idle.end()
-
-    def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
-        """Return the idle processes if they are in such bundles and all alive; otherwise end them and return None."""
-        idle, self._processes = self._processes, None
-        if idle is None or (idle.placement.bundles == tuple(bundles) and idle.all_answer()):
-            return idle
-        idle.end()
-        return None
-
-
-IDLE_PROCESSES = IdleProcesses()
-"""The idle processes of this driver, which runs the trials of a study one after another."""
 
 
 def end_processes(locations: Sequence[ActorLocation]) -> None:

@@ -7,7 +7,6 @@ import os
 import resource
 import secrets
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from alray.core.environment import environment
-from alray.core.errors import RequestError, RunError, printable
+from alray.core.errors import RequestError, RunError
 from alray.core.signal_mask import blocked
-from alray.core.system_errors import file_limit, require_current_folder
+from alray.core.system_errors import require_current_folder
 from alray.data.worker_names import OWNER
 from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.local_ray import reaper
@@ -26,10 +25,9 @@ from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environm
 
 _STARTING_S = 55.0
 """Ray itself gives up after a minute, and ends this process."""
+_HOW_TO_START = "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 _ENDING_S = 20.0
 _was_lost = threading.Event()
-_DESCRIPTORS = 128
-"""File descriptors of one process. With 40 Ray's first process ends while it starts; 80 were enough for two stages."""
 _ADDRESS_SPACE = 8e9
 """Bytes that a process maps besides Ray's object store: the libraries of torch and Ray, and the stacks of threads."""
 _RAYS_SHARE = 0.3
@@ -37,18 +35,7 @@ _RAYS_SHARE = 0.3
 
 
 def require_ray_can_start() -> None:
-    """Raise RequestError with what Ray lacks here: names in UTF-8, file descriptors or address space."""
-    for what, name in (("the current folder", str(Path.cwd())), *(("the command line", each) for each in sys.argv)):
-        if printable(name) != name:
-            raise RequestError(
-                f"Ray cannot start: `{name}` in {what} is not UTF-8", hint="rename it, or run with --inline"
-            )
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if descriptors != resource.RLIM_INFINITY and descriptors < _DESCRIPTORS:
-        raise RequestError(
-            f"too few file descriptors for Ray: `ulimit -n` allows {descriptors}",
-            hint=f"allow at least {_DESCRIPTORS}, such as `ulimit -n 4096`, or run with --inline",
-        )
+    """Raise RequestError if Ray would lack address space here: it would crash in the middle of a run."""
     space = resource.getrlimit(resource.RLIMIT_AS)[0]
     needed = _ADDRESS_SPACE + _RAYS_SHARE * machine_memory_bytes()
     if space != resource.RLIM_INFINITY and space < needed:
@@ -129,15 +116,8 @@ def _wait_until_started(starting: Future[None]) -> None:
         wait([starting], timeout=_STARTING_S)  # what has half started cannot be shut down
         raise
     if not starting.done():
-        raise RunError(f"Ray did not start on this machine within {_STARTING_S:.0f} s", hint=_how_to_start())
+        raise RunError(f"Ray did not start on this machine within {_STARTING_S:.0f} s", hint=_HOW_TO_START)
     starting.result()
-
-
-def _how_to_start() -> str:
-    limit = file_limit()
-    if limit is not None:  # the system ends a program without a word that writes a larger file
-        return f"{limit}, and Ray writes large ones: allow more, such as `ulimit -f unlimited`, or run with --inline"
-    return "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 
 
 @contextmanager
@@ -147,7 +127,7 @@ def _named_if_it_fails() -> Iterator[None]:
         yield
     except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_how_to_start()) from error
+        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_HOW_TO_START) from error
 
 
 _NAME_BYTES = 2

@@ -117,7 +117,6 @@ class Planner:
                 trained=trained,
                 for_plan=without_data,
                 of_run=options.standardised_as,
-                if_same_data=options.if_same_data,
                 most_stages=most_stages,
             )
         else:
@@ -638,7 +637,7 @@ def _evaluation_batches(workload: Workload) -> int:
 def _open_trial(spec: Spec, code: UserCode, study: Path, options: Options) -> Workload:
     """The workload of a trial. The study keeps what is found of its encoders."""
     known = partial(cached_encoders, study / "costs", spec, code)
-    workload = Workload.open(spec, code, known=known, of_run=options.standardised_as, if_same_data=options.if_same_data)
+    workload = Workload.open(spec, code, known=known, of_run=options.standardised_as)
     cache_encoders(study / "costs", workload.spec, code, workload.network.blocks)
     return workload
 

@@ -27,9 +27,8 @@ from alray.core.errors import UserCodeError
 from alray.models.component import Component
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, GradientReducer
 
 _MOST_RANKS = 8  # with more threads, the time would be that of switching between threads
 _COPIES = 4

@@ -34,7 +34,7 @@ from alray.models.own_state import require_same_buffers, unsaved_buffers
 from alray.models.precision import require_precision
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
-from alray.runtime.device.out_of_memory import is_out_of_memory, problem_of, requested_text
+from alray.runtime.device.out_of_memory import is_out_of_memory, problem_of, words_of
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.component_work import ComponentWork
 from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
@@ -251,7 +251,7 @@ def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             block = network.encoders[index].name
-            message = f"component {index} (block `{block}`) ran out of memory on {tried_on}: {requested_text(error)}"
+            message = f"component {index} (block `{block}`) ran out of memory on {tried_on}: {words_of(error)}"
             hint = "use a smaller data.batch_size, a smaller component, or a device with more memory"
             problem = replace(problem_of(error, message, hint), key=f"model.components[{index}]")
             raise RunError.of((problem,)) from error

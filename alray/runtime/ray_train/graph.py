@@ -15,10 +15,10 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from alray.core.errors import PlanError, StageError
 from alray.runtime.cluster.nodes import Bundle, reason_of
 from alray.runtime.cluster.room import wait_for_room
-from alray.runtime.graph.graph import Graph
+from alray.runtime.graph.graph import Answers, Graph
 from alray.runtime.graph.processes import end_processes, environment_of
 from alray.runtime.local_ray.head import is_lost, require_not_lost
-from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports, unread
+from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
@@ -59,10 +59,11 @@ class TrainGraph(Graph):
         self._pending: Any = None
         self._latest = WorkerReports()
         self._environment: dict[str, str] = {}
-        self._taken: dict[int, StageStatus] = {}
+        self._answers = Answers()
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
+        self._answers = Answers(assignments)
         first = assignments[0]
         if not isinstance(first.run_dir, Path):
             raise PlanError(
@@ -101,15 +102,13 @@ class TrainGraph(Graph):
         self._read_reports()
         if self._latest.ended:
             raise self._ended()
-        return len(self._latest.statuses) == len(self._assignments)
+        return len(self._latest.locations) == len(self._assignments)
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
         require_not_lost()
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         self._read_reports()
-        taken, self._taken = self._taken, {}
-        latest = replace(self._latest, statuses=unread(self._latest.statuses) | taken)
-        return statuses_of(latest, self._assignments, self._ended)
+        return statuses_of(replace(self._latest, statuses=self._answers.statuses()), self._assignments, self._ended)
 
     def _read_reports(self) -> None:
         """Ask the trainer what the workers reported, unless an earlier request is still open."""
@@ -125,10 +124,8 @@ class TrainGraph(Graph):
             failure = TrainerFailure(f"the process of its trainer died: {reason_of(error)}", {})
             self._latest = replace(self._latest, failure=failure, ended=True)
             return
-        for replica, status in self._latest.statuses.items():
-            before = self._taken.get(replica)
-            reports = (before.reports if before is not None else ()) + status.reports
-            self._taken[replica] = replace(status, reports=reports)
+        for replica, status in enumerate(self._latest.statuses):
+            self._answers.take(replica, status)
 
     def _ended(self) -> StageError:
         message: RayError | str = "no message"
@@ -152,7 +149,7 @@ class TrainGraph(Graph):
             self._forget()
             return
         if self._latest.locations:
-            if not all(status.finished for status in self._latest.statuses.values()):
+            if not all(status.finished for status in self._latest.statuses):
                 self._trainer.instruct.remote("end")
                 end_processes(list(self._latest.locations.values()))
             ray.wait([self._fitting], timeout=_ENDING_S)

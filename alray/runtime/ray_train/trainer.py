@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from alray.core.errors import ChannelError, RunError
 from alray.runtime.cluster.nodes import given_gpus, is_slice
 from alray.runtime.device.devices import number_of_given, pick
 from alray.runtime.graph.actor import StageActor, require_run_dir
+from alray.runtime.graph.graph import Answers
 from alray.runtime.graph.processes import ActorLocation
 from alray.runtime.rendezvous.groups import prepare_for_nccl
 from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, enter
@@ -59,19 +60,15 @@ class WorkerReports:
     """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
 
     Attributes:
+        locations: of the replicas that have reported.
         failure: None unless the trainer failed.
         ended: whether `fit` has returned.
     """
 
-    statuses: dict[int, StageStatus] = field(default_factory=dict)
+    statuses: list[StageStatus] = field(default_factory=list)
     locations: dict[int, ActorLocation] = field(default_factory=dict)
     failure: TrainerFailure | None = None
     ended: bool = False
-
-
-def unread(statuses: Mapping[int, StageStatus]) -> dict[int, StageStatus]:
-    """The statuses of replicas as they are until their next reports."""
-    return {replica: replace(status, reports=(), answered=False) for replica, status in statuses.items()}
 
 
 class TrainerActor:
@@ -93,12 +90,14 @@ class TrainerActor:
         self._storage = storage
         self._timeout_s = timeout_s
         self._lock = Lock()
+        self._answers = Answers()
         self._reports = WorkerReports()
         self._instruction: Instruction = "continue"
 
     def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
         """Train until the trainer ends or fails."""
         os.environ |= _QUIET
+        self._answers = Answers(assignments)
         failure = None
         try:
             self._trainer(assignments, run_token).fit()
@@ -134,18 +133,14 @@ class TrainerActor:
     def report(self, status: StageStatus, location: ActorLocation) -> Instruction:
         """Called by a worker with its status; returns the instruction for it."""
         with self._lock:
-            before = self._reports.statuses.get(status.replica)
-            if before is not None:
-                status = replace(status, reports=before.reports + status.reports)
-            self._reports.statuses[status.replica] = status
+            self._answers.take(status.replica, status)
             self._reports.locations[status.replica] = location
             return self._instruction
 
     def take(self) -> WorkerReports:
         """Return what the workers have reported since the last call. Each report is returned once."""
         with self._lock:
-            taken, self._reports = self._reports, replace(self._reports, statuses=unread(self._reports.statuses))
-        return replace(taken, locations=dict(taken.locations))
+            return replace(self._reports, statuses=self._answers.statuses(), locations=dict(self._reports.locations))
 
     def instruct(self, instruction: Instruction) -> None:
         """Give all workers this instruction."""

@@ -122,11 +122,6 @@ def _why_still(at_fault: StageStatus | None, still_s: float) -> str:
     return f"{stage} has been busy with one action ({at_fault.activity}) for {still_s:.0f} s"
 
 
-_LEARNED_NOTHING = (
-    "the run learned nothing: every parameter is as it was before the first mini-batch. No gradient reaches one that "
-    "is trained (is it frozen, detached or multiplied by 0?), or the learning rate is too small to change one"
-)
-
 POLL_S = 0.4
 """Seconds between two polls of the stages."""
 
@@ -187,8 +182,6 @@ class Driver:
                 stopped = reached < self.total_steps and (self.interrupts.count or reached == self.stop_after)
                 if stopped or self.interrupts.error is not None:
                     return self._stopped("after a checkpoint", reached, step=reached)
-                if not self.recorder.learned:
-                    self.recorder.event("warning", _LEARNED_NOTHING, step=reached)
                 early = "an evaluation reached run.stop_at" if reached < self.total_steps else None
                 self.recorder.event("finished", early or "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)

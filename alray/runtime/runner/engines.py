@@ -5,7 +5,6 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 
 from __future__ import annotations
 
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError, StageError
 from alray.core.randomness.one_at_a_time import is_inside
-from alray.core.run_folder.records import EngineName, Record
+from alray.core.run_folder.records import EngineName
 from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from alray.runtime.graph.graph import Graph
     from alray.runtime.graph.processes import StageProcesses
     from alray.runtime.probe.device_speed import SpeedTest
-    from alray.runtime.runner.ray_metrics import RunMetrics
 
 
 class Engine(FindsDevices, ABC):
@@ -70,9 +68,6 @@ class Engine(FindsDevices, ABC):
         """Write `run_token` into the run folder. Raise PlanError if a node of a stage does not see it."""
         mark(run_dir, self.run_token)
 
-    def record(self, record: Record) -> None:
-        """Called with every record of the run as it is written."""
-
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
@@ -95,18 +90,6 @@ class Engine(FindsDevices, ABC):
 _INLINE = threading.RLock()
 """Held by the thread of a run whose stages are in this process. A callback of the run may begin another one there: its
 stages wait meanwhile."""
-
-
-def _begin_anew() -> None:
-    """In a process that was forked, the thread is gone that may have held it."""
-    global _INLINE
-    if _INLINE.acquire(blocking=False):
-        _INLINE.release()
-    else:
-        _INLINE = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
 
 
 class InlineEngine(Engine):
@@ -167,7 +150,6 @@ class ClusterEngine(Engine):
         self._connected: Future[None] = Future()
         self._address: str | None = None  # of the cluster to attach to
         self._run_name = spec.name  # until the run folder is known
-        self._metrics: RunMetrics | None = None
 
     def connect(self, address: str | None) -> None:
         """Begin to connect to the cluster at this address, or to start one. Returns at once.
@@ -195,24 +177,12 @@ class ClusterEngine(Engine):
         super().mark_run_dir(run_dir)
         self._run_name = run_name(run_dir)
 
-    def record(self, record: Record) -> None:
-        """Set Ray's metrics of the run."""
-        if self._metrics is None:
-            from alray.runtime.runner.ray_metrics import RunMetrics
-
-            self._metrics = RunMetrics(self._run_name)
-        self._metrics.take(record)
-
     def close(self) -> None:
         if wait([self._connected], timeout=_STARTING_S).not_done:
             # An interrupt within an import can leave a lock that the thread waits for. The command ends without it, and
             # the reaper ends what Ray has started.
             return
-        metrics, self._metrics = self._metrics, None
-        if metrics is not None:
-            metrics.close()
-        if not is_lost():
-            self._end_on_cluster()
+        self._end_on_cluster()
         self._cluster.close()
         self._thread.shutdown()
         self._signals.close()
@@ -230,7 +200,7 @@ class ClusterEngine(Engine):
             return
         end_leading_processes()
         self._note("starting Ray again")
-        self._forget_cluster()
+        self._end_on_cluster()
         self._cluster.close()
         self._connected = self._thread.submit(self._connect)
         self._connected.result()
@@ -244,10 +214,7 @@ class ClusterEngine(Engine):
         """Called in the background as soon as a cluster that alray starts is up."""
 
     def _end_on_cluster(self) -> None:
-        """Called before the connection ends: end what was started and never used."""
-
-    def _forget_cluster(self) -> None:
-        """Called when the cluster is lost: what was started on it is gone."""
+        """Called before the connection ends, or when the cluster is lost: end what was started and never used."""
 
 
 class RayEngine(ClusterEngine):
@@ -268,15 +235,12 @@ class RayEngine(ClusterEngine):
             self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count, self._spec.name)
 
     def _end_on_cluster(self) -> None:
-        begun, self._begun = self._begun, None
-        if begun is not None:
+        begun, reserved = self._begun, self._reserved
+        self._begun = self._reserved = None
+        if begun is not None and not is_lost():
             begun.end()
-        reserved, self._reserved = self._reserved, None
         if reserved is not None:
             reserved.release()
-
-    def _forget_cluster(self) -> None:
-        self._begun = self._reserved = None
 
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
@@ -418,17 +382,17 @@ class TrialEngine(RayEngine):
     """Runs the stages of a trial of a study: in the placement group that Ray Tune gave it, from a process that is
     connected already, and in the processes that the trial before left."""
 
+    _idle: ClassVar[StageProcesses | None] = None
+    """The processes that the trial before left in this process, which end with it, as all actors that it started."""
+
     def __init__(self, spec: Spec, note: Callable[[str], None], study: Path) -> None:
         """
         Args:
             study: its folder.
         """
-        from alray.runtime.graph.processes import IDLE_PROCESSES
-
         super().__init__(spec, note)
         self._study = study
-        self._idle = IDLE_PROCESSES
-        self._keep = IDLE_PROCESSES.keep
+        self._keep = self._keep_idle
         self._connected.set_result(None)
 
     def mark_run_dir(self, run_dir: Location) -> None:
@@ -436,7 +400,16 @@ class TrialEngine(RayEngine):
         self._run_name = run_name(run_dir, self._study)
 
     def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
-        return self._idle.take(stage_bundles(self._spec, stages, replicas)) or super()._begin(stages, replicas, run)
+        idle = TrialEngine._idle
+        if idle is not None and idle.placement.bundles == tuple(stage_bundles(self._spec, stages, replicas)):
+            TrialEngine._idle = None
+            return idle
+        self._free_devices()
+        return super()._begin(stages, replicas, run)
+
+    @staticmethod
+    def _keep_idle(processes: StageProcesses) -> None:
+        TrialEngine._idle = processes
 
     def _placement(self, bundles: list[Bundle]) -> Placement:
         from alray.runtime.cluster.placement import Placement
@@ -444,7 +417,9 @@ class TrialEngine(RayEngine):
         return Placement.of_trial(bundles)
 
     def _free_devices(self) -> None:
-        self._idle.end()
+        idle, TrialEngine._idle = TrialEngine._idle, None
+        if idle is not None:
+            idle.end()
 
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         """The group stays as it is, and asks for the same room again if a node is lost."""

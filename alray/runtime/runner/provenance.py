@@ -85,15 +85,10 @@ def describe_stages(run_dir: Location, surroundings: dict[str, Any]) -> None:
     write_json(run_dir / "environment.json", {**(read_environment(run_dir) or {}), **surroundings})
 
 
-def has_own_spec(run_dir: Location) -> bool:
-    """Whether `spec.yaml` is what alray wrote."""
-    environment = read_environment(run_dir)
-    return environment is not None and sha256((run_dir / "spec.yaml").read_bytes()) in environment["spec_sha256"]
-
-
 def require_own_spec(run_dir: Location) -> None:
     """Raise SpecError if `spec.yaml` is not what alray wrote."""
-    if not has_own_spec(run_dir):
+    environment = read_environment(run_dir)
+    if environment is None or sha256((run_dir / "spec.yaml").read_bytes()) not in environment["spec_sha256"]:
         raise SpecError(
             "spec.yaml was changed since alray wrote it",
             file=str(run_dir / "spec.yaml"),

@@ -23,7 +23,6 @@ from alray.core.run_folder.records import (
 from alray.core.run_folder.store import prune, require_own, step_folder, write_manifest
 from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
-from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.telemetry import CheckpointPart, Losses, Telemetry
 from alray.runtime.workload import DataFacts, Workload
@@ -35,16 +34,10 @@ def recording(
     workload: Workload,
     environment: dict[str, Any],
     started_wall_s: float,
-    engine: Engine,
+    token: str,
     observers: Sequence[Callable[[Record], None]],
 ) -> Iterator[Recorder]:
-    """The recorder of a run, as a context manager, which closes it at its end.
-
-    The other arguments are those of `Recorder`.
-
-    Args:
-        engine: has marked the run folder, and hears every record.
-    """
+    """The recorder of a run, as a context manager, which closes it at its end. The arguments are as for `Recorder`."""
     spec = workload.spec
     recorder = Recorder(
         run_dir,
@@ -53,8 +46,8 @@ def recording(
         keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
         environment=environment,
         started_wall_s=started_wall_s,
-        observers=[engine.record, *observers],
-        token=engine.run_token,
+        observers=observers,
+        token=token,
     )
     try:
         yield recorder
@@ -99,8 +92,6 @@ class Recorder:
         self._token = token
         self.last = Start()
         """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
-        self.learned = True
-        """Whether training changed a parameter, by the final checkpoint."""
         self.taken_processors: float | None = None
         """Those that other programs took from the stages, which the event at the end says; None: not known."""
         self._plan: Plan | None = None
@@ -196,7 +187,6 @@ class Recorder:
             return
         del self._parts[checkpoint]
         _require_same_parameters(parts, report.step)
-        self.learned = not all(part.untrained for part in parts)
         files = [file for part in parts for file in part.files]
         position = self._position(report.step)
         require_own(self.run_dir, self._token)
@@ -228,12 +218,7 @@ class Recorder:
         prune(self.run_dir, self._keep, manifest)
 
     def _position(self, step: int) -> dict[str, Any]:
-        return {
-            "time_s": time.time() - self._started_wall_s,
-            "step": step,
-            "epoch": step / self._facts.steps_per_epoch,
-            "samples": self._facts.samples(step, self._batch_size),
-        }
+        return {"time_s": time.time() - self._started_wall_s, **self._facts.position(step, self._batch_size)}
 
     def close(self) -> None:
         self._writer.close()
@@ -247,20 +232,7 @@ def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None
             if found.setdefault(index, sha256) != sha256:
                 raise ReplicasDiffer(
                     f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
-                    hint=_hint_where_replicas_part({part.device for part in parts if index in dict(part.parameters)}),
+                    hint="give all replicas devices of one model, for others may round differently; a block may change "
+                    "its parameters only through gradients, and an optimizer draw only from the generators that alray "
+                    "seeds: if yours do, report this as a bug",
                 )
-
-
-def _hint_where_replicas_part(devices: set[str]) -> str:
-    """
-    Args:
-        devices: the models of those that the replicas of the component are on.
-    """
-    hint = (
-        "a block may change its parameters only through gradients, and an optimizer draw only from the generators that "
-        "alray seeds; if yours do, report this as a bug"
-    )
-    if len(devices) == 1:
-        return hint
-    names = " and ".join(sorted(devices))
-    return f"{names} may round differently, so give all replicas devices of one model; otherwise, {hint}"

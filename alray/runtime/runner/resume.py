@@ -31,22 +31,19 @@ from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.recorded import recorded_plans, with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.runner.provenance import has_own_spec, require_own_spec
+from alray.runtime.runner.provenance import require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.checkpoint import optimizer_file, read_checked, require_component, weights_file
 from alray.runtime.workload import Workload
 
+_LAYOUT = ("pipeline", "resources.per_stage", "resources.labels", "data.workers")
+"""Keys that a run that is done again may change, besides where the files of the data lie (`keys_of_files`). Of
+`pipeline`, `_changes_of_pipeline` finds what changes the mathematics."""
 _FREE = (
     "name",
-    "pipeline.",
-    "resources.per_stage",
-    "resources.labels",
     "machines",
-    "task.metric",
-    "data.workers",
     "data.assume",
     "run.checkpoint",
-    "run.evaluate_every",
     "run.test",
     "run.train",
     "run.max_failures",
@@ -54,13 +51,7 @@ _FREE = (
     "run.stop_at",
     "run.trackers",
 )
-"""Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
-`_changes_of_pipeline` finds what changes the mathematics."""
-_LAYOUT = ("pipeline.", "resources.", "data.workers")
-"""Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
-resume may change too."""
-_OF_MINI_BATCHES = ("data.batch_size", "data.last_batch", "data.augment", "data.mix")
-"""Keys that decide neither which samples are trained nor how one becomes an input."""
+"""Keys that a resume may change besides."""
 _IN_ANY_ORDER = 2
 """Up to this many replicas, gradients add up to the same bits in every order."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
@@ -87,20 +78,6 @@ class Resumed:
     def trained(self) -> bool:
         return self.manifest is not None
 
-    @property
-    def keeps_samples(self) -> bool:
-        """Whether samples and targets of the same data become inputs of the network as before: with other keys, or for
-        another task, they need not. What a hand changed in `spec.yaml` is not known."""
-        if not self.allow_change:
-            return True
-        tasks = [(spec.task.kind, spec.task.standardises) for spec in (self.before, self.spec)]
-        before, after = (spec.model_dump(mode="json", include={"data", "seed"}) for spec in (self.before, self.spec))
-        return (
-            has_own_spec(self.run_dir)
-            and tasks[0] == tasks[1]
-            and all(_free(key, self.spec) or is_under(key, _OF_MINI_BATCHES) for key, *_ in _differences(before, after))
-        )
-
     @classmethod
     def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool, again: bool = False) -> Resumed:
         """The run with these overrides, to go on from its last checkpoint.
@@ -120,7 +97,7 @@ class Resumed:
         before = load_own_spec(run_dir).spec
         loaded = _with_overrides(file, overrides)
         after = loaded.spec
-        if changes := [] if allow_change else _changes(before, after):
+        if changes := [] if allow_change else _changes(before, after, again=again):
             otherwise = "or start a new run"
             if not again:
                 otherwise = "start a new run, or pass --allow-change, if no weight gets another shape"
@@ -140,15 +117,6 @@ class Resumed:
 
         Raises CheckpointError, SpecError and DataError as `open`.
         """
-        file_keys = _file_keys(load_own_spec(require_run_dir(run_dir)).spec)
-        keys = [text.partition("=")[0].strip() for text in overrides]
-        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in file_keys]
-        if other:
-            raise SpecError(
-                f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
-                file=str(run_dir),
-                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *file_keys))} may change; or start a new run",
-            )
         return cls.open(run_dir, overrides, allow_change=False, again=True)
 
     def code(
@@ -292,18 +260,10 @@ class Resumed:
             why = "; ".join(changes.values())
             note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
             return
-        file_keys = _file_keys(self.spec)
-        changed = [
-            key
-            for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
-            if key in file_keys or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
-        ]
-        hint = "leave it as it was, or start a new run"
-        if not changed or changed[0] in file_keys:
-            hint = ", or ".join(["restore them", *(f"say where they lie now: {key}=PATH" for key in file_keys[:1])])
-        if vocabulary not in changes:
-            hint += ", or pass --allow-change"
-        data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
+        found = [f"say where they lie now: {key}=PATH" for key in _file_keys(self.spec)[:1]]
+        allowed = [] if vocabulary in changes else ["pass --allow-change"]
+        hint = ", or ".join(["leave `data` as it was and restore its files", *found, *allowed])
+        data.require_same(before, "this run", hint=hint)
 
     def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""
@@ -417,12 +377,23 @@ def _with_overrides(file: Location, overrides: list[str]) -> LoadedSpec:
     return load([f"{_MICRO_BATCHES}=null", *overrides])
 
 
-def _changes(before: Spec, after: Spec) -> list[str]:
-    """What a resume is not free to change, in words."""
+def _changes(before: Spec, after: Spec, *, again: bool = False) -> list[str]:
+    """What a resume is not free to change, in words.
+
+    Args:
+        again: what a run that is done again is not free to change instead.
+    """
+    free = [*_LAYOUT, *_file_keys(after)]
+    if not again:
+        free += _FREE
+        if not after.lr_schedule.ends_with_run:  # its decay would take another course
+            free += _LENGTH
+        if not after.lr_schedule.follows_metric:
+            free += _OF_METRIC
     changes = {
         key: _change(key, old, new)
         for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
-        if not _free(key, after)
+        if not is_under(key, free)
     }
     if "replicas.count" in changes and isinstance(before.replicas.synchronise, AverageEvery):
         why = "each replica has its own weights; another number of them begins with the mean"
@@ -476,15 +447,6 @@ def _lists(spec: Spec) -> str:
 
 def _has_text(spec: Spec) -> bool:
     return isinstance(spec.data, TextSection) or (isinstance(spec.data, OwnData) and spec.data.text is not None)
-
-
-def _free(key: str, spec: Spec) -> bool:
-    if key in _LENGTH:
-        # A decay that ends with the run would take another course.
-        return not spec.lr_schedule.ends_with_run
-    if key in _OF_METRIC and spec.lr_schedule.follows_metric:
-        return False
-    return is_under(key, (*_FREE, *_file_keys(spec)))
 
 
 def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:

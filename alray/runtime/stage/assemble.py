@@ -23,7 +23,6 @@ from alray.models.replica_norm import ReplicaSums, share_norms
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.device.devices import device_name
 from alray.runtime.device.memory_used import peak_memory_bytes
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.checkpoint import load_component
@@ -82,8 +81,8 @@ def assemble_loop(
     clock: Clock,
     control: Control,
     emit: Callable[[Telemetry], None],
+    profiler: Profiler,
     replicas: ReplicaPeers | None = None,
-    profiler: Profiler | None = None,
     baseline_bytes: int | None = None,
 ) -> StageLoop:
     """The loop of one stage, with the weights of the checkpoint that the run starts from.
@@ -125,7 +124,6 @@ def assemble_loop(
         emit=emit,
         inputs=inputs,
         measured=network.method.task.learning.measured if network.measures_where_routes_end else None,
-        device=device_name(device),
     )
     fed_by = accelerator.own_stream(device) if assignment.stage == 0 else None
     return StageLoop(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any
 
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
@@ -14,7 +14,7 @@ from alray.core.storage.location import Location
 from alray.models.encoder import EncoderFacts
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
-from alray.runtime.workload import DataFacts
+from alray.runtime.workload import DataFacts, Position
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,6 @@ class Start:
     """Samples of a mini-batch each replica takes from here on, where they change during the run."""
     standing: Standing = field(default_factory=Standing)
     """The best evaluation so far, and what `stop_at` has seen."""
-
-
-class Position(TypedDict):
-    """How far a run is: mini-batches, epochs and samples."""
-
-    step: int
-    epoch: float
-    samples: int
 
 
 @dataclass(frozen=True)
@@ -133,11 +125,7 @@ class Assignment:
 
     def position(self, step: int) -> Position:
         """Where a run is after `step` mini-batches, as records say it."""
-        return {
-            "step": step,
-            "epoch": step / self.data.steps_per_epoch,
-            "samples": self.data.samples(step, self.spec.data.batch_size),
-        }
+        return self.data.position(step, self.spec.data.batch_size)
 
 
 def start_from(run_dir: Location, manifest: dict[str, Any]) -> Start:

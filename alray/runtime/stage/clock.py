@@ -87,15 +87,6 @@ class _NamedMeasurement(_Measurement):
         super().__exit__(*raised)
 
 
-@dataclass(frozen=True)
-class AmongReplicas:
-    """The amount that a stage has exchanged with the same stage of other replicas since it started."""
-
-    share: int  # samples of a mini-batch, now
-    bytes_sent: int
-    communication_s: float
-
-
 class Clock:
     """Adds up what a stage measures. Times are from `time.perf_counter`, which all processes of a host share."""
 
@@ -271,20 +262,12 @@ class Clock:
             steps.start <= step < steps.stop + WARM_UP_STEPS for steps in self._profiled
         )
 
-    def close_window(
-        self,
-        *,
-        stage: int,
-        replica: int,
-        step: int,
-        epoch: float,
-        samples: int,
-        bytes_sent: dict[str, int],
-        peak_memory_bytes: int | None,
-        uncompressed_bytes: dict[str, int] | None = None,
-        among_replicas: AmongReplicas | None = None,
-    ) -> StageRecord:
-        """The record of the mini-batches since the last one."""
+    def close_window(self, *, step: int, **facts: Any) -> StageRecord:
+        """The record of the mini-batches since the last one.
+
+        Args:
+            facts: the fields of the record that no clock measures.
+        """
         self._count_passed(wait=True)
         self._settle_waits(self._completed + 1)
         ended = time.perf_counter()
@@ -299,10 +282,6 @@ class Clock:
         return StageRecord(
             time_s=ended - self._zero,
             step=step,
-            epoch=epoch,
-            samples=samples,
-            stage=stage,
-            replica=replica,
             steps=window.steps,
             warm_up=self._left_out(step) or not window.steps,
             data_s=data,
@@ -317,14 +296,9 @@ class Clock:
             step_times_s=window.step_times,
             after_cut=sorted(after_cut),
             after_cut_s={_FIELDS[kind]: seconds for kind, seconds in window.after_cut.items()},
-            bytes_sent=bytes_sent,
-            uncompressed_bytes=uncompressed_bytes,
-            peak_memory_bytes=peak_memory_bytes,
-            share=among_replicas.share if among_replicas else None,
-            all_reduce_bytes=among_replicas.bytes_sent if among_replicas else 0,
-            all_reduce_s=among_replicas.communication_s if among_replicas else 0.0,
             spans=[
                 Span.model_construct(action=text, start_s=began - self._zero, end_s=ended - self._zero)
                 for text, began, ended in window.spans
             ],
+            **facts,
         )

@@ -7,12 +7,10 @@ the same one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-
-import torch
 
 from alray.core.errors import DiskFault
 from alray.core.run_folder.records import DepthScores, EvaluationRecord, Standing
@@ -30,12 +28,11 @@ from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.checkpoint import take_snapshot, write_snapshot
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.copies import Copies
-from alray.runtime.stage.evaluation import Evaluator
-from alray.runtime.stage.inference import Inference
+from alray.runtime.stage.inference import Evaluator, Inference
 from alray.runtime.stage.leader import Control, Leader
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.replica_state import take_replica_state, write_replica_state
-from alray.runtime.stage.replication import MeanWeights, Replication, holding, trained
+from alray.runtime.stage.replication import MeanWeights, Replication, holding
 from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import CheckpointPart, Telemetry
 
@@ -60,7 +57,6 @@ class Cuts:
         emit: Callable[[Telemetry], None],
         inputs: Callable[[Batch], Tensors],
         measured: Measured | None,
-        device: str,
     ) -> None:
         """
         Args:
@@ -68,7 +64,6 @@ class Cuts:
             emit: takes what the driver is to hear.
             inputs: an evaluation batch as the first component takes it.
             measured: as in `Inference`.
-            device: the model of the one that computes.
         """
         self._assignment = assignment
         self._stage = stage
@@ -79,18 +74,8 @@ class Cuts:
         self._emit = emit
         self._inputs = inputs
         self._measured = measured
-        self._leader = Leader(
-            assignment.spec.run,
-            total_steps=assignment.total_steps,
-            steps_per_epoch=assignment.data.steps_per_epoch,
-            samples=lambda step: assignment.position(step)["samples"],
-            control=control,
-            rates=assignment.spec.lr_schedule,
-            standing=assignment.start.standing.of_metric(assignment.spec.task.measures.name),
-            stop_after=assignment.stop_after,
-        )
-        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication, device)
-        self._at_first = _fingerprint(stage.components) if assignment.start.step == 0 else None
+        self._leader = Leader(assignment, control)
+        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
         self._told: set[str] = set()
         self.changes = assignment.start.standing.plateau.changes
         """How often the metric has changed the learning rate."""
@@ -157,15 +142,13 @@ class Cuts:
         if cut.flags & CutFlag.CHECKPOINT and cut.step > self._assignment.start.step:
             self.before_checkpoint()
             leads = self._assignment.stage == self._assignment.replica == 0
-            final = bool(cut.flags & CutFlag.STOP)
             with self._clock.pause("checkpoint"):
                 self._writer.write(
                     components,
                     cut.step,
                     means,
-                    final=final,
+                    final=bool(cut.flags & CutFlag.STOP),
                     standing=self._leader.standing if leads else None,
-                    untrained=final and self._at_first == _fingerprint(components),
                 )
 
     def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
@@ -207,16 +190,6 @@ class Cuts:
                 self._emit(self._assignment.warning(line, cut.step))
 
 
-@torch.no_grad()
-def _fingerprint(components: Sequence[Component]) -> list[tuple[float, float]]:
-    """The sum and the norm of each parameter that training changes. No update leaves both as they are."""
-    return [
-        (parameter.sum(dtype=torch.float64).item(), torch.linalg.vector_norm(parameter, dtype=torch.float64).item())
-        for component in components
-        for parameter in trained(component)
-    ]
-
-
 class CheckpointWriter:
     """Writes snapshots in the background, one checkpoint at a time.
 
@@ -229,17 +202,14 @@ class CheckpointWriter:
         checkpoints: Location,
         emit: Callable[[CheckpointPart], None],
         replication: Replication,
-        device: str,
     ) -> None:
         """
         Args:
             emit: is called with each part that is on disk.
-            device: the model of the one that computes.
         """
         self._checkpoints = checkpoints
         self._emit = emit
         self._replication = replication
-        self._device = device
         self._pending: Future[None] | None = None
 
     def write(
@@ -250,14 +220,12 @@ class CheckpointWriter:
         *,
         final: bool,
         standing: Standing | None = None,
-        untrained: bool = False,
     ) -> None:
         """Take snapshots now and write them in the background. Waits for the checkpoint before it.
 
         Args:
             means: as from `Replication.mean_weights`.
             standing: of the run's evaluations, for the manifest; from stage 0 of replica 0.
-            untrained: as in `CheckpointPart`.
         """
         began = time.perf_counter()
         self.finish()
@@ -282,9 +250,8 @@ class CheckpointWriter:
             # Between two means, replicas that average weights differ.
             if replication.count > 1 and not replication.averages_weights:
                 parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
-            took_s, device = time.perf_counter() - began, self._device
-            part = CheckpointPart(step, tuple(files), took_s, final, parameters, device, shares, standing, untrained)
-            self._emit(part)
+            took_s = time.perf_counter() - began
+            self._emit(CheckpointPart(step, tuple(files), took_s, final, parameters, shares, standing))
 
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
         self._pending = executor.submit(write)

@@ -24,7 +24,7 @@ class Slowdown:
         self._spec = spec
         self._replica = replica
         self._steps_per_epoch = steps_per_epoch
-        self._drawn: tuple[int, float, float] | None = None
+        self._drawn: tuple[int, tuple[float, float]] | None = None
         """An epoch with its factor and its seconds: to draw them takes longer, the later the epoch is."""
 
     def depends_on_computing(self, step: int) -> bool:
@@ -45,42 +45,31 @@ class Slowdown:
 
     def _of_epoch(self, epoch: int) -> tuple[float, float]:
         if self._drawn is None or self._drawn[0] != epoch:
-            disturbance, seed = self._spec.replicas.disturbance, self._spec.seed
-            self._drawn = (
-                epoch,
-                slowdown(disturbance, self._replica, epoch, seed=seed),
-                added_seconds(disturbance, self._replica, epoch, seed=seed),
-            )
-        return self._drawn[1:]
+            disturbance = self._spec.replicas.disturbance
+            assert disturbance is not None, "a spec without one has no slowdown"
+            self._drawn = epoch, slowed(disturbance, self._replica, epoch, seed=self._spec.seed)
+        return self._drawn[1]
 
 
-def slowdown(disturbance: Disturbance | None, worker: int, epoch: int, *, seed: int) -> float:
-    """The factor by which the computing time of replica `worker` grows in an epoch; 1.0 where it is not slowed.
+def slowed(disturbance: Disturbance, worker: int, epoch: int, *, seed: int) -> tuple[float, float]:
+    """The factor by which the computing time of replica `worker` grows in an epoch, and the seconds that the epoch
+    takes longer, whatever its share; 1.0 and 0.0 where it is not slowed.
 
     kind `fixed` slows the workers and epochs that it names. kind `random` has the chances of Ye et al. (arXiv
     2007.11831): at the beginning of each epoch, a worker that is not slowed becomes so with probability `chance`, and
-    stays so for `least_epochs` to `most_epochs` epochs, this one included. Draws are from (seed, worker, epoch), so
-    that they stay the same for every partition and after a resume.
+    stays so for `least_epochs` to `most_epochs` epochs, this one included. Seconds are drawn from `added_s` for each
+    epoch, as in their code. Draws are from (seed, worker, epoch), so that they stay the same for every partition and
+    after a resume.
 
     Args:
-        disturbance: the spec's `replicas.disturbance`, or None.
+        disturbance: the spec's `replicas.disturbance`.
         epoch: epochs completed before (0 in the first one; the spec counts epochs from 1).
         seed: the spec's.
     """
-    if disturbance is None or not _is_slowed(disturbance, worker, epoch, seed):
-        return 1.0
-    return disturbance.factor
-
-
-def added_seconds(disturbance: Disturbance | None, worker: int, epoch: int, *, seed: int) -> float:
-    """The seconds that an epoch of replica `worker` takes longer, whatever its share; 0.0 where it is not slowed.
-
-    They are drawn from `added_s` for each epoch, as in the code of Ye et al. The arguments are those of `slowdown`.
-    """
-    if disturbance is None or disturbance.added_s is None or not _is_slowed(disturbance, worker, epoch, seed):
-        return 0.0
-    low, high = disturbance.added_s
-    return Random(derive_seed(seed, "disturbance", "seconds", worker, epoch)).uniform(low, high)
+    if not _is_slowed(disturbance, worker, epoch, seed):
+        return 1.0, 0.0
+    low, high = disturbance.added_s or (0.0, 0.0)
+    return disturbance.factor, Random(derive_seed(seed, "disturbance", "seconds", worker, epoch)).uniform(low, high)
 
 
 def _is_slowed(disturbance: Disturbance, worker: int, epoch: int, seed: int) -> bool:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from alray.config.sections.duration import Duration
-from alray.config.sections.lr_schedule import LrScheduleSection
-from alray.config.sections.run import RunSection
 from alray.core.run_folder.metrics import METRICS
-from alray.core.run_folder.records import EvaluationRecord, Standing
+from alray.core.run_folder.records import EvaluationRecord
 from alray.runtime.channel.message import CutFlag
+from alray.runtime.stage.assignment import Assignment
 
 Samples = Callable[[int], int]
 """Takes a number of mini-batches. Returns the samples that a run has seen after them."""
@@ -64,35 +63,22 @@ class Timer:
 class Leader:
     """Decides the cuts of a run."""
 
-    def __init__(
-        self,
-        run: RunSection,
-        *,
-        total_steps: int,
-        steps_per_epoch: int,
-        samples: Samples,
-        control: Control,
-        rates: LrScheduleSection,
-        standing: Standing | None = None,
-        stop_after: int | None = None,
-    ) -> None:
-        """
-        Args:
-            run: the spec's `run` section.
-            rates: the spec's `lr_schedule`.
-            standing: of the evaluations before this start.
-            stop_after: as in `Assignment`.
-        """
-        self.total_steps = total_steps
-        self.standing = standing or Standing()
+    def __init__(self, assignment: Assignment, control: Control) -> None:
+        run, per_epoch = assignment.spec.run, assignment.data.steps_per_epoch
+
+        def samples(step: int) -> int:
+            return assignment.position(step)["samples"]
+
+        self.total_steps = assignment.total_steps
+        self.standing = assignment.start.standing.of_metric(assignment.spec.task.measures.name)
         self._control = control
-        self._rates = rates
+        self._rates = assignment.spec.lr_schedule
         self._regular = 0  # mini-batches before the last evaluation that was due
         self._changes = self.standing.plateau.changes  # of the rate, that the stages know
-        self._stop_after = stop_after
-        self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch, samples=samples)
+        self._stop_after = assignment.stop_after
+        self._evaluate = Timer(run.evaluate_every, steps_per_epoch=per_epoch, samples=samples)
         every = run.checkpoint.every if run.checkpoint else None
-        self._checkpoint = Timer(every, steps_per_epoch=steps_per_epoch, samples=samples)
+        self._checkpoint = Timer(every, steps_per_epoch=per_epoch, samples=samples)
         self._keeps_best = run.checkpoint is not None
         self._stop_at = run.stop_at
         self._splits = run.splits

@@ -10,13 +10,13 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from alray.config.made import Load, class_of, code_of, making, no_user_code
+from alray.config.made import Load, class_of, code_of, making
 from alray.config.sections.duration import Duration
 from alray.config.sections.lr_schedule import RATES, LrScheduleSection
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.spec import Spec
 from alray.config.user_code import named
-from alray.core.errors import PlanError, SpecError, UserCodeError
+from alray.core.errors import SpecError, UserCodeError
 from alray.runtime.workload import DataFacts
 
 
@@ -29,9 +29,8 @@ class Moment:
         warm_up: mini-batches of the warm-up.
         full: the optimizer's rate, scaled with the batch.
         mini_batches: the number of mini-batches in a duration.
-        total_steps: mini-batches of the run; None: it has no known end.
+        total_steps: mini-batches of the run.
         accumulate: mini-batches of an update.
-        kind: of the rate.
         changes: how often the metric has changed it.
     """
 
@@ -39,20 +38,9 @@ class Moment:
     warm_up: int
     full: float
     mini_batches: Callable[[Duration], int]
-    total_steps: int | None
+    total_steps: int
     accumulate: int
-    kind: str
     changes: int = 0
-
-    def length(self) -> int:
-        """The mini-batches of the run. Raises PlanError if it has no known end."""
-        if self.total_steps is None:
-            raise PlanError(
-                f"lr_schedule `{self.kind}` needs to know where the run ends",
-                hint="give run.epochs, run.steps or run.samples",
-                key="lr_schedule.kind",
-            )
-        return self.total_steps
 
     def share_since_warm_up(self, steps: float) -> float:
         """How much of so many mini-batches after the warm-up has passed, in 0..1."""
@@ -74,24 +62,33 @@ class Rates:
     def at(self, step: int, *, data: DataFacts, total_steps: int, changes: int = 0) -> float:
         """That of mini-batch `step`, counted from 1.
 
+        The full rate is the optimizer's, scaled with the batch (`batch_factor`). Over the first `warmup_epochs` epochs
+        the rate rises in equal steps, one a mini-batch: from zero (`warmup_from`), so that the last mini-batch has the
+        full rate, or from the optimizer's, which the first one has, so that the first one after the warm-up has the
+        full rate (Goyal et al. 2017, arXiv 1706.02677, section 2.2). Then the rate of the spec says it
+        (`alray/parts/rates`). The mini-batches of an update share one rate, that of the same update in a run with
+        mini-batches so many times as large.
+
         Args:
-            changes: how often the metric has changed it.
+            changes: how often the metric has changed the rate.
+
+        Raises:
+            UserCodeError: if a schedule of the user's raises an error, or returns no rate.
         """
-        spec = self._spec
-        return learning_rate(
-            spec.optimizer.lr,
-            spec.lr_schedule,
-            step - 1,
-            rate=self._rate,
-            mini_batches=partial(data.mini_batches, batch_size=spec.data.batch_size),
-            total_steps=total_steps,
-            batch_size=spec.data.batch_size,
-            accumulate=spec.optimizer.accumulate,
-            changes=changes,
-        )
+        base, accumulate = self._spec.optimizer.lr, self._spec.optimizer.accumulate
+        schedule, batch_size = self._spec.lr_schedule, self._spec.data.batch_size
+        mini_batches = partial(data.mini_batches, batch_size=batch_size)
+        full = base * batch_factor(schedule, batch_size * accumulate)
+        warm_up = schedule.warm_up(mini_batches)
+        begun = (step - 1) // accumulate * accumulate  # mini-batches before those of this update
+        if begun < warm_up:
+            if schedule.warmup_from == "base":
+                return between(base, full, begun / warm_up)
+            return full * min(1.0, (begun + accumulate) / warm_up)
+        return float(self._rate(Moment(begun, warm_up, full, mini_batches, total_steps, accumulate, changes)))
 
 
-def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
+def rate_of(section: LrScheduleSection, load: Load) -> Rate:
     """The rate of a spec: of a user's class an object, of a user's function the function with its fields.
 
     Raises SpecError if a rate of the user cannot be made.
@@ -128,66 +125,15 @@ def _rate_of_user(title: str, rate: Callable[[Moment], Any], moment: Moment) -> 
     return value
 
 
-def learning_rate(
-    base: float,
-    schedule: LrScheduleSection,
-    step: int,
-    *,
-    mini_batches: Callable[[Duration], int],
-    total_steps: int | None,
-    rate: Rate | None = None,
-    batch_size: int | None = None,
-    accumulate: int = 1,
-    changes: int = 0,
-) -> float:
-    """The rate of the mini-batch that follows `step` completed ones (0 for the first).
-
-    The full rate is `base` scaled with the batch (`batch_factor`). Over the first `warmup_epochs` epochs the rate rises
-    in equal steps, one a mini-batch: from zero (`warmup_from`), so that the last mini-batch has the full rate, or from
-    `base`, which the first one has, so that the first one after the warm-up has the full rate (Goyal et al. 2017, arXiv
-    1706.02677, section 2.2). Then the rate of the spec says it (`alray/parts/rates`).
-
-    Args:
-        base: the optimizer's rate.
-        schedule: the spec's `lr_schedule`.
-        mini_batches: the number of mini-batches in a duration.
-        rate: that schedule; None: it is made.
-        batch_size: samples of a mini-batch over all replicas, needed where the rate is scaled.
-        accumulate: mini-batches of an update; they share one rate, that of the same update in a run with mini-batches
-            so many times as large.
-        changes: how often the metric has changed the rate.
-
-    Raises:
-        PlanError: where the end of a decay is needed and the run has no number of steps, and where the rate cannot be
-            scaled for want of a batch size.
-        UserCodeError: if a schedule of the user's raises an error, or returns no rate.
-    """
-    full = base * batch_factor(schedule, None if batch_size is None else batch_size * accumulate)
-    warm_up = schedule.warm_up(mini_batches)
-    begun = step // accumulate * accumulate  # mini-batches before those of this update
-    if begun < warm_up:
-        if schedule.warmup_from == "base":
-            return between(base, full, begun / warm_up)
-        return full * min(1.0, (begun + accumulate) / warm_up)
-    moment = Moment(begun, warm_up, full, mini_batches, total_steps, accumulate, schedule.kind, changes)
-    return float((rate or rate_of(schedule))(moment))
-
-
-def batch_factor(schedule: LrScheduleSection, samples: int | None) -> float:
+def batch_factor(schedule: LrScheduleSection, samples: int) -> float:
     """Return the factor for a rate tuned for `reference_batch_size` samples, where an update has `samples` samples.
 
     linear        samples / reference          (Goyal et al. 2017, arXiv 1706.02677, section 2.1)
     square_root   sqrt(samples / reference)    (Krizhevsky 2014, arXiv 1404.5997, section 5: the variance of an update)
-    Raises PlanError where either number is missing and `lr_schedule` scales.
     """
     if schedule.scale_with_batch == "none":
         return 1.0
-    if samples is None or schedule.reference_batch_size is None:
-        raise PlanError(
-            f"`{schedule.scale_with_batch}` needs the size of the batch and of the one that the rate is meant for",
-            hint="give data.batch_size and lr_schedule.reference_batch_size",
-            key="lr_schedule.scale_with_batch",
-        )
+    assert schedule.reference_batch_size is not None, "a spec that scales rates gives the batch that they are meant for"
     ratio = samples / schedule.reference_batch_size
     return float(ratio) if schedule.scale_with_batch == "linear" else math.sqrt(ratio)
 

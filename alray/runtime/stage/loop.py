@@ -7,7 +7,6 @@ all stages in turns. Where each stage has its own process, that process runs the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 
 import torch
 
@@ -47,7 +46,7 @@ class StageLoop:
         pinned: bool,
         open_data: Callable[[], Dataset],
         peak_memory_bytes: Callable[[], int | None],
-        profiler: Profiler | None = None,
+        profiler: Profiler,
     ) -> None:
         """
         Args:
@@ -57,7 +56,6 @@ class StageLoop:
             dtype: in which the network computes.
             pinned: whether its mini-batches lie in pinned memory.
             peak_memory_bytes: of this stage so far, None where it is not measured.
-            profiler: None where no mini-batch is traced.
         """
         self._assignment = assignment
         self._rates = Rates(assignment.spec, assignment.code)
@@ -164,12 +162,11 @@ class StageLoop:
         Args:
             tensors: the input of the first component on stage 0, nothing on the others.
         """
-        assignment, profiler = self._assignment, self._profiler
+        assignment = self._assignment
         lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps, changes=self._cuts.changes)
         samples = assignment.samples(step)
         batch = MiniBatch(step, lr, samples, tensors)
-        traced = profiler.mini_batch(step, self.clock) if profiler else nullcontext()
-        with traced:
+        with self._profiler.mini_batch(step, self.clock):
             losses = yield from self._stage.mini_batch(batch, self._ports, self.clock)
         self._emit(Losses(step, losses, lr, self.clock.now_s(), self._replication.own_samples(samples)))
         if self._replication.averages_weights:
@@ -200,12 +197,8 @@ class StageLoop:
     def _record_rest(self) -> None:
         """Emit a record of what the records before do not have: before a checkpoint, so that none of the work that it
         keeps is missing if this process is killed later, and at the end."""
-        if self.clock.steps_in_window or self._bytes_sent() != self._recorded:
+        if self.clock.steps_in_window or self._ports.bytes_sent() != self._recorded:
             self._close_window()
-
-    def _bytes_sent(self) -> dict[str, int]:
-        """By edge, since this attempt was started."""
-        return self._ports.bytes_sent()
 
     def _uncompressed_bytes(self, sent: dict[str, int]) -> dict[str, int] | None:
         """What was sent, by edge, as it would be without compression; None where there is none."""
@@ -223,14 +216,14 @@ class StageLoop:
 
     def _close_window(self) -> None:
         """Emit the record of the mini-batches since the last one."""
-        self._recorded = sent = self._bytes_sent()
+        self._recorded = sent = self._ports.bytes_sent()
         record = self.clock.close_window(
             stage=self._assignment.stage,
             replica=self._assignment.replica,
             bytes_sent=sent,
             uncompressed_bytes=self._uncompressed_bytes(sent),
             peak_memory_bytes=self._peak_memory_bytes(),
-            among_replicas=self._replication.account(),
+            **self._replication.account(),
             **self._assignment.position(self.step),
         )
         if self._assignment.stage < self._assignment.plan.stages - 1:

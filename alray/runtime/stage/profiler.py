@@ -24,7 +24,7 @@ class Profiler:
     """Traces the chosen mini-batches of one process into one Chrome trace, which Perfetto opens.
 
     torch records a whole process, so stages that take turns in one process share a profiler. It records from the first
-    stage that begins a range of mini-batches to the last one that ends it.
+    stage that begins a range of mini-batches to the last one that ends it. Without ranges it records nothing.
     """
 
     def __init__(self, ranges: Sequence[range], trace: Location, *, stages: int, device: torch.device) -> None:
@@ -37,8 +37,7 @@ class Profiler:
         self._ranges = ranges
         self._trace = trace
         self._stages = stages
-        of_device = getattr(ProfilerActivity, device.type.upper(), ProfilerActivity.PrivateUse1)
-        self._activities = {ProfilerActivity.CPU, of_device} & supported_activities()
+        self._device = device
         self._session: profile | None = None
         self._to_end: dict[range, int] = {}  # ranges that were opened, and how many stages have still to end them
 
@@ -65,11 +64,13 @@ class Profiler:
                     self.close()
 
     def _begin(self) -> None:
-        self._session = profile(activities=self._activities, record_shapes=True)
+        of_device = getattr(ProfilerActivity, self._device.type.upper(), ProfilerActivity.PrivateUse1)
+        activities = {ProfilerActivity.CPU, of_device} & supported_activities()
+        self._session = profile(activities=activities, record_shapes=True)
         self._session.start()
 
     def close(self) -> None:
-        """Stop recording, if it is on, and add the result to the trace."""
+        """Stop recording, if it is on, and add the result to the trace, which is then complete."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -90,21 +91,6 @@ def prepare_recording() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", _QUIET)
     with profile(activities=[ProfilerActivity.CPU]):
         pass
-
-
-@contextmanager
-def profiling(
-    ranges: Sequence[range], trace: Location, *, stages: int, device: torch.device
-) -> Iterator[Profiler | None]:
-    """A profiler for a run of this process, None if no mini-batch was chosen. On leaving, the trace is complete."""
-    if not ranges:
-        yield None
-        return
-    profiler = Profiler(ranges, trace, stages=stages, device=device)
-    try:
-        yield profiler
-    finally:
-        profiler.close()
 
 
 def _added(before: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Any]:

@@ -23,11 +23,9 @@ from alray.planning.prediction.shares import shares_of_part
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.edge import Waiting
-from alray.runtime.channel.exchange import CommunicationThread, Exchange
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, Exchange, GradientReducer
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
 
@@ -86,12 +84,12 @@ class ReducedReplication(SeveralReplicas):
                 may_lack=spec.trains_unknown_code,
             )
 
-    def account(self) -> AmongReplicas:
-        return AmongReplicas(
-            share=self.shares[self.replica],
-            bytes_sent=sum(each.bytes_sent for each in self._exchanges()),
-            communication_s=sum(each.communication_s for each in self._exchanges()),
-        )
+    def account(self) -> dict[str, Any]:
+        return {
+            "share": self.shares[self.replica],
+            "all_reduce_bytes": sum(each.bytes_sent for each in self._exchanges()),
+            "all_reduce_s": sum(each.communication_s for each in self._exchanges()),
+        }
 
     def in_order(self, sums: ReplicaSums) -> ReplicaSums:
         return _AfterAverages(sums, self._settle) if self._group.name() == "nccl" else sums

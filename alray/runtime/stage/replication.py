@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,6 @@ from alray.models.replica_norm import ReplicaSums
 from alray.planning.prediction.shares import balanced_shares, shares_of_part
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import AmongReplicas
 
 MeanWeights = dict[int, dict[nn.Parameter, torch.Tensor]]
 """The parameters of each component that the replicas average, with their means. A block may freeze one of them during
@@ -91,9 +91,9 @@ class Replication(ABC):
         """Return the position, in a mini-batch of so many samples, of the first sample that this replica takes."""
         return sum(shares_of_part(self.shares, samples)[: self.replica])
 
-    def account(self) -> AmongReplicas | None:
-        """For the record: share, bytes sent and time spent so far. None where there is one replica."""
-        return None
+    def account(self) -> dict[str, Any]:
+        """Share, bytes sent and time spent so far, as fields of a `StageRecord`; empty where there is one replica."""
+        return {}
 
     def start(self, component: Component, samples: int) -> None:
         """After B of a component, in a mini-batch of so many samples in all: take its gradients.

@@ -29,10 +29,8 @@ class CheckpointPart:
     duration_s: float
     final: bool
     parameters: tuple[tuple[int, str], ...] = ()  # (component, SHA-256), to compare between replicas
-    device: str = ""  # the model of the one that computed them
     shares: tuple[int, ...] = ()  # samples of a mini-batch that each replica takes from here on, where they change
     standing: Standing | None = None  # of the run's evaluations, from stage 0 of replica 0
-    untrained: bool = False  # every parameter is as it was before the first mini-batch; set in final parts only
 
 
 Telemetry = Losses | CheckpointPart | StageRecord | EvaluationRecord | EventRecord

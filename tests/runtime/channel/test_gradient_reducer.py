@@ -11,14 +11,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
-from alray.core.errors import ChannelError, CheckpointError
+from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
-from alray.runtime.channel.exchange import CommunicationThread
 from alray.runtime.channel.gradient_layout import GradientLayout
-from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.channel.gradient_reducer import CommunicationThread, GradientReducer
 
 SHARES = (5, 17, 42)
 
@@ -197,8 +196,6 @@ def test_the_state_is_that_of_the_compression(on_ranks):
             averaging.wait()
             other = reducer(layout, group, thread, kind="top_k")
             other.load_state_dict(averaging.state_dict())
-            with pytest.raises(CheckpointError):
-                other.load_state_dict({})
         return torch.equal(other.state_dict()["error"], torch.tensor([*range(9), 0.0]))
 
     assert on_ranks(1, work) == [True]

@@ -11,7 +11,7 @@ import torch
 from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
-from alray.runtime.channel.exchange import CommunicationThread
+from alray.runtime.channel.gradient_reducer import CommunicationThread
 from alray.runtime.stage.reduction import RowGather
 
 COUNTS = (5, 1, 3)

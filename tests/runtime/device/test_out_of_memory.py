@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from alray.core.errors import UserCodeError
-from alray.runtime.device.out_of_memory import is_out_of_memory, out_of_memory, requested_bytes
+from alray.runtime.device.out_of_memory import is_out_of_memory, out_of_memory
 
 CPU_TEXT = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
 CUDA_TEXT = (
@@ -18,22 +18,21 @@ CUDA_TEXT = (
 
 
 @pytest.mark.parametrize(
-    ("fault", "asked"),
+    "fault",
     [
-        (RuntimeError(CPU_TEXT + "allocate 4503599627370496 bytes. Error code 12"), 4503599627370496),
-        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 64 bytes."), 64),
-        (torch.OutOfMemoryError(CUDA_TEXT), 2684354560),
-        (RuntimeError("CUDA error: out of memory"), None),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), None),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), None),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), None),
-        (torch.OutOfMemoryError("the device is full"), None),
-        (MemoryError(), None),
+        RuntimeError(CPU_TEXT + "allocate 4503599627370496 bytes. Error code 12"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 64 bytes."),
+        torch.OutOfMemoryError(CUDA_TEXT),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        torch.OutOfMemoryError("the device is full"),
+        MemoryError(),
     ],
 )
-def test_what_is_out_of_memory(fault: Exception, asked: int | None) -> None:
+def test_what_is_out_of_memory(fault: Exception) -> None:
     assert is_out_of_memory(fault)
-    assert requested_bytes(fault) == asked
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x")])
@@ -45,7 +44,6 @@ def test_torchs_own_error_is_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
-    assert requested_bytes(caught.value) == 2**50
 
 
 @pytest.mark.few
@@ -70,7 +68,7 @@ def test_the_need_and_the_mend_are_told(
     (problem,) = out_of_memory(RuntimeError(CPU_TEXT + "allocate 5000000 bytes."), plan, 0).problems
     need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in total"
     assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: ")
-    assert "5.0 MB" in problem.message and need in problem.message
+    assert "allocate 5000000 bytes." in problem.message and need in problem.message
     assert hint in problem.hint
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from alray.core.errors import ChannelError, NonFiniteLoss, StageError
 from alray.runtime.graph.actor import ActorLocation
+from alray.runtime.graph.graph import Answers
 from alray.runtime.ray_train.graph import ended_early, statuses_of
 from alray.runtime.ray_train.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
 from alray.runtime.runner.driver import judge
@@ -23,7 +24,7 @@ def status(replica: int, **values) -> StageStatus:
 
 def reports_of(*statuses: StageStatus, **values) -> WorkerReports:
     return WorkerReports(
-        {each.replica: each for each in statuses},
+        list(statuses),
         {each.replica: ActorLocation("node", "host", 70 + each.replica, 0.0, True) for each in statuses},
         **values,
     )
@@ -69,6 +70,8 @@ def test_all_well() -> None:
 
 def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:
     trainer = TrainerActor({"CPU": 1.0}, {}, tmp_path, 300.0)
+    start = SimpleNamespace(step=0)
+    trainer._answers = Answers([SimpleNamespace(stage=0, replica=replica, start=start) for replica in (0, 1)])
     location = ActorLocation("node", "host", 7, 0.0, True)
     losses = [Losses(step, {0: {"cross_entropy": 1.0}}, 0.1, 0.0) for step in (1, 2, 3)]
     for one in losses[:2]:

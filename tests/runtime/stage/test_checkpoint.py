@@ -242,7 +242,7 @@ def test_the_writer_takes_the_snapshot_at_once_and_writes_in_the_background(make
         threads.append(threading.current_thread().name)
         parts.append(part)
 
-    writer = CheckpointWriter(tmp_path, report, Alone(), "CPU")
+    writer = CheckpointWriter(tmp_path, report, Alone())
     writer.write([component], 3, {}, final=False)
     train(component, 1)
     writer.write([component], 4, {}, final=True)
@@ -257,7 +257,7 @@ def test_the_writer_takes_the_snapshot_at_once_and_writes_in_the_background(make
 def test_a_checkpoint_that_cannot_be_written_is_told(make_network, tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     parts: list[CheckpointPart] = []
-    writer = CheckpointWriter(tmp_path / "checkpoints", parts.append, Alone(), "CPU")
+    writer = CheckpointWriter(tmp_path / "checkpoints", parts.append, Alone())
     writer.write([make_network().component(0, "cpu")], 3, {}, final=False)
     with pytest.raises(RunError, match=r"a checkpoint could not be written: .*; make the folder writable"):
         writer.finish()
@@ -269,7 +269,7 @@ def test_any_other_fault_of_the_writer_comes_up_too(make_network, tmp_path):
     """A thread that swallowed it would leave a run without checkpoints, and nobody told."""
     component = make_network().component(0, "cpu")
     component.f.register_buffer("spectrum", torch.zeros(1, dtype=torch.complex32))
-    writer = CheckpointWriter(tmp_path, lambda part: None, Alone(), "CPU")
+    writer = CheckpointWriter(tmp_path, lambda part: None, Alone())
     writer.write([component], 3, {}, final=False)
     with pytest.raises(Exception, match="complex32"):
         writer.finish()

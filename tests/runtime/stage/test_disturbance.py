@@ -11,7 +11,7 @@ import pytest
 from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
 from alray.runtime.stage import clock, gpu_times
 from alray.runtime.stage.clock import Clock
-from alray.runtime.stage.disturbance import Slowdown, added_seconds, slowdown
+from alray.runtime.stage.disturbance import Slowdown, slowed
 from alray.runtime.stage.gpu_times import GpuTimes
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.stage import MiniBatch, Stage
@@ -24,25 +24,21 @@ RANDOM = RandomDisturbance(kind="random", factor=2.5)
 
 
 def course(disturbance: RandomDisturbance, worker: int, seed: int, epochs: int) -> list[float]:
-    return [slowdown(disturbance, worker, epoch, seed=seed) for epoch in range(epochs)]
-
-
-def test_without_one_nobody_is_slowed() -> None:
-    assert slowdown(None, 0, 0, seed=0) == 1.0
+    return [slowed(disturbance, worker, epoch, seed=seed)[0] for epoch in range(epochs)]
 
 
 def test_the_epochs_that_are_named_both_ends_included() -> None:
-    assert [slowdown(FIXED, 1, epoch, seed=0) for epoch in range(7)] == [1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0]
-    assert slowdown(FIXED, 3, 2, seed=9) == 3.0
-    assert slowdown(FIXED, 0, 2, seed=0) == slowdown(FIXED, 2, 2, seed=0) == 1.0
+    assert [slowed(FIXED, 1, epoch, seed=0)[0] for epoch in range(7)] == [1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0]
+    assert slowed(FIXED, 3, 2, seed=9) == (3.0, 0.0)
+    assert slowed(FIXED, 0, 2, seed=0) == slowed(FIXED, 2, 2, seed=0) == (1.0, 0.0)
 
 
 def test_seconds_are_added_to_slowed_epochs_alone_and_drawn_for_each() -> None:
     added = FixedDisturbance(workers=(1,), added_s=(5.0, 10.0), epochs=(2, 40))
-    drawn = [added_seconds(added, 1, epoch, seed=0) for epoch in range(41)]
-    assert drawn[0] == drawn[40] == added_seconds(added, 0, 3, seed=0) == 0.0
+    drawn = [slowed(added, 1, epoch, seed=0)[1] for epoch in range(41)]
+    assert drawn[0] == drawn[40] == slowed(added, 0, 3, seed=0)[1] == 0.0
     assert all(5.0 <= each <= 10.0 for each in drawn[1:40]) and len(set(drawn[1:40])) == 39
-    assert slowdown(added, 1, 3, seed=0) == 1.0 and added_seconds(FIXED, 1, 3, seed=0) == 0.0
+    assert slowed(added, 1, 3, seed=0)[0] == 1.0
 
 
 def test_bad_luck_is_a_function_of_seed_and_worker() -> None:
@@ -70,7 +66,7 @@ def test_bad_luck_lasts_from_the_least_to_the_most_epochs() -> None:
 def test_bad_luck_begins_as_often_as_the_chance_says() -> None:
     """Of 3,000 epochs in which a worker is free; 0.1 has a standard deviation of 0.0055 then."""
     brief = RandomDisturbance(kind="random", factor=2.0, chance=0.1, least_epochs=1, most_epochs=1)
-    drawn = [slowdown(brief, worker, epoch, seed=3) for worker in range(100) for epoch in range(30)]
+    drawn = [slowed(brief, worker, epoch, seed=3)[0] for worker in range(100) for epoch in range(30)]
     assert 0.08 < sum(value > 1.0 for value in drawn) / len(drawn) < 0.12
 
 
@@ -83,15 +79,15 @@ def test_a_replica_draws_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draw takes longer, the later the epoch is: 4 ms in the 200th."""
     drawn = []
 
-    def noted(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
+    def noted(disturbance: Any, worker: int, epoch: int, *, seed: int) -> tuple[float, float]:
         drawn.append((worker, epoch))
-        return slowdown(disturbance, worker, epoch, seed=seed)
+        return slowed(disturbance, worker, epoch, seed=seed)
 
-    monkeypatch.setattr("alray.runtime.stage.disturbance.slowdown", noted)
+    monkeypatch.setattr("alray.runtime.stage.disturbance.slowed", noted)
     spec: Any = SimpleNamespace(replicas=SimpleNamespace(disturbance=RANDOM), seed=0)
-    slowed = Slowdown(spec, 1, steps_per_epoch=3)
+    slow = Slowdown(spec, 1, steps_per_epoch=3)
     for step in range(1, 8):
-        assert list(slowed.wait(step, 0.0)) == []
+        assert list(slow.wait(step, 0.0)) == []
     assert drawn == [(1, 0), (1, 1), (1, 2)]
 
 
@@ -118,10 +114,10 @@ def test_what_a_gpu_has_still_to_compute_is_slowed_too(
         backward=lambda part: computed(2.0),
         update=lambda *rates, step: computed(0.5),
     )
-    slowed: Any = SimpleNamespace(
+    slow: Any = SimpleNamespace(
         depends_on_computing=lambda step: step == 1, wait=lambda step, computed_s: noted.append(computed_s) or []
     )
-    stage = Stage(work, parse_program("0F0 0B0 0U0")[0], micro_batches=1, slowdown=slowed)
+    stage = Stage(work, parse_program("0F0 0B0 0U0")[0], micro_batches=1, slowdown=slow)
     own_clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
     for step in (1, 2):
         assert list(stage.mini_batch(MiniBatch(step, lr=0.1, samples=1), Ports(), own_clock)) == []

@@ -10,6 +10,7 @@ import pytest
 from alray.config.sections.duration import parse_duration
 from alray.config.sections.lr_schedule import RATES
 from alray.config.sections.run import Checkpoint, RunSection, StopAt
+from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, EvaluationRecord, Plateau, Standing
 from alray.runtime.channel.message import CutFlag
 from alray.runtime.stage import leader as module
@@ -39,15 +40,20 @@ def lead(
     run: RunSection, *, total_steps: int, control: Control | None = None, standing: Standing | None = None, **rates: Any
 ) -> Leader:
     """A leader of a run whose epochs have seven mini-batches of ten samples."""
-    return Leader(
-        run,
-        total_steps=total_steps,
-        steps_per_epoch=7,
-        samples=lambda step: 10 * step,
-        control=control or Control(),
-        rates=RATES.section(**rates) if rates else RATES.default_section(),
-        standing=standing,
+    spec = SimpleNamespace(
+        run=run,
+        lr_schedule=RATES.section(**rates) if rates else RATES.default_section(),
+        task=SimpleNamespace(measures=ACCURACY),
     )
+    assignment: Any = SimpleNamespace(
+        spec=spec,
+        data=SimpleNamespace(steps_per_epoch=7),
+        total_steps=total_steps,
+        start=SimpleNamespace(standing=standing or Standing()),
+        stop_after=None,
+        position=lambda step: {"samples": 10 * step},
+    )
+    return Leader(assignment, control or Control())
 
 
 def timer_of(every: str | None, *, steps_per_epoch: int = 7, samples: Samples = lambda step: 10 * step) -> Timer:

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
+from alray.config.made import no_user_code
 from alray.config.sections.duration import Duration, parse_duration
 from alray.config.sections.lr_schedule import LrSchedule
-from alray.core.errors import PlanError
-from alray.runtime.stage.learning_rate import learning_rate
+from alray.runtime.stage.learning_rate import Rates
 
 
 def rate(
     step: int,
     *,
-    total_steps: int | None = 100,
+    total_steps: int = 100,
     steps_per_epoch: int = 10,
-    batch_size: int | None = None,
+    batch_size: int = 8,
     accumulate: int = 1,
     **schedule: Any,
 ) -> float:
-    return learning_rate(
-        0.1,
-        TypeAdapter[LrSchedule](LrSchedule).validate_python(schedule),
-        step,
-        mini_batches=partial(in_epochs_of, steps_per_epoch),
-        total_steps=total_steps,
-        batch_size=batch_size,
-        accumulate=accumulate,
+    """After so many mini-batches."""
+
+    def mini_batches(duration: Duration, batch_size: int) -> int:
+        return round(duration.count * {"epochs": steps_per_epoch, "steps": 1}[duration.unit])
+
+    spec: Any = SimpleNamespace(
+        optimizer=SimpleNamespace(lr=0.1, accumulate=accumulate),
+        lr_schedule=TypeAdapter[LrSchedule](LrSchedule).validate_python(schedule),
+        data=SimpleNamespace(batch_size=batch_size),
     )
-
-
-def in_epochs_of(steps_per_epoch: int, duration: Duration) -> int:
-    return round(duration.count * {"epochs": steps_per_epoch, "steps": 1}[duration.unit])
+    data: Any = SimpleNamespace(mini_batches=mini_batches)
+    return Rates(spec, no_user_code).at(step + 1, data=data, total_steps=total_steps)
 
 
 def test_warm_up_rises_in_equal_steps_to_the_rate() -> None:
@@ -72,19 +71,6 @@ def test_the_end_of_a_decay_follows_the_batch_where_it_is_relative() -> None:
     scaled = {"scale_with_batch": "linear", "reference_batch_size": 1, "batch_size": 4}
     assert rate(100, kind="linear", final_factor=0.5, **scaled) == 0.2
     assert rate(100, kind="cosine", final_lr=0.01, **scaled) == 0.01
-
-
-@pytest.mark.parametrize("missing", ["batch_size", "reference_batch_size"])
-def test_what_is_needed_to_scale(missing: str) -> None:
-    values = {"kind": "constant", "scale_with_batch": "linear", "reference_batch_size": 8, "batch_size": 8}
-    with pytest.raises(PlanError, match="needs the size of the batch") as caught:
-        rate(0, **{**values, missing: None})
-    assert caught.value.problems[0].key == "lr_schedule.scale_with_batch"
-
-
-def test_a_decay_needs_an_end() -> None:
-    with pytest.raises(PlanError, match=r"^lr_schedule\.kind: .*`cosine`"):
-        rate(0, kind="cosine", final_lr=0.0, total_steps=None)
 
 
 def test_milestones_are_counted_from_the_start_of_the_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from alray.models.component import LocalComponent
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.ports import Ports
-from alray.runtime.stage.profiler import Profiler, profiling
+from alray.runtime.stage.profiler import Profiler
 from alray.runtime.stage.stage import MiniBatch, Stage
 
 from ...mini_batches import forward
@@ -77,7 +78,7 @@ def test_actions_of_the_chosen_mini_batch_are_named(
     make_stages: Callable[..., Any], clock: Clock, tmp_path: Path, method: str, kinds: str
 ) -> None:
     (stage,) = make_stages(f"method={method}", together=True)
-    with profiling([range(2, 3)], tmp_path / "t.json", stages=1, device=CPU) as profiler:
+    with closing(Profiler([range(2, 3)], tmp_path / "t.json", stages=1, device=CPU)) as profiler:
         for step in (1, 2, 3):
             with profiler.mini_batch(step, clock):
                 train(stage, clock, step, samples())
@@ -91,14 +92,11 @@ def test_the_bits_are_the_same(make_stages: Callable[..., Any], clock: Clock, tm
     for profiled in (False, True):
         (stage,) = make_stages(f"method={method}", together=True)
         ranges = [range(1, 3)] if profiled else []
-        with profiling(ranges, tmp_path / "t.json", stages=1, device=CPU) as profiler:
-            assert (profiler is not None) == profiled
+        with closing(Profiler(ranges, tmp_path / "t.json", stages=1, device=CPU)) as profiler:
             for step in (1, 2, 3):
-                if profiler is None:
+                with profiler.mini_batch(step, clock):
                     train(stage, clock, step, samples())
-                else:
-                    with profiler.mini_batch(step, clock):
-                        train(stage, clock, step, samples())
+        assert (tmp_path / "t.json").exists() == profiled
         weights.append([value for component in stage.components for value in component.weights().values()])
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
 
@@ -109,7 +107,7 @@ def test_a_failing_mini_batch_leaves_what_was_recorded(
     (stage,) = make_stages(together=True)
     with (
         pytest.raises(RuntimeError),
-        profiling([range(1, 9)], tmp_path / "t.json", stages=1, device=CPU) as profiler,
+        closing(Profiler([range(1, 9)], tmp_path / "t.json", stages=1, device=CPU)) as profiler,
         profiler.mini_batch(1, clock),
     ):
         train(stage, clock, 1, samples())
@@ -144,7 +142,7 @@ def test_a_trace_is_added_to_the_one_that_is_there(
     trace = tmp_path / "profile" / "t.json"
     for step in (1, 2):
         with (
-            profiling([range(step, step + 1)], trace, stages=1, device=CPU) as profiler,
+            closing(Profiler([range(step, step + 1)], trace, stages=1, device=CPU)) as profiler,
             profiler.mini_batch(step, clock),
         ):
             train(stage, clock, step, samples())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from alray.runtime.channel.half import Half
+from alray.runtime.channel.compression import Half
 
 
 class BFloat16(Half):
     """8 bits of precision, the range of float32."""
 
-    kind = "bf16"
     type_sent = torch.bfloat16

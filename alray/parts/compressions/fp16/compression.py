@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from alray.runtime.channel.half import Half
+from alray.runtime.channel.compression import Half
 
 
 class Float16(Half):
@@ -13,5 +13,4 @@ class Float16(Half):
     Gradients are multiplied by the ranks' weights before, so only their average must be in range, not their plain sum.
     """
 
-    kind = "fp16"
     type_sent = torch.float16

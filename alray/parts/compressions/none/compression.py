@@ -11,7 +11,5 @@ from alray.runtime.channel.compression import Compression
 class Uncompressed(Compression):
     """Gradients are summed unchanged."""
 
-    kind = "none"
-
     def reduce(self, flat: torch.Tensor, weight: float, over: AllReduce) -> None:
         over.sum(flat)

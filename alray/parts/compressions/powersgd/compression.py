@@ -34,8 +34,6 @@ class PowerSgdCompression(Compression):
     the applied update and the stored errors equal the gradients exactly, also if the weights change between steps.
     """
 
-    kind = "powersgd"
-
     def __init__(
         self,
         layout: GradientLayout,
@@ -129,7 +127,7 @@ class PowerSgdCompression(Compression):
             "error": snapshot(self._error),
         }
 
-    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         self._iteration = int(state["iteration"])
         self._q_message.copy_(state["q"])
         self._error.copy_(state["error"])

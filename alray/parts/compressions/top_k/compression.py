@@ -24,8 +24,6 @@ class TopKCompression(Compression):
     all-reduce.
     """
 
-    kind = "top_k"
-
     def __init__(self, layout: GradientLayout, *, fraction: float = 0.01, seed: int = 0) -> None:
         """
         Args:
@@ -67,5 +65,5 @@ class TopKCompression(Compression):
     def state_dict(self) -> CompressionState:
         return {"error": snapshot(self._error)}
 
-    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         self._error.copy_(state["error"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,6 @@ from alray.models.encoder import Tensors
 from alray.runtime.channel.ddp_compression import make_ddp_compression
 from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import SeveralReplicas
 from alray.runtime.stage.work.backpropagation import ChainWork, Losses, losses_of, through
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch
@@ -60,8 +60,8 @@ class DataParallelReplication(SeveralReplicas):
         """Count the gradients of one more mini-batch."""
         self._steps += 1
 
-    def account(self) -> AmongReplicas:
-        return AmongReplicas(share=self.shares[self.replica], bytes_sent=self._bytes_sent(), communication_s=0.0)
+    def account(self) -> dict[str, Any]:
+        return {"share": self.shares[self.replica], "all_reduce_bytes": self._bytes_sent()}
 
     def _bytes_sent(self) -> int:
         """Return the bytes that a ring sends of m bytes of gradients, 2m (n-1)/n over n replicas: DDP reports none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alray.runtime.stage.evaluation import Evaluator
+from alray.runtime.stage.inference import Evaluator
 
 
 def scores(labels: torch.Tensor, wrong: int, classes: int = 4) -> torch.Tensor:
