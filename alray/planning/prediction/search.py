@@ -131,7 +131,7 @@ class _SimulatedSteps:
         program = program_of(setting, 1 if flushes else None)
         self._simulation = simulation_of(program, setting.in_flight, lines_of(setting))
         self._seconds = RunSeconds(setting)
-        self._size = sum(len(codes) for codes in program.codes) * (self._repeats or 1)
+        self._size = sum(map(len, program.lists)) * (self._repeats or 1)
         self.affordable = self.most(MOST_ACTIONS)
 
     def most(self, actions: int) -> int:
