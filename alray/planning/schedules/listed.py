@@ -25,7 +25,7 @@ from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.micro_batches import MOST_MICRO_BATCHES, MOST_VIRTUAL_STAGES, any_number
-from alray.planning.schedules.pipeline import IDLE, with_messages
+from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.placement import PLACES, Place
 from alray.planning.schedules.schedule import Computation, Layout, Schedule
 
@@ -83,7 +83,6 @@ def schedule_of(text: str) -> Schedule:
         name=name,
         methods="backpropagation",
         actions=actions,
-        limited_by=IDLE,
         demand=any_number,
         fewest_virtual_stages=virtual_stages,
         most_virtual_stages=virtual_stages,
