@@ -69,11 +69,13 @@ Note = Callable[[str], None]
 class Planner:
     """Makes the plans of one run.
 
-    one_process, where a method takes it: the stages take turns in this process (`--inline`). A pipeline of
-    backpropagation is then planned as one stage, which adds up the gradients of its micro-batches.
+    Attributes:
+        one_process: whether the stages take turns in this process (`--inline`). A pipeline of backpropagation is then
+            planned as one stage, which adds up the gradients of its micro-batches.
     """
 
     workload: Workload
+    one_process: bool = False
 
     @classmethod
     def open(
@@ -142,13 +144,12 @@ class Planner:
             note(line)
         if (line := note_on_length(workload)) is not None:
             note(line)
-        return cls(replace(workload, spec=spec))
+        return cls(replace(workload, spec=spec), options.inline)
 
     def costs(
         self,
         *,
         probe: bool,
-        one_process: bool = False,
         any_layout: bool = False,
         wait_until_quiet: Callable[[], None] = lambda: None,
         kept: Path | None = None,
@@ -180,7 +181,7 @@ class Planner:
             return self._costs_elsewhere(probe=probe)
         if not probe:
             return self._estimate()
-        surroundings = self._around_any_layout() if any_layout else self.surroundings(one_process=one_process)
+        surroundings = self._around_any_layout() if any_layout else self.surroundings()
         if kept is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(kept, self.workload.spec, self.workload.code, surroundings, measure)
@@ -197,7 +198,7 @@ class Planner:
         """The surroundings with micro-batches where the method has any, and with as many other stages as there are
         processors for, although the spec may have one stage."""
         spec, cores = self.workload.spec, self.cores()
-        around = self.surroundings(one_process=False)
+        around = self.surroundings()
         if cores is not None:
             around = replace(around, others=max(0, cores // around.threads - 1))
         if spec.method.local_losses:
@@ -226,7 +227,6 @@ class Planner:
         self,
         costs: Costs,
         *,
-        one_process: bool = False,
         engine: FindsDevices | None = None,
         note: Note = lambda line: None,
     ) -> Plan:
@@ -237,15 +237,13 @@ class Planner:
                 stage before.
         """
         spec = self.workload.spec
-        for line in _plan_notes(self.workload.network, costs, one_process=one_process):
+        for line in _plan_notes(self.workload.network, costs, one_process=self.one_process):
             note(line)
         if engine is None:
             for line in _unmeasured_notes(spec):
                 note(line)
         to_measure = engine is not None and engine.measures_devices()
-        return self._plan(
-            costs, spec.pipeline.stages, spec.replicas.count, one_process=one_process, to_measure=to_measure
-        )
+        return self.plan_for(costs, spec.pipeline.stages, spec.replicas.count, to_measure=to_measure)
 
     def plan_for(
         self,
@@ -268,7 +266,50 @@ class Planner:
         """
         if (samples := max(self._shares(replicas))) != costs.batch_size:
             costs = in_proportion(costs, self._estimate(samples))
-        return self._plan(costs, stages, replicas, found=found, to_measure=to_measure)
+        spec, found = self.workload.spec, found or StageDevices()
+        costs = self.averaged(costs, replicas, found.replica_link)
+        limits = stage_memory_limits(
+            spec,
+            stages,
+            replicas,
+            self.workload.device,
+            one_process=self.one_process,
+            found=found,
+            to_measure=to_measure,
+        )
+        setting = self.placed(
+            step_setting(
+                spec,
+                costs,
+                stages,
+                replicas,
+                one_process=self.one_process,
+                stage_speed=() if self.one_process else found.stage_speed,
+                evaluation_speed=found.evaluation_speed,
+                memory_limits=limits,
+                cores=found.cores or self.cores(),
+                in_turns=self.one_process and stages * replicas > 1,
+                links=() if self.one_process else stage_links(spec, stages, found),
+            )
+        )
+        plan = make_plan(
+            setting,
+            self._partition(stages),
+            method=spec.method.kind,
+            steps_per_epoch=self.workload.facts.steps_per_epoch,
+            total_steps=self.workload.total_steps,
+            evaluation_batches=_evaluation_batches(self.workload),
+            shares=self._shares(replicas),
+            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
+        )
+        machines = self._machines
+        plan = replace(
+            plan,
+            assumed=self.workload.data.assumed,
+            machines=None if machines is None else str(machines),
+            basis=basis_of(setting.costs, machines, replicas=replicas),
+        )
+        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
@@ -316,12 +357,12 @@ class Planner:
             fewer += [(count, 1) for count in range(before.stages - 1, 0, -1)]
         return fewer
 
-    def surroundings(self, *, one_process: bool) -> Surroundings:
+    def surroundings(self) -> Surroundings:
         """The load of this machine while a component computes, so that the probe can imitate it."""
         spec, threads = self.workload.spec, self.workload.spec.resources.threads
         several = spec.pipeline.stages > 1
-        cores = self.cores(one_process=one_process)
-        stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
+        cores = self.cores()
+        stages = 1 if self.one_process else spec.pipeline.stages * spec.replicas.count
         return Surroundings(
             device=self.workload.device,
             threads=threads,
@@ -496,61 +537,6 @@ class Planner:
             interval=spec.replicas.average_interval(spec.optimizer.accumulate),
         )
 
-    def _plan(
-        self,
-        costs: Costs,
-        stages: int,
-        replicas: int,
-        *,
-        one_process: bool = False,
-        found: StageDevices | None = None,
-        to_measure: bool = False,
-    ) -> Plan:
-        spec, found = self.workload.spec, found or StageDevices()
-        costs = self.averaged(costs, replicas, found.replica_link)
-        limits = stage_memory_limits(
-            spec,
-            stages,
-            replicas,
-            self.workload.device,
-            one_process=one_process,
-            found=found,
-            to_measure=to_measure,
-        )
-        setting = self.placed(
-            step_setting(
-                spec,
-                costs,
-                stages,
-                replicas,
-                one_process=one_process,
-                stage_speed=() if one_process else found.stage_speed,
-                evaluation_speed=found.evaluation_speed,
-                memory_limits=limits,
-                cores=found.cores or self.cores(one_process=one_process),
-                in_turns=one_process and stages * replicas > 1,
-                links=() if one_process else stage_links(spec, stages, found),
-            )
-        )
-        plan = make_plan(
-            setting,
-            self._partition(stages),
-            method=spec.method.kind,
-            steps_per_epoch=self.workload.facts.steps_per_epoch,
-            total_steps=self.workload.total_steps,
-            evaluation_batches=_evaluation_batches(self.workload),
-            shares=self._shares(replicas),
-            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
-        )
-        machines = self._machines
-        plan = replace(
-            plan,
-            assumed=self.workload.data.assumed,
-            machines=None if machines is None else str(machines),
-            basis=basis_of(setting.costs, machines, replicas=replicas),
-        )
-        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
-
     def _partition(self, stages: int) -> str | Sequence[int]:
         """What the spec asks for, if it asks for so many stages."""
         pipeline = self.workload.spec.pipeline
@@ -562,11 +548,11 @@ class Planner:
         given = spec.replicas.shares if replicas == spec.replicas.count else None
         return first_shares(replicas, spec.data.batch_size, given)
 
-    def cores(self, *, one_process: bool = False) -> int | None:
+    def cores(self) -> int | None:
         """Processors that the stages share; None if each stage has its own device, as on machines elsewhere."""
         if self._machines is not None:
             return None
-        if one_process:
+        if self.one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
 
