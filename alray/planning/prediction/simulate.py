@@ -228,7 +228,7 @@ class Simulation:
             edge, packed = self._edge[self._sent], self._actions[self._sent[self._again]]
             arrivals = slice(len(lags) - len(self._again) - len(edge), len(lags) - len(self._again))
             lags[arrivals] += np.array(durations.link_latency_s)[edge, None]
-            # It can be packed meanwhile, and the system takes it where no more than the buffer is left of the one before.
+            # It is packed meanwhile, and the system takes it when no more than the buffer is left of the one before.
             lags[arrivals.stop :] -= spent[packed] + np.array(durations.link_buffer_s)[edge[self._again], None]
         return lags
 

@@ -74,11 +74,7 @@ def schedule_of(text: str) -> Schedule:
 
     actions = with_messages(order)
     lists = [actions(stage, len(rows), 0, layout.micro_batches, virtual_stages) for stage in range(len(rows))]
-    try:
-        _require_end(lists)
-    except PlanError as error:
-        (problem,) = error.problems
-        raise _fault(f"{name}: {problem.message}", problem.hint or "") from error
+    _require_end(name, lists)
     return Schedule(
         name=name,
         methods="backpropagation",
@@ -211,7 +207,7 @@ def _in_order(row: Row) -> bool:
     return all(parts == sorted(parts) for parts in taken.values())
 
 
-def _require_end(lists: Sequence[Sequence[Action]]) -> None:
+def _require_end(name: str, lists: Sequence[Sequence[Action]]) -> None:
     """Raises PlanError where stages with these lists wait for each other for ever, however much room edges have."""
     positions = [0] * len(lists)
     sent: set[tuple[int, int, bool]] = set()
@@ -226,35 +222,11 @@ def _require_end(lists: Sequence[Sequence[Action]]) -> None:
                     sent.add((action.peer, action.number, action.down))
                 positions[stage] += 1
                 proceeds = True
-    if any(position < len(own) for position, own in zip(positions, lists, strict=True)):
-        raise _deadlock(lists, positions)
-
-
-def _deadlock(lists: Sequence[Sequence[Action]], positions: Sequence[int]) -> PlanError:
-    """The error that names the stages that wait for each other, and for what."""
-    makers = {
-        (action.peer, action.number, action.down): (stage, own[place - 1])
-        for stage, own in enumerate(lists)
-        for place, action in enumerate(own)
-        if action.kind == "S"
-    }
-    stage = next(stage for stage, own in enumerate(lists) if positions[stage] < len(own))
-    passed: list[int] = []
-    waits: list[str] = []
-    while stage not in passed:
-        passed.append(stage)
-        wanted = lists[stage][positions[stage]]
-        other, made = makers[wanted.stage, wanted.number, wanted.down]
-        early = lists[stage][positions[stage] + 1]
-        waits.append(f"stage {stage} cannot do `{_named(early)}` before stage {other} does `{_named(made)}`")
-        stage = other
-    return PlanError(
-        f"the stages wait for each other for ever: {', '.join(waits[passed.index(stage) :])}",
-        hint="move one of these computations",
-        key="pipeline.schedule",
-    )
-
-
-def _named(action: Action) -> str:
-    """A computation as files list it: virtual stage, kind, micro-batch."""
-    return f"{action.stage}{action.kind}{action.number}"
+    ends = enumerate(zip(positions, lists, strict=True))
+    # Each waits for a message, and what needs it comes next.
+    early = [(stage, own[position + 1]) for stage, (position, own) in ends if position < len(own)]
+    if early:
+        waits = (f"stage {stage} cannot do `{action.stage}{action.kind}{action.number}`" for stage, action in early)
+        raise _fault(
+            f"{name}: the stages wait for each other for ever: {', '.join(waits)}", "move one of these computations"
+        )

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs
@@ -204,22 +203,9 @@ def test_a_plan_comes_back_from_its_json(make_costs: Make) -> None:
     assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
-@pytest.mark.parametrize(("key", "value"), [("stage", 1), ("last", 10**12), ("first", 1)])
-def test_a_plan_whose_stages_do_not_fit_its_components_is_refused(make_costs: Make, key: str, value: int) -> None:
-    damaged = plan_of(make_costs(output_bytes=1000), cores=2).as_json()
-    damaged["stage_plans"][0][key] = value
-    with pytest.raises(ValidationError, match="`stage_plans` does not suit the rest of the plan"):
-        Plan.from_json(damaged)
-
-
 def test_more_stages_than_components(make_costs: Make) -> None:
     with pytest.raises(PlanError, match="5 stages, but the model has only 4 components"):
         plan_of(make_costs(), stages=5)
-
-
-def test_unknown_partition(make_costs: Make) -> None:
-    with pytest.raises(PlanError, match=r"^pipeline\.partition: unknown partition `automatic`"):
-        plan_of(make_costs(), partition="automatic")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values())

@@ -128,26 +128,20 @@ def test_what_is_no_schedule_is_refused(content: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("content", "waits"),
     [
-        (
-            "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1",
-            "stage 0 cannot do `0B0` before stage 1 does `1B0`, stage 1 cannot do `1F1` before stage 0 does `0F1`",
-        ),
+        ("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1", "stage 0 cannot do `0B0`, stage 1 cannot do `1F1`"),
         # A circle of three, of which no two wait for each other.
         (
             "0F0,3F0,3B0,0B0\n1F0,4F0,4B0,1B0\n5F0,2F0,5B0,2B0",
-            "stage 1 cannot do `4F0` before stage 0 does `3F0`, stage 0 cannot do `3F0` before stage 2 does `2F0`, "
-            "stage 2 cannot do `5F0` before stage 1 does `4F0`",
+            "stage 0 cannot do `3F0`, stage 1 cannot do `4F0`, stage 2 cannot do `5F0`",
         ),
-        ("0F0,3F0,3B0,0B0\n2F0,1F0,2B0,1B0", "stage 1 cannot do `2F0` before stage 1 does `1F0`"),
+        ("0F0,3F0,3B0,0B0\n2F0,1F0,2B0,1B0", "stage 0 cannot do `3F0`, stage 1 cannot do `2F0`"),
     ],
 )
 def test_lists_that_wait_for_each_other_are_refused_in_one_sentence(content: str, waits: str) -> None:
     with pytest.raises(PlanError) as caught:
         schedule_of(text_of("mine.csv", content))
     message = caught.value.problems[0].message
-    first, _, rest = message.partition("for ever: ")
-    assert first == "mine.csv: the stages wait for each other "
-    assert sorted(rest.split(", ")) == sorted(waits.split(", "))
+    assert message == f"mine.csv: the stages wait for each other for ever: {waits}"
 
 
 def test_a_names_ending_tells_a_file() -> None:
