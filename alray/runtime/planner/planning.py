@@ -111,19 +111,19 @@ class Planner:
             devices.pick(spec.resources.resolved_device)
         if options.deep:
             check_pictures(spec.data, code, spec.task)
-        study = options.study
-        if study is None:
-            workload = Workload.open(
-                spec,
-                code,
-                trained=trained,
-                for_plan=without_data,
-                of_run=options.standardised_as,
-                if_same_data=options.if_same_data,
-                most_stages=most_stages,
-            )
-        else:
-            workload = _open_trial(spec, code, study, options)
+        kept = None if options.study is None else options.study / "costs"
+        workload = Workload.open(
+            spec,
+            code,
+            known=lambda sample: () if kept is None else cached_encoders(kept, spec, code, sample),
+            trained=trained,
+            for_plan=without_data,
+            of_run=options.standardised_as,
+            if_same_data=options.if_same_data,
+            most_stages=most_stages,
+        )
+        if kept is not None:
+            cache_encoders(kept, workload.spec, code, workload.network.blocks)
         spec = workload.spec
         workload.require_same_model(options.model_sha256, "the recorded run", note)
         if isinstance(spec.data, OwnCode) and spec.data.source.startswith(OBJECT):
@@ -619,14 +619,6 @@ def _evaluation_batches(workload: Workload) -> int:
     data = workload.data
     measured = workload.spec.run.splits(last=False)
     return sum(len(EvaluationBatches(data, split)) for split in measured if data.splits.get(split) is not None)
-
-
-def _open_trial(spec: Spec, code: UserCode, study: Path, options: Options) -> Workload:
-    """The workload of a trial. The study keeps what is found of its encoders."""
-    known = partial(cached_encoders, study / "costs", spec, code)
-    workload = Workload.open(spec, code, known=known, of_run=options.standardised_as, if_same_data=options.if_same_data)
-    cache_encoders(study / "costs", workload.spec, code, workload.network.blocks)
-    return workload
 
 
 def _require_memory(workload: Workload) -> None:
