@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alray.core.counting import counted
-from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.machines import Machines
 
 PREDICTED = (0.69, 1.29)
@@ -61,20 +61,12 @@ def _links(machines: Machines) -> str:
         name = group.device.name
         if group.devices > 1 and group.within is not None:
             links.append(
-                f"between two {name} of a node {_said(group.within)}" + (", as published" if group.published else "")
+                f"between two {name} of a node {group.within}" + (", as published" if group.published else "")
             )
         if group.card is not None and len(machines.devices) > group.devices:
-            links.append(f"the card of a node of {name} {_said(group.card)}")
+            links.append(f"the card of a node of {name} {group.card}")
     if machines.line is not None:
-        links.append(f"between groups {_said(machines.line)}")
+        links.append(f"between groups {machines.line}")
     if not links:
         return "links: none are given"
     return f"links: {'; '.join(links)}; other traffic on them is not counted"
-
-
-def _said(link: Link) -> str:
-    bits_per_s = 8 / link.up_s_per_byte
-    latency = f", {1e3 * link.latency_s:.3g} ms" if link.latency_s else ""
-    if bits_per_s >= 8e9:
-        return f"{bits_per_s / 8e9:.4g} GB/s{latency}"
-    return f"{bits_per_s / 1e6:,.4g} Mbit/s{latency}"
