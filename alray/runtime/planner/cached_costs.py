@@ -66,7 +66,8 @@ def cache_encoders(folder: Path, spec: Spec, code: UserCode, encoders: Sequence[
 
 def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> Path:
     # A method decides which encoders take samples, and where a model is cut, as stages and compilation do.
-    described = [spec.model.model_dump(mode="json"), spec.method.kind, spec.pipeline.stages, spec.run.compile]
+    model = spec.model.model_dump(mode="json")
+    described: list[Any] = [model, spec.method.kind, spec.pipeline.stages, spec.run.compile]
     parts = [None if part is None else part.as_json() for part in (sample.several, sample.labels)]  # of the user's data
     described += [sample.as_json(), sample.tokens, sample.numbers, *parts, spec.run.precision]
     # Another version may find out other facts, or others of the same.
