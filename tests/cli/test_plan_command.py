@@ -341,12 +341,12 @@ def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[...
 
 def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:
     device = "{memory: 9 GB, bandwidth: 9 GB/s, float32: 1 TFLOP/s}"
-    mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"
+    mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, devices: {{mine: {device}}}}}"
     cut = (COUNTED, "pipeline.partition=uniform")
     planned = alray("plan", spec, *cut, mine, "machines.nodes=4xmine", "--json").json
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{mine.replace('=', ': ')}\n", encoding="utf-8")
     other = alray("plan", spec, *cut, "--on", "4xmine", "--link", "1GB/s", "--json").json
-    assert other["machines"] == "4 mine" and "at 50% of the peaks" in other["basis"]["times"]
+    assert other["machines"] == "4 mine" and "at 65% of the peaks" in other["basis"]["times"]
     assert other["predicted_step_time_s"] == planned["predicted_step_time_s"] and other["too_large"] is None
     small = alray("plan", spec, *cut, "--on", "4xmine", "--link", "1GB/s", "resources.memory_bytes=9").out
     assert re.search("^too large .* needs [0-9,]+ bytes and its device has 9", small, re.MULTILINE)

@@ -259,7 +259,9 @@ def test_processors_elsewhere_have_the_memory_that_the_spec_gives(alray: Callabl
     unknown = alray("plan", spec, *elsewhere)
     assert unknown.code == 0 and {tuple(row["left_bytes"]) for row in unknown.json["rows"]} == {()}
     found = alray("plan", spec, *elsewhere, "resources.memory_bytes=1000000000").json["rows"]
-    assert all(left + need == 10**9 for row in found for left, need in zip(row["left_bytes"], row["memory_bytes"]))
+    assert all(
+        left + need == 10**9 for row in found for left, need in zip(row["left_bytes"], row["memory_bytes"], strict=True)
+    )
 
 
 def test_what_is_given_as_auto_is_searched(alray: Callable[..., Any], spec: Path) -> None:
@@ -369,7 +371,10 @@ def test_devices(text: str, sizes: list[int]) -> None:
             ["--devices", "1x1GB", "resources.per_stage=[{CPU: 1}, {CPU: 2}]"],
             "resources.per_stage: this is a list for one number of stages, and several are searched; add one value",
         ),
-        (["--devices", "1x1GB", "pipeline.partition=[3]"], "pipeline.partition: the best cut is searched; leave it out"),
+        (
+            ["--devices", "1x1GB", "pipeline.partition=[3]"],
+            "pipeline.partition: the best cut is searched; leave it out",
+        ),
     ],
 )
 def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[str], message: str) -> None:

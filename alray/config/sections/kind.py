@@ -28,7 +28,6 @@ Finding = tuple[Path, str, str]
 """What is wrong with a spec: the key, the message and the hint."""
 
 
-
 class PartSection(Section):
     """The keys of a part, and the facts about it that the spec and the plan need."""
 

@@ -60,9 +60,7 @@ def _links(machines: Machines) -> str:
     for group in machines.groups:
         name = group.device.name
         if group.devices > 1 and group.within is not None:
-            links.append(
-                f"between two {name} of a node {group.within}" + (", as published" if group.published else "")
-            )
+            links.append(f"between two {name} of a node {group.within}" + (", as published" if group.published else ""))
         if group.card is not None and len(machines.devices) > group.devices:
             links.append(f"the card of a node of {name} {group.card}")
     if machines.line is not None:

@@ -421,15 +421,14 @@ class Planner:
                 "measured on such a device, with --costs costs.json",
             )
         assert self._machines is not None, "the plan is for machines elsewhere"
-        return self._costs_on(self._machines.kinds[0], self._machines.efficiency)
+        return self._costs_on(self._machines.kinds[0])
 
-    def _costs_on(self, device: Device, efficiency: float) -> Costs:
+    def _costs_on(self, device: Device) -> Costs:
         workload = self.workload
         return costs_on(
             workload.network,
             batch_size=max(self._shares(workload.spec.replicas.count)),
             device=device,
-            efficiency=efficiency,
             here=workload.device,
         )
 
@@ -461,9 +460,7 @@ class Planner:
     @cached_property
     def _train_s(self) -> Callable[[Device], float]:
         """Seconds of all components on a kind of device of the machines, which many layouts ask for."""
-        machines = self._machines
-        assert machines is not None, "the plan is for machines elsewhere"
-        return cache(lambda kind: self._costs_on(kind, machines.efficiency).train_s)
+        return cache(lambda kind: self._costs_on(kind).train_s)
 
     def placed(self, setting: StepSetting) -> StepSetting:
         """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
@@ -484,7 +481,6 @@ class Planner:
                 self.workload.network,
                 setting.micro_batches,
                 device=self._machines.kinds[0],
-                efficiency=self._machines.efficiency,
                 here=self.workload.device,
             )
         ring, down = setting.is_ring, setting.scheduled.is_pipeline

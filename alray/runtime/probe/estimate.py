@@ -70,14 +70,13 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
     )
 
 
-def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: float, here: torch.device) -> Costs:
+def costs_on(network: Network, *, batch_size: int, device: Device, here: torch.device) -> Costs:
     """Costs on a device that is not here: the counted operations by its roofline (`seconds_on`).
 
     A sender is not busy with its messages: they go from the memory of the device over the link. The times are those of
     whole mini-batches; `in_micro_batches` completes them.
 
     Args:
-        efficiency: the share of its peaks that the device reaches.
         here: the device of this process.
 
     Raises:
@@ -99,17 +98,14 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
         )
     components = _count_all(network, batch_size, here)
     of = partial(_times_on, device=device, number_type=spec.run.precision, tf32=spec.resources.tf32)
-    usual = replace(USUAL, efficiency=efficiency)
-    fast = replace(BEST, efficiency=max(efficiency, BEST.efficiency))
-    slow = replace(WORST, efficiency=min(efficiency, WORST.efficiency))
     usual_s, least_s, most_s = (
-        sum(of(each, reached=reached).train_s for each in components) for reached in (usual, fast, slow)
+        sum(of(each, reached=reached).train_s for each in components) for reached in (USUAL, BEST, WORST)
     )
     return replace(
         _costs(
             network,
             batch_size,
-            [of(each, reached=usual) for each in components],
+            [of(each, reached=USUAL) for each in components],
             source="roofline",
             device=device.name,
             threads=1,
@@ -117,19 +113,17 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
         edge_latency_s=0.0,
         edge_s_per_byte=0.0,
         action_overhead_s=0.0,
-        origin=f"operations counted, at {efficiency:.0%} of the peaks that are published of {device.name} "
-        f"({device.source}), {usual.bandwidth:.0%} of the bandwidth of its memory, and {1e6 * usual.launch_s:.0f} us "
+        origin=f"operations counted, at {USUAL.efficiency:.0%} of the peaks that are published of {device.name} "
+        f"({device.source}), {USUAL.bandwidth:.0%} of the bandwidth of its memory, and {1e6 * USUAL.launch_s:.0f} us "
         "for an operation at least",
         spread=(least_s / usual_s, most_s / usual_s),
-        spread_origin=f"with {slow.efficiency:.0%} to {fast.efficiency:.0%} of the peaks, {slow.bandwidth:.0%} to "
-        f"{fast.bandwidth:.0%} of the bandwidth, and {1e6 * fast.launch_s:.0f} to {1e6 * slow.launch_s:.0f} us for an "
+        spread_origin=f"with {WORST.efficiency:.0%} to {BEST.efficiency:.0%} of the peaks, {WORST.bandwidth:.0%} to "
+        f"{BEST.bandwidth:.0%} of the bandwidth, and {1e6 * BEST.launch_s:.0f} to {1e6 * WORST.launch_s:.0f} us for an "
         "operation, which holds published layers of GPT and BERT with 1,000 words or more",
     )
 
 
-def in_micro_batches(
-    costs: Costs, network: Network, number: int, *, device: Device, efficiency: float, here: torch.device
-) -> Costs:
+def in_micro_batches(costs: Costs, network: Network, number: int, *, device: Device, here: torch.device) -> Costs:
     """Costs of `costs_on` whose times are also right for so many micro-batches of a mini-batch.
 
     A plan takes the time of a micro-batch from a straight line over the samples. A small operation takes as long as its
@@ -139,9 +133,9 @@ def in_micro_batches(
     """
     if number == 1:
         return costs
-    usual, spec = replace(USUAL, efficiency=efficiency), network.spec
+    spec = network.spec
     seconds = partial(
-        seconds_on, device=device, reached=usual, number_type=spec.run.precision, tf32=spec.resources.tf32
+        seconds_on, device=device, reached=USUAL, number_type=spec.run.precision, tf32=spec.resources.tf32
     )
     samples = costs.batch_size // number
     if network.needs_two_samples is not None:

@@ -46,7 +46,7 @@ def counted(workload) -> Costs:
     if machines is None:
         return estimate(workload)
     device = machines.described().kinds[0]
-    return costs_on(workload.network, batch_size=8, device=device, efficiency=0.65, here=CPU)
+    return costs_on(workload.network, batch_size=8, device=device, here=CPU)
 
 
 def sizes(costs: Costs) -> list[dict[str, object]]:
