@@ -32,7 +32,6 @@ _AT_ONCE = 2_000_000
 """Actions that are simulated at once; they take some dozens of megabytes."""
 SAME = 1e-9
 """Relative difference below which two steps count as equal."""
-_EQUAL = 1e-6  # a prediction adds up its steps in another order
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def schedule_of(text: str) -> Schedule:
         most_virtual_stages=virtual_stages,
         place=place,
         only_layout=layout,
-        in_order=all(map(_in_order, rows)),
+        in_order=False,
     )
 
 
@@ -188,23 +188,6 @@ def _after(before: str, own: int, part: int) -> str:
 def _letter(kind: str) -> str:
     """The letter of a kind in files."""
     return "W" if kind == "G" else kind
-
-
-def _in_order(row: Row) -> bool:
-    """Whether each virtual stage takes micro-batches 0, 1, 2 and so on in this order, and adds up their gradients so.
-
-    Of a split backward, I adds those of small weights, and G those of large ones. On the lowest virtual stage G adds
-    all of them.
-    """
-    taken: dict[tuple[str, int], list[int]] = {}
-    for kind, own, part in row:
-        if kind == "F":
-            taken.setdefault(("forwards", own), []).append(part)
-        if kind in ("B", "G"):
-            taken.setdefault(("large", own), []).append(part)
-        if kind in ("B", "I" if own > 0 else "G"):
-            taken.setdefault(("small", own), []).append(part)
-    return all(parts == sorted(parts) for parts in taken.values())
 
 
 def _require_end(name: str, lists: Sequence[Sequence[Action]]) -> None:

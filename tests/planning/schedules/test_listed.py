@@ -45,7 +45,6 @@ def test_a_file_with_the_list_of_a_schedule_is_that_schedule(
     assert found.name == "mine.csv" and found.only_layout == (stages, micro_batches)
     assert (found.default_virtual_stages, found.place) == (virtual_stages, own.place)
     assert found.kinds(stages) == own.kinds(stages)
-    assert found.in_order
 
 
 def test_torchs_cells_are_read() -> None:
@@ -77,16 +76,6 @@ def test_the_bound_is_the_step_without_messages() -> None:
         parts = 2 * stages
         program = Program.of_schedule(schedule, stages, 8, micro_batches=micro_batches, virtual_stages=2)
         assert unhindered_steps(program, Durations([1.0] * parts, [2.0] * parts, [0.0] * parts))[0] == step_s
-
-
-def test_other_orders_of_the_sums_are_noticed() -> None:
-    assert not schedule_of(text_of("back.csv", "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0")).in_order
-    assert not schedule_of(text_of("turned.csv", "0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1")).in_order
-    assert not schedule_of(text_of("late.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1I0,1I1,1W1,1W0")).in_order
-    # Gradients of small weights are summed at I, of the lowest virtual stage at W.
-    assert not schedule_of(text_of("small.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1I1,1I0,1W0,1W1")).in_order
-    assert schedule_of(text_of("lowest.csv", "0F0,0F1,0I1,0I0,0W0,0W1\n1F0,1F1,1B1,1B0")).in_order is False
-    assert schedule_of(text_of("fine.csv", "0F0,0F1,0I1,0I0,0W0,0W1\n1F0,1F1,1B0,1B1")).in_order
 
 
 @pytest.mark.parametrize(
