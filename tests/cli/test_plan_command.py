@@ -206,11 +206,11 @@ def test_a_list_for_each_stage_is_for_one_number_of_them(alray: Callable[..., An
     assert several.code == 2 and "resources.per_stage: this is a list for one number of stages" in several.errors
 
 
-def test_a_schedule_of_a_file_is_compared_too(alray: Callable[..., Any]) -> None:
+def test_a_schedule_of_a_file_is_searched_where_it_is_given(alray: Callable[..., Any]) -> None:
     own = Path(__file__).parents[2] / "examples" / "own_schedule.yaml"
-    rows = alray("plan", own, COUNTED, "--compare", "--json").json["rows"]
-    (row,) = (row for row in rows if row["schedule"] == "own_schedule.csv")
-    assert (row["stages"], row["micro_batches"]) == (2, 4)
+    given = f"pipeline.schedule={own.with_suffix('.csv')}"
+    (row,) = alray("plan", own, COUNTED, given, "--compare", "--json").json["rows"]
+    assert row["schedule"] == "own_schedule.csv" and (row["stages"], row["micro_batches"]) == (2, 4)
     plan = alray("plan", own, *row["overrides"], "--json").json
     assert plan["predicted_step_time_s"] == row["predicted_step_time_s"]
 

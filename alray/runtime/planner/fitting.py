@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.listed import is_listed
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
-from alray.planning.schedules.table import SCHEDULES, of_package, schedules_on
+from alray.planning.schedules.table import SCHEDULES, schedules_on
 from alray.runtime.options import Options
 from alray.runtime.planner.memory_limits import stage_memory_limits, step_setting
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -59,7 +59,6 @@ class Fitting:
         given: the overrides that were searched with, for a run: without machines and files of costs, and with an
             accelerator for each stage where the machines have one.
         fixed: the keys of which they give a value that was not searched.
-        own_schedule: that of the file, by its name, if it is one of the user's own and was compared.
         set_aside: the keys of the spec whose values the search replaced.
         assumed: as of a plan.
         devices: bytes of each, where their memory alone is known; (): others.
@@ -77,7 +76,6 @@ class Fitting:
     refused: tuple[Refused, ...]
     given: tuple[str, ...]
     fixed: frozenset[str]
-    own_schedule: str | None
     set_aside: frozenset[str]
     assumed: str | None = None
     machines: str | None = None
@@ -105,8 +103,6 @@ class Fitting:
                 layout[key] = str(parts)
             elif key in self.set_aside:
                 layout[key] = "null"
-        if row.schedule == self.own_schedule:
-            del layout["pipeline.schedule"]  # the file has it
         return [*self.given, *(f"{key}={value}" for key, value in layout.items() if key not in self.fixed)]
 
     def as_json(self) -> dict[str, Any]:
@@ -195,8 +191,7 @@ def fit_spec(
         costs = planner.costs(probe=probe, any_layout=True)
         if (line := measured_beside(costs.taken_processors)) is not None:
             teller.note(line)
-        own = _own_schedule(composed, source, overrides, free)
-        search = _LayoutSearch(source, overrides, sizes, number, planner, costs, free, teller, own)
+        search = _LayoutSearch(source, overrides, sizes, number, planner, costs, free, teller)
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
     devices_asked = overrides_for_devices(spec)
@@ -218,22 +213,12 @@ def fit_spec(
             *devices_asked,
         ),
         fixed=frozenset(_FREE) - free,
-        own_schedule=None if own is None else SCHEDULES[own].name,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),
         basis=basis_of(placed, machines, replicas=spec.replicas.count if rows else 1),
         recomputes=spec.pipeline.activation_checkpointing,
     )
-
-
-def _own_schedule(composed: Composed, source: SpecSource, overrides: list[str], free: Set[str]) -> str | None:
-    """The schedule of the file, if it is one of the user's own and is not given besides: it is compared with others."""
-    section = composed.value.get("pipeline")
-    schedule = section.get("schedule") if isinstance(section, dict) and "pipeline.schedule" in free else None
-    if not (is_listed(schedule) or of_package(schedule)):
-        return None
-    return load_spec(source, _with(overrides, _FREE, free - {"pipeline.schedule", "pipeline.stages"})).spec.schedule
 
 
 def values_given(composed: Composed, overrides: Sequence[str]) -> dict[str, Any]:
@@ -280,7 +265,6 @@ class _LayoutSearch:
     costs: Costs
     free: Collection[str]
     teller: Teller
-    own_schedule: str | None = None
 
     def all(self) -> tuple[tuple[Fit, ...], tuple[Refused, ...]]:
         """A row for each schedule on each number of stages, in order; and why others cannot run.
@@ -323,8 +307,9 @@ class _LayoutSearch:
         spec, given = self.planner.workload.spec, "pipeline.stages" not in self.free
         replicas = spec.replicas.count
         room = self.devices // replicas if self.devices else MOST_STAGES
-        layout = SCHEDULES[spec.schedule].only_layout if "pipeline.schedule" not in self.free else None
-        least = spec.pipeline.stages if given else 1 if layout is None else layout.stages
+        layout = None if "pipeline.schedule" in self.free else SCHEDULES[spec.schedule].only_layout
+        asked = spec.pipeline.stages if given else None if layout is None else layout.stages
+        least = asked or 1
         if least > room and (self.devices or not given):
             listed = "" if layout is None else f"`{SCHEDULES[spec.schedule].name}` is for {counted(least, 'stage')}: "
             raise RequestError(
@@ -333,7 +318,7 @@ class _LayoutSearch:
                 key="--devices" if spec.machines is None else "--on",
                 hint="name more devices, or lower pipeline.stages or replicas.count",
             )
-        return [least] if given else range(1, min(room, len(self.costs.components)) + 1)
+        return range(1, min(room, len(self.costs.components)) + 1) if asked is None else [asked]
 
     def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
         """What each stage may hold: as in a plan, or of a device of this memory no more than the spec gives it."""
@@ -345,15 +330,9 @@ class _LayoutSearch:
     def _schedules(self, stages: int) -> list[str]:
         """The schedules to search on so many stages, by the names that a spec gives them."""
         spec = self.planner.workload.spec
-        named, own = [], self.own_schedule
-        if "pipeline.schedule" in self.free:
-            named = [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
-        else:
-            own = spec.schedule
-        if own is not None:
-            layout = SCHEDULES[own].only_layout
-            named += [own] if layout is None or layout.stages == stages else []
-        return named
+        if "pipeline.schedule" not in self.free:
+            return [spec.schedule]
+        return [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
 
     def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[tuple[str, str]]]:
         """Each number of micro-batches, without a search; and why they cannot run, and from which number on. More than
