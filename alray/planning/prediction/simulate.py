@@ -82,7 +82,7 @@ class Simulation:
         self._actions = actions = stages + np.arange(len(rows))
         self._last = np.arange(stages)  # the last event of each stage
         self._last[stage] = actions
-        before = actions - 1
+        before = actions - 1  # the event before each action on its stage
         begun, first = np.unique(stage, return_index=True)
         before[first] = begun
         self._updates = np.flatnonzero(rows["kind"] == NUMBERS["U"])
@@ -95,6 +95,7 @@ class Simulation:
         line = np.array([each or "" for each in lines] or [""] * (1 + len(rows)))[self._edge[sends]]
         # What a stage hands over to itself is there, unless it wants it before it has it.
         direct = (line == "") & (crosses | (receives < sends))
+        # The first part of a mini-batch waits for room. Later ones, such as the labels, find it there.
         parts = np.flatnonzero(crosses & (rows["number"][sends] == 0))
         edges = 2 * self._edge[sends[parts]] + rows["down"][sends[parts]]
         full, taken = _followers(edges, len(rows) if in_flight is None else in_flight)

@@ -106,7 +106,6 @@ class Planner:
             spec = spec.model_copy(update={"machines": None})
         spec = with_their_resources(spec)
         devices.require_known(spec.resources.resolved_device)
-        _require_backend(spec)
         if options.inline:
             devices.pick(spec.resources.resolved_device)
         if options.deep:
@@ -620,19 +619,6 @@ def _evaluation_batches(workload: Workload) -> int:
 def _require_memory(workload: Workload) -> None:
     if workload.device.type == "cpu":
         require_memory(workload.network, machine_memory_bytes())
-
-
-def _require_backend(spec: Spec) -> None:
-    """Raise PlanError if nothing carries the gradients of Ray Train's replicas: torch's DDP sums them where they lie,
-    and gloo takes those of processors and of CUDA only."""
-    kind = accelerator.kind(spec.resources.resolved_device)
-    if spec.replicas.engine != "ray_train" or spec.replicas.count == 1 or kind == "cpu" or accelerator.has_nccl(kind):
-        return
-    raise PlanError(
-        f"`ray_train` averages gradients by NCCL or gloo, and neither takes those of `{kind}`",
-        key="replicas.engine",
-        hint="set replicas.engine=graph, which sends them through host memory",
-    )
 
 
 def _require_components(spec: Spec, components: int) -> None:

@@ -300,21 +300,6 @@ def test_a_plan_says_that_it_does_not_know_the_speed_of_a_gpu_beside_a_cpu(
     assert not any(said in note for note in of_run)
 
 
-@pytest.mark.parametrize(("device", "resource"), [("xpu", "GPU"), ("hpu", "HPU")])
-def test_ray_train_is_refused_where_nothing_carries_the_gradients(
-    make_planner: Callable[..., Planner], device: str, resource: str
-) -> None:
-    """torch's gloo takes those of processors and of CUDA, and the workers would fail with the first one."""
-    by_ddp = ("pipeline.stages=1", "method={kind: backpropagation}", "replicas={count: 2, engine: ray_train}")
-    asked = f"resources={{device: {device}, per_stage: {{CPU: 1, {resource}: 1}}}}"
-    with pytest.raises(PlanError, match=f"neither takes those of `{device}`") as caught:
-        make_planner(*by_ddp, asked, text=SIX)
-    assert "replicas.engine=graph" in str(caught.value.problems[0].hint)
-    on_cuda = "resources.per_stage={CPU: 1, GPU: 0.5}"
-    for fine in ((asked, "replicas.engine=graph"), (asked, "replicas.count=1"), (on_cuda,)):
-        make_planner(*by_ddp, *fine, text=SIX)
-
-
 def test_what_is_of_scaled_rates_alone_is_told(make_planner) -> None:
     rates = "lr_schedule={kind: constant, warmup_epochs: 0.5, warmup_from: base%s}"
     assert any("`lr_schedule.warmup_from`" in line for line in make_planner(rates % "", text=SIX).workload.notes)
