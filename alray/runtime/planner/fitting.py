@@ -163,18 +163,13 @@ def fit_spec(
     sizes = () if devices is None else parse_devices(devices)
     if "pipeline.stages" in free:
         require_stages_alike(composed, overrides)
-    listed = is_listed(given.get("pipeline.schedule"))
-    meanwhile = {}  # what may be wrong on the one stage on which the spec is opened, and right where it is searched
-    if "pipeline.micro_batches" in given and "pipeline.stages" in free:
-        meanwhile["pipeline.micro_batches"] = "null" if listed else "1"
-    if "pipeline.virtual_stages" in given and free & {"pipeline.stages", "pipeline.schedule"}:
-        meanwhile["pipeline.virtual_stages"] = "null"
-    opened, opened_as = composed.copy(), free | meanwhile.keys()
-    if listed and "pipeline.stages" in free:  # the file says on how many
+    # What is given of micro-batches and virtual stages may be wrong on the one stage on which the spec is opened.
+    opened, opened_as = composed.copy(), free | {"pipeline.micro_batches", "pipeline.virtual_stages"}
+    if is_listed(given.get("pipeline.schedule")) and "pipeline.stages" in free:  # the file says on how many
         opened_as -= {"pipeline.stages"}
         if isinstance(pipeline := opened.value.get("pipeline"), dict):
             pipeline.pop("stages", None)
-    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE | meanwhile, opened_as))
+    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE, opened_as))
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     machines = None if spec.machines is None else spec.machines.described()
     if sizes and machines is not None:
