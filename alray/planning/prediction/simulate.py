@@ -150,10 +150,11 @@ class Simulation:
     def timeline(self, durations: Durations) -> Timeline:
         """When each action starts and ends with these durations."""
         spent = self._spent(durations)
-        starts = self._graph.starts(self._zeros(1), self._lags(durations, spent))[self._actions, 0]
-        ends = starts + spent[self._actions, 0]
+        starts = self._graph.starts(self._zeros(1), self._lags(durations, spent))
+        ends = starts + spent
         begins = np.searchsorted(self._stage, np.arange(1, self._program.stages))
-        return Timeline(self._program, tuple(np.split(starts, begins)), tuple(np.split(ends, begins)))
+        starts_s, ends_s = (tuple(np.split(times[self._actions, 0], begins)) for times in (starts, ends))
+        return Timeline(self._program, starts_s, ends_s, self._ends_of_batches(ends)[:, 0])
 
     def uneven_steps(self, durations: Durations, jitter_s: float) -> Floats:
         """Times of steps in which each computation takes a random time: [steps, `_DRAWS`], seconds.
@@ -176,7 +177,7 @@ class Simulation:
                 of its messages may be on its way any longer when a stage sends its first one of the next mini-batch.
         """
         completed = self._completed(durations, repeats=repeats or 1)
-        steps: Floats = mean_step(completed.__getitem__, repeats or self._program.steady_batches)
+        steps: Floats = mean_step(completed, repeats or self._program.steady_batches)
         return steps
 
     def _completed(self, durations: Durations, *, repeats: int = 1, jitter_s: float = 0.0) -> Floats:
@@ -186,9 +187,14 @@ class Simulation:
         begins, completed = self._zeros(spent.shape[1]), []
         for _ in range(repeats):
             ends = self._graph.starts(begins, lags) + spent
-            completed.append(np.maximum.reduceat(ends[self._actions[self._completing]], self._of_batches, axis=0))
+            completed.append(self._ends_of_batches(ends))
             begins = ends[self._last]
         return np.concatenate(completed)
+
+    def _ends_of_batches(self, ends: Floats) -> Floats:
+        """[mini-batches, cuts]: when each mini-batch is completed on all stages, from the ends of all events."""
+        found: Floats = np.maximum.reduceat(ends[self._actions[self._completing]], self._of_batches, axis=0)
+        return found
 
     def _zeros(self, cuts: int) -> Floats:
         return np.zeros((self._program.stages, cuts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,12 +27,13 @@ class Timeline:
 
     `starts_s[stage][i]` and `ends_s[stage][i]` are those of the i-th action of a stage. A send or receive lasts for as
     long as the stage is busy with it, not until the message has arrived. The gap before an action is the time the stage
-    waits.
+    waits. `completed_s[k]` is when the last computation of mini-batch k ends on any stage.
     """
 
     program: Program
     starts_s: tuple[Floats, ...]
     ends_s: tuple[Floats, ...]
+    completed_s: Floats
 
     @property
     def duration_s(self) -> float:
@@ -41,19 +41,10 @@ class Timeline:
         return max(float(ends[-1]) for ends in self.ends_s if len(ends))
 
     @property
-    def completed_s(self) -> Floats:
-        """[num_batches]: when the last computation of each mini-batch ends on any stage."""
-        completed = np.zeros(self.program.num_batches)
-        for rows, ends in zip(self.program.lists, self.ends_s, strict=True):
-            computes = computations(rows)
-            np.maximum.at(completed, rows["batch"][computes], ends[computes])
-        return completed
-
-    @property
     def step_time_s(self) -> float:
         """Mean seconds from one completed mini-batch to the next, in the second half of the program, where the pipeline
         is full."""
-        return float(mean_step(self.completed_s.__getitem__, self.program.steady_batches))
+        return float(mean_step(self.completed_s, self.program.steady_batches))
 
     def crowding(self, others: int, replicas: int = 1) -> list[float]:
         """How many other stages compute while a stage computes, as a share of `others`: one value in 0..1 per stage.
@@ -109,12 +100,12 @@ def computations(rows: Rows) -> NDArray[np.int64]:
     return np.flatnonzero(_COMPUTES[rows["kind"]])
 
 
-def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
+def mean_step(completed_s: Floats, num_batches: int) -> Any:
     """`Timeline.step_time_s`, from when each mini-batch is completed: one time, or an array for several simulations."""
     if num_batches == 1:
-        return completed_s(0)
+        return completed_s[0]
     middle = (num_batches - 1) // 2
-    return (completed_s(num_batches - 1) - completed_s(middle)) / (num_batches - 1 - middle)
+    return (completed_s[num_batches - 1] - completed_s[middle]) / (num_batches - 1 - middle)
 
 
 _COMPUTES = np.isin(np.arange(len(KINDS)), [NUMBERS[kind] for kind in COMPUTE])
