@@ -16,8 +16,10 @@ by a text: the name of the file in the first line, and its rows in the others.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import PurePath
 from typing import cast
 
@@ -66,8 +68,6 @@ def schedule_of(text: str) -> Schedule:
             "give a row for each stage; on one stage every schedule goes through the micro-batches in turn",
         )
     layout, virtual_stages, place = _layout(name, rows)
-    for number, row in enumerate(rows, start=1):
-        _require_order(f"{name}, row {number}", row)
 
     def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> Row:
         return rows[stage]
@@ -116,8 +116,8 @@ def _row(name: str, number: int, line: str) -> Row:
 def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
     """Stages and micro-batches, virtual stages on each stage, and their placement.
 
-    Raises PlanError where a virtual stage or a micro-batch is missing, and where virtual stages lie on stages that no
-    placement gives them.
+    Raises PlanError where a virtual stage or a computation is missing, comes too early or twice, and where virtual
+    stages lie on stages that no placement gives them.
     """
     holders: dict[int, int] = {}
     for stage, row in enumerate(rows):
@@ -152,42 +152,17 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
     micro_batches = 1 + max(part for row in rows for _, _, part in row)
     if micro_batches > MOST_MICRO_BATCHES:
         raise _fault(f"{name}: {micro_batches} micro-batches", f"use 1 to {MOST_MICRO_BATCHES}")
-    for own, stage in sorted(holders.items()):
-        there = {part for kind, virtual, part in rows[stage] if (kind, virtual) == ("F", own)}
-        gap = min(set(range(micro_batches)) - there, default=None)
-        if gap is not None:
+    done: defaultdict[tuple[int, int], str] = defaultdict(str)
+    for kind, own, part in (computation for row in rows for computation in row):
+        done[own, part] += "W" if kind == "G" else kind
+    for own, part in product(sorted(holders), range(micro_batches)):
+        if done[own, part] not in ("FB", "FIW"):
+            there = ", ".join(f"`{own}{letter}{part}`" for letter in done[own, part])
             raise _fault(
-                f"{name}, row {stage + 1}: there is no `{own}F{gap}`",
-                f"every virtual stage computes each micro-batch, here 0 to {micro_batches - 1}",
+                f"{name}, row {holders[own] + 1}: micro-batch {part} of virtual stage {own} has {there or 'nothing'}",
+                "every virtual stage has F and then B of each micro-batch, or F, I and then W",
             )
     return Layout(stages, micro_batches), each, place
-
-
-def _require_order(where: str, row: Row) -> None:
-    """Raises PlanError unless each micro-batch of each virtual stage has F and then B, or F, then I, then G, once."""
-    kinds: dict[tuple[int, int], str] = {}
-    for kind, own, part in row:
-        before = kinds.get((own, part), "")
-        if before + kind not in ("F", "FB", "FI", "FIG"):
-            wanted = {"": "F", "F": "B or I", "FI": "W"}.get(before)
-            raise _fault(
-                f"{where}: `{own}{_letter(kind)}{part}` comes {_after(before, own, part)}",
-                f"there, {wanted} of it comes next" if wanted else "list each computation once",
-            )
-        kinds[own, part] = before + kind
-    for (own, part), done in kinds.items():
-        if done in ("F", "FI"):
-            missing = f"`{own}B{part}`, nor `{own}I{part}` and `{own}W{part}`" if done == "F" else f"`{own}W{part}`"
-            raise _fault(f"{where}: there is no {missing}", "every forward has one backward, whole or in two parts")
-
-
-def _after(before: str, own: int, part: int) -> str:
-    return f"after `{own}{_letter(before[-1])}{part}`" if before else f"before `{own}F{part}`"
-
-
-def _letter(kind: str) -> str:
-    """The letter of a kind in files."""
-    return "W" if kind == "G" else kind
 
 
 def _require_end(name: str, lists: Sequence[Sequence[Action]]) -> None:
