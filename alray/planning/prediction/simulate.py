@@ -210,12 +210,12 @@ class Simulation:
         computing = np.zeros((len(NUMBERS), parts, cuts))
         for number, seconds in every.items():
             computing[number] = seconds
-        packing, on_line = np.zeros((2, 3, max(1, parts - 1), cuts))
+        packing, on_line = np.zeros((2, 3, parts, cuts))
         for way, (seconds, link) in enumerate(durations.messages):
             if len(seconds):
-                packing[way] = _by_stage(seconds) / 2
+                packing[way, : parts - 1] = _by_stage(seconds) / 2
             if len(link):
-                on_line[way] = _by_stage(link)
+                on_line[way, : parts - 1] = _by_stage(link)
         spent = computing[self._rows["kind"], self._rows["stage"]]
         if jitter_s > 0.0:
             spent = np.random.default_rng(0).gamma(spent / jitter_s, jitter_s, (len(spent), _DRAWS))
