@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.planning.prediction.program import NUMBERS, Floats, Program, Rows
 from alray.planning.prediction.timeline import Timeline, computations, mean_step
@@ -306,13 +307,14 @@ def _matched(rows: Rows) -> tuple[Positions, Positions]:
         ends.append((own[order], message[:, order]))
     (sends, sent), (receives, received) = ends
     if not np.array_equal(sent, received):
-        more = Counter(map(tuple, sent.T.tolist()))
-        more.subtract(map(tuple, received.T.tolist()))
-        (number, batch, down, goal), sends_more = next(each for each in more.items() if each[1])
-        if sends_more > 0:
-            send = Action(goal + (1 if down else -1), "S", batch, number, down)
-            raise PlanError(f"nothing receives the message of `{send}`", hint=_HINT)
-        raise PlanError(f"no send has the message of `{Action(goal, 'R', batch, number, down)}`", hint=_HINT)
+        made, taken = (Counter(map(tuple, each.T.tolist())) for each in (sent, received))
+        message = next(each for each in made | taken if made[each] != taken[each])
+        number, batch, down, goal = message
+        raise PlanError(
+            f"the message of `{Action(goal, 'R', batch, number, bool(down))}` has {counted(made[message], 'send')} and "
+            f"{counted(taken[message], 'receive')}",
+            hint=_HINT,
+        )
     order = np.argsort(sends)
     return sends[order], receives[order]
 

@@ -190,11 +190,11 @@ def test_a_stage_behind_a_circle_is_told_up_to_the_circle() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0F0 0S0\n1R0 1F0 1R3\n", "no send has the message of `1R3`"),
-        ("0S0 0S1\n1R0\n", "nothing receives the message of `0S1`"),
-        ("0S0 0S0\n1R0\n", "nothing receives the message of `0S0`"),
-        ("0S0v\n", "nothing receives the message of `0S0v`"),
-        ("0R0\n1F0\n", "no send has the message of `0R0`"),
+        ("0F0 0S0\n1R0 1F0 1R3\n", "the message of `1R3` has 0 sends and 1 receive"),
+        ("0S0 0S1\n1R0\n", "the message of `1R1` has 1 send and 0 receives"),
+        ("0S0 0S0\n1R0\n", "the message of `1R0` has 2 sends and 1 receive"),
+        ("0S0v\n", "the message of `-1R0v` has 1 send and 0 receives"),
+        ("0R0\n1F0\n", "the message of `0R0` has 0 sends and 1 receive"),
         ("0F0 0W0\n1F0\n", "stages 0 and 1 have different barriers"),
     ],
 )
