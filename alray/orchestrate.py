@@ -147,7 +147,6 @@ def _run(
     from alray.runtime.runner.recorder import recording
     from alray.runtime.stage.assignment import Start
 
-    inline = options.inline
     workload = planner.workload
     spec = planner.workload.spec
     surroundings = {
@@ -163,10 +162,8 @@ def _run(
     resumed = resumed and resumed.at_last()
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     observer.doing("measuring the components")
-    costs = planner.costs(
-        probe=True, one_process=inline, wait_until_quiet=engine.wait_until_ready, kept=options.kept_costs
-    )
-    plan = planner.plan(costs, one_process=inline, engine=engine, note=observer.note)
+    costs = planner.costs(probe=True, wait_until_quiet=engine.wait_until_ready, kept=options.kept_costs)
+    plan = planner.plan(costs, engine=engine, note=observer.note)
     if resumed is None:
         write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s

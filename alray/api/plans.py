@@ -51,13 +51,6 @@ def machines_of(spec: SpecSource, overrides: Sequence[str]) -> Any:
     return read.value.get("machines")
 
 
-def sizes_of(devices: str | Sequence[int] | None) -> Sequence[int] | None:
-    """Bytes of each device; None: those of machines. Raises RequestError where they cannot be read."""
-    from alray.runtime.planner.fitting import parse_devices
-
-    return parse_devices(devices) if isinstance(devices, str) else devices
-
-
 @checked
 def plan(
     spec: SpecSource,
@@ -82,7 +75,7 @@ def plan(
         link: the network card of each of these nodes, or with one node what connects its devices: "25GB/s", or
             "100Mbit/s, 20ms".
         within: what connects two devices of a node; None: as published of the device.
-        costs: a file with the costs of the components, of `alray probe`, or a public chain.
+        costs: a file of `alray probe` with the costs of the components.
         probe: measure the components on this machine instead of estimating their costs.
     """
     from alray.orchestrate import plan_spec
@@ -137,7 +130,7 @@ def ways(
     link: str | None = None,
     within: str | None = None,
     costs: str | PathLike[str] | None = None,
-    devices: str | Sequence[int] | None = None,
+    devices: str | None = None,
     probe: bool = False,
     allow_code: bool = False,
     progress: bool = True,
@@ -147,7 +140,7 @@ def ways(
 
     Args:
         on, link, within, costs, probe: as for `alray.plan`.
-        devices: in place of `on`, the memory of devices, as "4x24GB" or in bytes, which are as fast as this machine.
+        devices: in place of `on`, the memory of devices, as "4x24GB", which are as fast as this machine.
         model, data, allow_code, progress: as for `alray.run`.
     """
     from alray.runtime.options import Options
@@ -157,5 +150,4 @@ def ways(
     given = with_machines(found.spec, found.overrides, on=on, link=link, within=within, costs=costs)
     options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
-        sizes = sizes_of(devices)
-        return fit_spec(found.spec, given, sizes, probe=probe, options=options, teller=display)
+        return fit_spec(found.spec, given, devices, probe=probe, options=options, teller=display)

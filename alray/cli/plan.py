@@ -40,8 +40,8 @@ def plan(
         str | None,
         typer.Option(
             metavar="NxSIZE",
-            help="Compare ways on devices of which the memory alone is known, such as 4x24GB, or 2x80GB,24GB for "
-            "devices that differ, with the speed and the links of this machine. Of a map their numbers: 1,2,4.",
+            help="Compare ways on devices of which the memory alone is known, such as 4x24GB, with the speed and the "
+            "links of this machine. Of a map their numbers: 1,2,4.",
         ),
     ] = None,
     link: Link = None,
@@ -147,15 +147,13 @@ def _put_ways(
     streams: Terminal, spec: Path, given: list[str], devices: str | None, *, probe: bool, allow_code: bool
 ) -> None:
     """All ways here, or on devices elsewhere. Exits with 1 if nothing fits."""
-    from alray.api.plans import sizes_of
     from alray.cli.ways_text import fitting_text
 
-    sizes = sizes_of(devices)
     with reading(streams, spec) as display:
         from alray.runtime.options import Options
         from alray.runtime.planner.fitting import fit_spec
 
-        found = fit_spec(spec, given, sizes, probe=probe, options=Options(allow_code=allow_code), teller=display)
+        found = fit_spec(spec, given, devices, probe=probe, options=Options(allow_code=allow_code), teller=display)
     if streams.as_json:
         streams.answer(found.as_json())
     else:

@@ -27,10 +27,8 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
     from alray.planning.schedules.table import SCHEDULES
 
     replicas = f", {counted(found.replicas, 'replica')}" if found.replicas > 1 else ""
-    sizes = [f"{found.devices.count(each)} x {size(each)}" for each in dict.fromkeys(found.devices)]
-    where = ", ".join(sizes) or "this machine"
-    if found.machines is not None:
-        where = f"{found.machines} ({where})"
+    sizes = f"{len(found.devices)} x {size(found.devices[0])}" if found.devices else "this machine"
+    where = sizes if found.machines is None else found.machines
     said = [basis_of(found.costs)["times"]] if found.machines is None else list(found.basis.values())
     without = {each.schedule for each in found.refused} - {row.schedule for row in found.rows}
     reasons = (
@@ -46,7 +44,7 @@ def fitting_text(found: Fitting, *, command: Sequence[str], page: Page) -> str:
         f"{schedule} trains other weights: its gradients are computed with those from before the last update"
         for schedule in dict.fromkeys(row.schedule for row in found.rows if row.gradient_delay)
     ]
-    if found.devices and found.machines is None:
+    if found.devices:
         notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
     needs = "the data need" if found.machines else "libraries and the data need"
     notes.append(f"left: of what each stage may hold, besides its tensors; {needs} some of it")

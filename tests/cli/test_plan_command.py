@@ -206,11 +206,11 @@ def test_a_list_for_each_stage_is_for_one_number_of_them(alray: Callable[..., An
     assert several.code == 2 and "resources.per_stage: this is a list for one number of stages" in several.errors
 
 
-def test_a_schedule_of_a_file_is_compared_too(alray: Callable[..., Any]) -> None:
+def test_a_schedule_of_a_file_is_searched_where_it_is_given(alray: Callable[..., Any]) -> None:
     own = Path(__file__).parents[2] / "examples" / "own_schedule.yaml"
-    rows = alray("plan", own, COUNTED, "--compare", "--json").json["rows"]
-    (row,) = (row for row in rows if row["schedule"] == "own_schedule.csv")
-    assert (row["stages"], row["micro_batches"]) == (2, 4)
+    given = f"pipeline.schedule={own.with_suffix('.csv')}"
+    (row,) = alray("plan", own, COUNTED, given, "--compare", "--json").json["rows"]
+    assert row["schedule"] == "own_schedule.csv" and (row["stages"], row["micro_batches"]) == (2, 4)
     plan = alray("plan", own, *row["overrides"], "--json").json
     assert plan["predicted_step_time_s"] == row["predicted_step_time_s"]
 
@@ -341,12 +341,12 @@ def test_lists_for_the_stages_of_a_spec_are_none_of_machines(alray: Callable[...
 
 def test_the_devices_that_a_spec_describes_hold_on_other_nodes(alray: Callable[..., Any], spec: Path) -> None:
     device = "{memory: 9 GB, bandwidth: 9 GB/s, float32: 1 TFLOP/s}"
-    mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, efficiency: 0.5, devices: {{mine: {device}}}}}"
+    mine = f"machines={{nodes: 2x2xmine, link: 1 GB/s, devices: {{mine: {device}}}}}"
     cut = (COUNTED, "pipeline.partition=uniform")
     planned = alray("plan", spec, *cut, mine, "machines.nodes=4xmine", "--json").json
     spec.write_text(f"{spec.read_text(encoding='utf-8')}\n{mine.replace('=', ': ')}\n", encoding="utf-8")
     other = alray("plan", spec, *cut, "--on", "4xmine", "--link", "1GB/s", "--json").json
-    assert other["machines"] == "4 mine" and "at 50% of the peaks" in other["basis"]["times"]
+    assert other["machines"] == "4 mine" and "at 65% of the peaks" in other["basis"]["times"]
     assert other["predicted_step_time_s"] == planned["predicted_step_time_s"] and other["too_large"] is None
     small = alray("plan", spec, *cut, "--on", "4xmine", "--link", "1GB/s", "resources.memory_bytes=9").out
     assert re.search("^too large .* needs [0-9,]+ bytes and its device has 9", small, re.MULTILINE)

@@ -193,6 +193,8 @@ def test_a_file_that_is_not_there_is_refused(placed) -> None:
 
 def test_a_file_that_cannot_run_is_refused_with_the_spec(placed) -> None:
     (placed.folder / "mine.csv").write_text("0F0,0B0\n1F0,1F0\n")
-    with pytest.raises(SpecError, match=r"mine.csv, row 2: `1F0` comes after `1F0`") as caught:
+    with pytest.raises(
+        SpecError, match=r"mine.csv, row 2: micro-batch 0 of virtual stage 1 has `1F0`, `1F0`"
+    ) as caught:
         load_spec(placed.spec, ["pipeline.schedule=mine.csv"])
     assert caught.value.problems[0].key == "pipeline.schedule"

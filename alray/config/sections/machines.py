@@ -12,7 +12,6 @@ from alray.config.sections.section import PositiveInt, Section, quantity_of, ref
 from alray.core.errors import PlanError, RequestError
 from alray.core.quantities import BITS_PER_S, BYTES, OPERATIONS_PER_S, SECONDS, pattern, value_of
 from alray.planning.prediction.machines import (
-    EFFICIENCY,
     Device,
     Machines,
     device_of,
@@ -131,9 +130,6 @@ class MachinesSection(Section):
     line: LinkText | None = None
     """Line between nodes of two groups, such as two offices, besides their cards; nodes that are alike are two groups
     where they are named one by one, as in `4xA100,4xA100`. Default: none."""
-    efficiency: Annotated[float, Field(gt=0, le=1)] = EFFICIENCY
-    """Share of its published peak at which a device computes matrix products and convolutions, where nothing was
-    measured. Default: 0.65."""
     devices: dict[str, DeviceSection] = Field(default_factory=dict)
     """Further kinds of devices by name. Default: none."""
 
@@ -165,9 +161,7 @@ class MachinesSection(Section):
                 (device_of(each.device, own), each.count, each.devices, _of(each.link), _of(each.within))
                 for each in self.nodes
             ]
-        return machines_of(
-            groups, link=_of(self.link), within=_of(self.within), line=_of(self.line), efficiency=self.efficiency
-        )
+        return machines_of(groups, link=_of(self.link), within=_of(self.within), line=_of(self.line))
 
 
 def machines_section(value: Any) -> MachinesSection | None:

@@ -17,7 +17,7 @@ communicates; here one comes after the other. On one stage backwards are not spl
 from __future__ import annotations
 
 from alray.planning.schedules.micro_batches import Fault
-from alray.planning.schedules.pipeline import IDLE, Step, numbered, with_messages
+from alray.planning.schedules.pipeline import Step, numbered, with_messages
 from alray.planning.schedules.placement import v_shaped
 from alray.planning.schedules.schedule import Computation, Schedule
 
@@ -56,7 +56,6 @@ SCHEDULE = Schedule(
     name="dualpipe_v",
     methods="backpropagation",
     actions=ACTIONS,
-    limited_by=IDLE,
     demand=demand,
     fewest_virtual_stages=2,
     most_virtual_stages=2,

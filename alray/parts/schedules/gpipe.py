@@ -12,7 +12,7 @@ Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline
 from __future__ import annotations
 
 from alray.planning.schedules.micro_batches import any_number
-from alray.planning.schedules.pipeline import IDLE, with_messages
+from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.schedule import Computation, Schedule
 
 
@@ -26,6 +26,5 @@ SCHEDULE = Schedule(
     name="gpipe",
     methods="backpropagation",
     actions=with_messages(order),
-    limited_by=IDLE,
     demand=any_number,
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from alray.planning.schedules.micro_batches import whole_rounds
-from alray.planning.schedules.pipeline import IDLE, Order, with_messages
+from alray.planning.schedules.pipeline import Order, with_messages
 from alray.planning.schedules.schedule import Computation, Schedule
 
 
@@ -61,7 +61,6 @@ SCHEDULE = Schedule(
     name="interleaved_1f1b",
     methods="backpropagation",
     actions=with_messages(interleaved(split_backward=False)),
-    limited_by=IDLE,
     demand=whole_rounds("interleaved_1f1b"),
     fewest_virtual_stages=2,
 )

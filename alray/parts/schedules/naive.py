@@ -19,5 +19,4 @@ SCHEDULE = Schedule(
     name="naive",
     methods="backpropagation",
     actions=with_messages(gpipe.order),
-    limited_by="one stage works at a time",
 )

@@ -13,7 +13,7 @@ al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, 
 from __future__ import annotations
 
 from alray.planning.schedules.micro_batches import one_per_stage
-from alray.planning.schedules.pipeline import IDLE, with_messages
+from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.schedule import Computation, Schedule
 
 
@@ -32,7 +32,6 @@ SCHEDULE = Schedule(
     name="1f1b",
     methods="backpropagation",
     actions=with_messages(order),
-    limited_by=IDLE,
     default_on=("several stages",),
     demand=one_per_stage("1f1b"),
 )

@@ -18,6 +18,5 @@ SCHEDULE = Schedule(
     name="overlapped",
     methods="local losses",
     actions=in_order("R F S R.1 L S.1 B U W"),
-    limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
     fewest_virtual_stages=1,
 )

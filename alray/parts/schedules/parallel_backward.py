@@ -18,6 +18,5 @@ SCHEDULE = Schedule(
     name="parallel_backward",
     methods="local losses",
     actions=in_order("R F S R.1 L S.1 W B U W.1"),
-    limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
     fewest_virtual_stages=1,
 )

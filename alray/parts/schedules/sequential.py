@@ -18,6 +18,5 @@ SCHEDULE = Schedule(
     name="sequential",
     methods="local losses",
     actions=in_order("R F R.1 L B U S S.1 W"),
-    limited_by="one stage works at a time",
     fewest_virtual_stages=1,
 )

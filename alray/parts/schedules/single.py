@@ -14,7 +14,6 @@ SCHEDULE = Schedule(
     name="single",
     methods="backpropagation",
     actions=in_order("F B U"),
-    limited_by="one stage does all the work",
     default_on=("one stage",),
     one_stage=True,
 )

@@ -21,7 +21,6 @@ SCHEDULE = Schedule(
     name="streamed",
     methods="local losses",
     actions=in_order("R F S R.1 L S.1 B U"),
-    limited_by="{slowest}",
     default_on=("one stage", "several stages"),
     fewest_virtual_stages=1,
 )

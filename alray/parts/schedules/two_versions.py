@@ -57,7 +57,6 @@ SCHEDULE = Schedule(
     name="2bw",
     methods="backpropagation",
     actions=actions,
-    limited_by="{slowest}",
     demand=one_per_stage("2bw"),
     gradient_delay=1,
 )

@@ -18,7 +18,7 @@ torch's ScheduleZBVZeroBubble. On one stage backwards are not split.
 from __future__ import annotations
 
 from alray.planning.schedules.micro_batches import any_number
-from alray.planning.schedules.pipeline import IDLE, Step, numbered, with_messages
+from alray.planning.schedules.pipeline import Step, numbered, with_messages
 from alray.planning.schedules.placement import v_shaped
 from alray.planning.schedules.schedule import Computation, Schedule
 
@@ -46,7 +46,6 @@ SCHEDULE = Schedule(
     name="zb_v",
     methods="backpropagation",
     actions=with_messages(order),
-    limited_by=IDLE,
     demand=any_number,
     fewest_virtual_stages=2,
     most_virtual_stages=2,

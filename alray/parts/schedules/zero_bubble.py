@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from alray.parts.schedules.interleaved_1f1b import interleaved
 from alray.planning.schedules.micro_batches import whole_rounds
-from alray.planning.schedules.pipeline import IDLE, with_messages
+from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.schedule import Schedule
 
 SCHEDULE = Schedule(
     name="zero_bubble",
     methods="backpropagation",
     actions=with_messages(interleaved(split_backward=True)),
-    limited_by=IDLE,
     demand=whole_rounds("zero_bubble"),
     fewest_virtual_stages=1,
 )

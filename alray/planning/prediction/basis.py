@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alray.core.counting import counted
-from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.machines import Machines
 
 PREDICTED = (0.69, 1.29)
@@ -25,7 +25,7 @@ def basis_of(costs: Costs, machines: Machines | None = None, *, replicas: int = 
         machines: that it is for; None: this one.
         replicas: that average gradients as the costs say.
     """
-    found = {"times": _times(costs), "memory": _memory(costs, machines)}
+    found = {"times": _times(costs), "memory": _memory(machines)}
     if machines is not None:
         found["links"] = _links(machines)
         if replicas > 1 and not any(each.reduce_s for each in costs.components):
@@ -48,9 +48,7 @@ def _times(costs: Costs) -> str:
     return f"costs for {samples}: {costs.origin}; {sure}"
 
 
-def _memory(costs: Costs, machines: Machines | None) -> str:
-    if costs.chain:
-        return "memory: weights and outputs as the file says; what else a stage keeps is not known"
+def _memory(machines: Machines | None) -> str:
     left = ""
     if machines is not None and any(kind.accelerator and kind.memory_bytes for kind in machines.kinds):
         left = ", and 1 GB of each device is left to libraries"
@@ -62,21 +60,11 @@ def _links(machines: Machines) -> str:
     for group in machines.groups:
         name = group.device.name
         if group.devices > 1 and group.within is not None:
-            links.append(
-                f"between two {name} of a node {_said(group.within)}" + (", as published" if group.published else "")
-            )
+            links.append(f"between two {name} of a node {group.within}" + (", as published" if group.published else ""))
         if group.card is not None and len(machines.devices) > group.devices:
-            links.append(f"the card of a node of {name} {_said(group.card)}")
+            links.append(f"the card of a node of {name} {group.card}")
     if machines.line is not None:
-        links.append(f"between groups {_said(machines.line)}")
+        links.append(f"between groups {machines.line}")
     if not links:
         return "links: none are given"
     return f"links: {'; '.join(links)}; other traffic on them is not counted"
-
-
-def _said(link: Link) -> str:
-    bits_per_s = 8 / link.up_s_per_byte
-    latency = f", {1e3 * link.latency_s:.3g} ms" if link.latency_s else ""
-    if bits_per_s >= 8e9:
-        return f"{bits_per_s / 8e9:.4g} GB/s{latency}"
-    return f"{bits_per_s / 1e6:,.4g} Mbit/s{latency}"

@@ -125,17 +125,15 @@ class Link:
         return "itself" if self.own_line else "device" if self.of_device else "card"
 
     def __str__(self) -> str:
-        up, down = (_rate(8 / each) for each in (self.up_s_per_byte, self.down_s_per_byte))
-        latency_ms = self.latency_s * 1e3
-        return f"{up} up, {down} down, {latency_ms:{',.0f' if latency_ms >= 10 else '.2g'}} ms"
+        up, down = (_rate(1 / each) for each in (self.up_s_per_byte, self.down_s_per_byte))
+        rates = up if up == down else f"{up} up, {down} down"
+        return f"{rates}, {1e3 * self.latency_s:,.4g} ms" if self.latency_s else rates
 
 
-def _rate(bits_per_s: float) -> str:
-    """In the largest of three units that leaves a whole number: 941 Mbit/s, 1 kbit/s."""
-    for unit, size in (("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if bits_per_s >= 0.95 * size:
-            return f"{bits_per_s / size:,.0f} {unit}"
-    return f"{bits_per_s:,.3g} bit/s"
+def _rate(bytes_per_s: float) -> str:
+    if bytes_per_s >= 1e9:
+        return f"{bytes_per_s / 1e9:.4g} GB/s"
+    return f"{8e-6 * bytes_per_s:,.4g} Mbit/s"
 
 
 @dataclass(frozen=True)
@@ -164,13 +162,7 @@ class Costs:
     origin: str = ""  # words on where the times come from, if they are not of this machine
     spread: tuple[Ratio, Ratio] = (1.0, 1.0)  # the least and the most that the true times may be, over these
     spread_origin: str = ""  # words on where the spread comes from
-    precision: str = ""  # `run.precision` that they are of; "": not known
-    optimizer: str = ""  # kind of the optimizer; "": not known
-    accumulate: Size = 0  # mini-batches that share an update; 0: not known
-    method: str = ""  # its kind; "": not known
-    compiled: bool | None = None  # whether by code that is compiled (`run.compile`); None: not known
     settings: dict[str, Any] = field(default_factory=dict, hash=False)  # of the spec measured; {}: not known, or told
-    chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property
     def train_s(self) -> float:

@@ -70,21 +70,14 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
 
 
 def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
-    """The schedule's sentence with its fields filled in."""
+    """The slowest stage and how long stages idle, or the link that takes longer than any stage."""
     durations = RunSeconds(setting).of_cuts(partition)
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
         return f"the link between stages {busy[1]} and {busy[2]} takes {_milliseconds(busy[0])} for a mini-batch"
-    schedule, stages = setting.scheduled, setting.stages
-    after_forward = [durations.label_s, durations.backward_s, durations.update_s, durations.averages_s]
-    after_forward_s = np.sum([np.asarray(seconds) for seconds in after_forward if len(seconds)], axis=0)
-    return schedule.limited_by.format(
-        slowest=_slowest(computing, ""),
-        slowest_backward=_slowest(of_stages(after_forward_s, stages, schedule.place), " in backward"),
-        forwards=_milliseconds(sum(durations.forward_s)),
-        micro_batches=counted(setting.micro_batches, "micro-batch"),
-        idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
-    )
+    parts = f" with {counted(setting.micro_batches, 'micro-batch')}" if setting.micro_batches > 1 else ""
+    idle = f"the stages idle for {_percent(prediction.bubble or 0.0)} of the step{parts}"
+    return f"{_slowest(computing)}, and {idle}"
 
 
 def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:
@@ -114,10 +107,10 @@ def _milliseconds(seconds: float) -> str:
     return f"{milliseconds:,.0f} ms" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
 
 
-def _slowest(seconds: Sequence[float], of_what: str) -> str:
+def _slowest(seconds: Sequence[float]) -> str:
     mean = sum(seconds) / len(seconds)
     slowest = max(range(len(seconds)), key=lambda stage: seconds[stage])
     over = round(100 * (seconds[slowest] / mean - 1.0)) if mean > 0 else 0
     if over == 0:
-        return f"all stages take the same{of_what}"
-    return f"stage {slowest} is {over} % slower{of_what} than the mean"
+        return "all stages take the same"
+    return f"stage {slowest} is {over} % slower than the mean"

@@ -39,8 +39,7 @@ class ReachedSpeed:
     launch_s: float
 
 
-EFFICIENCY = 0.65
-USUAL = ReachedSpeed(EFFICIENCY, 0.75, 12e-6)
+USUAL = ReachedSpeed(0.65, 0.75, 12e-6)
 """Set on the layers of GPT and BERT in docs/published_runs, on V100 and P100 in float32 and float16: forwards of 1,000
 words or more come out at 0.87 to 1.09 of their measured seconds, forward and backward together at 0.95 to 1.25."""
 BEST, WORST = ReachedSpeed(0.85, 0.9, 5e-6), ReachedSpeed(0.45, 0.5, 50e-6)
@@ -133,12 +132,10 @@ class Machines:
 
     Attributes:
         line: between nodes of two groups, besides their cards; None: the cards alone count.
-        efficiency: as `EFFICIENCY`.
     """
 
     groups: tuple[Nodes, ...]
     line: Link | None = None
-    efficiency: float = EFFICIENCY
 
     def __post_init__(self) -> None:
         if sum(group.count for group in self.groups) > 1 and not all(group.card for group in self.groups):
@@ -303,7 +300,6 @@ def parse_nodes(text: str, own: Mapping[str, Device] | None = None) -> list[tupl
                 hint="write, for example, 8xA100; 2x8xA100 for two nodes of eight; or 8xA100,4xV100",
             )
         found.append((device_of(read[3], own), int(read[1] or 1), int(read[2])))
-    require_few(sum(count * devices for _, count, devices in found))
     return found
 
 
@@ -319,7 +315,6 @@ def machines_of(
     link: Link | None = None,
     within: Link | None = None,
     line: Link | None = None,
-    efficiency: float = EFFICIENCY,
 ) -> Machines:
     """Machines with links where a group does not say its own.
 
@@ -344,7 +339,7 @@ def machines_of(
                 hint="say it, such as `within: 16 GB/s`, or with one node `link`",
             )
         groups.append(group)
-    return Machines(tuple(groups), line, efficiency)
+    return Machines(tuple(groups), line)
 
 
 def _published_link(device: Device) -> Link | None:

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.edge_slots import most_in_use
@@ -129,40 +128,6 @@ class Plan:
     predicted_step_range_s: tuple[float, float] | None = None  # with the least and the most of `Costs.spread`
     too_large: str | None = None  # a sentence: which stage needs more than its device has; None: none is known to
     basis: dict[str, str] = field(default_factory=dict, hash=False)  # where times, memory and links come from
-
-    def __post_init__(self) -> None:
-        """Raises ValueError where the parts do not fit each other: a plan may be read from a file that was changed."""
-        least = (self.stages, self.replicas, self.in_flight, self.steps_per_epoch, self.micro_batches)
-        if min(*least, self.virtual_stages, *self.partition, *self.shares) < 1:
-            raise ValueError("a number of the plan is below 1")
-        try:
-            SCHEDULES[self.schedule]
-        except PlanError as error:
-            raise ValueError(error.problems[0].message) from error
-        counts = {
-            "partition": (sum(self.partition), len(self.costs.components)),
-            "shares": (len(self.shares) or self.replicas, self.replicas),
-            "stage_speed": (len(self.stage_speed) or self.stages, self.stages),
-            "links": (len(self.links) or self.stages, self.stages),
-            "nodes": (len(self.nodes) or self.stages * self.replicas, self.stages * self.replicas),
-        }
-        wrong = [name for name, (there, wanted) in counts.items() if there != wanted]
-        if len(self.partition) not in (self.stages, self.stages * self.virtual_stages):
-            wrong.append("partition")
-        if not self._stage_plans_fit():
-            wrong.append("stage_plans")
-        if wrong:
-            raise ValueError(f"`{wrong[0]}` does not suit the rest of the plan")
-
-    def _stage_plans_fit(self) -> bool:
-        """Whether there is one for each stage, in order, and each component is on one of them."""
-        if [each.stage for each in self.stage_plans] != list(range(self.stages)):
-            return False
-        count = len(self.costs.components)
-        runs = [run for each in self.stage_plans for run in each.runs]
-        if any(run.start < 0 or run.stop > count for run in runs):  # first: a run may be of any length
-            return False
-        return sorted(index for run in runs for index in run) == list(range(count))
 
     @property
     def longest_wait_s(self) -> float:

@@ -32,7 +32,6 @@ _AT_ONCE = 2_000_000
 """Actions that are simulated at once; they take some dozens of megabytes."""
 SAME = 1e-9
 """Relative difference below which two steps count as equal."""
-_EQUAL = 1e-6  # a prediction adds up its steps in another order
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class _SimulatedSteps:
         program = program_of(setting, 1 if flushes else None)
         self._simulation = simulation_of(program, setting.in_flight, lines_of(setting))
         self._seconds = RunSeconds(setting)
-        self._size = sum(len(codes) for codes in program.codes) * (self._repeats or 1)
+        self._size = sum(map(len, program.lists)) * (self._repeats or 1)
         self.affordable = self.most(MOST_ACTIONS)
 
     def most(self, actions: int) -> int:

@@ -49,14 +49,7 @@ def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch
         compute_s: t_i, the seconds that replica i spent computing with them, without waiting. With the share of the
             data d_i = k_i / B and the speed p_i = d_i / t_i: r_i = p_i / sum p, q_i = r_i B (arXiv 2007.11831, section
             3).
-
-    Raises:
-        ValueError: where the numbers are not shares and times.
     """
-    if len(shares) != len(compute_s) or sum(shares) != batch_size or min(shares, default=0) < 1:
-        raise ValueError(f"{list(shares)} with {len(compute_s)} times are not the shares of {batch_size} samples")
-    if any(time_s is not None and not (math.isfinite(time_s) and time_s >= 0) for time_s in compute_s):
-        raise ValueError(f"{list(compute_s)} are not seconds")
     # Times are divided by the shortest one, so that no speed overflows and the largest time keeps its digits.
     shortest_s = min((time_s for time_s in compute_s if time_s), default=1.0)
     speeds = [
@@ -73,12 +66,9 @@ def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch
 def integer_shares(ideal: Sequence[float], batch_size: int, least: int = 1) -> Shares:
     """The integers k_i >= `least` with sum k_i = `batch_size` that minimise sum (k_i - q_i)^2, where q_i is `ideal`.
 
-    Ties go to the lower ranks. Raises PlanError where there are fewer samples than `least` for each replica, ValueError
-    where a q_i is not finite.
+    Ties go to the lower ranks. Raises PlanError where there are fewer samples than `least` for each replica.
     """
     _require_samples(len(ideal), batch_size, least)
-    if not all(map(math.isfinite, ideal)):
-        raise ValueError(f"{list(ideal)} are not shares")
     shares = [max(least, math.floor(share)) for share in ideal]
     # Why the result is the minimum. Let e_i = k_i - q_i. At every point of the loop below,
     #     (*)  e_i - e_j <= 1  for every i with k_i > least and every j.
@@ -119,12 +109,6 @@ def shares_of_part(shares: Sequence[int], samples: int) -> Shares:
     """
     whole = sum(shares)
     return tuple(shares) if samples == whole else integer_shares([share * samples / whole for share in shares], samples)
-
-
-def rows_of(shares: Sequence[int], rank: int) -> slice:
-    """The rows of a mini-batch that a replica takes; replica 0 takes the first ones."""
-    first = sum(shares[:rank])
-    return slice(first, first + shares[rank])
 
 
 def _require_samples(count: int, batch_size: int, least: int = 1) -> None:

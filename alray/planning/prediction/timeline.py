@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.planning.prediction.program import NUM_KINDS, Codes, Floats, Program, batches, kind_number, kinds
-from alray.planning.schedules.actions import COMPUTE
+from alray.planning.prediction.program import NUMBERS, Floats, Program, Rows
+from alray.planning.schedules.actions import COMPUTE, KINDS
 
 
 class TimedAction(NamedTuple):
@@ -28,12 +27,13 @@ class Timeline:
 
     `starts_s[stage][i]` and `ends_s[stage][i]` are those of the i-th action of a stage. A send or receive lasts for as
     long as the stage is busy with it, not until the message has arrived. The gap before an action is the time the stage
-    waits.
+    waits. `completed_s[k]` is when the last computation of mini-batch k ends on any stage.
     """
 
     program: Program
     starts_s: tuple[Floats, ...]
     ends_s: tuple[Floats, ...]
+    completed_s: Floats
 
     @property
     def duration_s(self) -> float:
@@ -41,19 +41,10 @@ class Timeline:
         return max(float(ends[-1]) for ends in self.ends_s if len(ends))
 
     @property
-    def completed_s(self) -> Floats:
-        """[num_batches]: when the last computation of each mini-batch ends on any stage."""
-        completed = np.zeros(self.program.num_batches)
-        for codes, ends in zip(self.program.codes, self.ends_s, strict=True):
-            computes = _COMPUTES[kinds(codes)]
-            np.maximum.at(completed, batches(codes)[computes], ends[computes])
-        return completed
-
-    @property
     def step_time_s(self) -> float:
         """Mean seconds from one completed mini-batch to the next, in the second half of the program, where the pipeline
         is full."""
-        return float(mean_step(self.completed_s.__getitem__, self.program.steady_batches))
+        return float(mean_step(self.completed_s, self.program.steady_batches))
 
     def crowding(self, others: int, replicas: int = 1) -> list[float]:
         """How many other stages compute while a stage computes, as a share of `others`: one value in 0..1 per stage.
@@ -73,8 +64,8 @@ class Timeline:
         # Computations are clipped to the middle half; those outside of it then take no time.
         first_s, last_s = completed[quarter] if len(completed) > 1 else 0.0, completed[-1 - quarter]
         begins, finishes = [], []
-        for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
-            computes = _COMPUTES[kinds(codes)]
+        for rows, starts, ends in zip(self.program.lists, self.starts_s, self.ends_s, strict=True):
+            computes = computations(rows)
             begins.append(np.clip(starts[computes], first_s, last_s))
             finishes.append(np.clip(ends[computes], first_s, last_s))
         # One more stage computes after each beginning, one less after each end. In order of time the running sum is the
@@ -96,26 +87,26 @@ class Timeline:
     def bars(self) -> list[TimedAction]:
         """The timed actions, stage by stage, each stage in order."""
         drawn = []
-        for stage, codes in enumerate(self.program.codes):
-            for index in range(len(codes)):
+        for stage, rows in enumerate(self.program.lists):
+            for index in range(len(rows)):
                 action = str(self.program.action(stage, index))
                 start, end = self.starts_s[stage][index], self.ends_s[stage][index]
                 drawn.append(TimedAction(stage, action, float(start), float(end)))
         return drawn
 
 
-def computations_of(codes: Codes, batch: int) -> NDArray[np.int64]:
-    """The indices in a stage's list of the computations of one mini-batch."""
-    return np.flatnonzero(_COMPUTES[kinds(codes)] & (batches(codes) == batch))
+def computations(rows: Rows) -> NDArray[np.int64]:
+    """The indices of all computations."""
+    return np.flatnonzero(_COMPUTES[rows["kind"]])
 
 
-def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
+def mean_step(completed_s: Floats, num_batches: int) -> Any:
     """`Timeline.step_time_s`, from when each mini-batch is completed: one time, or an array for several simulations."""
     if num_batches == 1:
-        return completed_s(0)
+        return completed_s[0]
     middle = (num_batches - 1) // 2
-    return (completed_s(num_batches - 1) - completed_s(middle)) / (num_batches - 1 - middle)
+    return (completed_s[num_batches - 1] - completed_s[middle]) / (num_batches - 1 - middle)
 
 
-_COMPUTES = np.isin(np.arange(NUM_KINDS), [kind_number(kind) for kind in COMPUTE])
+_COMPUTES = np.isin(np.arange(len(KINDS)), [NUMBERS[kind] for kind in COMPUTE])
 """Whether an action of this kind number computes: looked up, because `np.isin` takes much longer."""

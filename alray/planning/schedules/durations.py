@@ -78,6 +78,14 @@ class Durations:
         """The seconds of computing of each kind of action."""
         return {kind: getattr(self, name) for kind, name in _COMPUTING.items()}
 
+    @property
+    def messages(self) -> tuple[tuple[Seconds, Seconds], ...]:
+        """The seconds of messages, and those for which they take their links: of what goes up, of labels, and of what
+        goes down."""
+        up = self.up_s, self.up_link_s
+        labels = (self.labels_up_s, self.labels_link_s) if len(self.labels_up_s) else up
+        return up, labels, (self.down_s, self.down_link_s)
+
     def times(self, factors: Sequence[float]) -> Durations:
         """The same with the computing of each (virtual) stage multiplied by its factor; messages and averages stay."""
 

@@ -11,18 +11,15 @@ holds what crosses one boundary, while a stage keeps all activations of as many 
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 
-from alray.core.errors import PlanError
-from alray.planning.schedules.actions import Action, ActionKind
+from alray.planning.schedules.actions import Action
 from alray.planning.schedules.table import SCHEDULES
 
 _MINI_BATCHES = 2
 """Mini-batches that the lists have. All later ones overlap with the one before as the second does with the first."""
-_Message = tuple[int, int, int, bool]
-"""Mini-batch, virtual stage that receives it, micro-batch, and whether it goes down, as gradients do."""
 
 
 @cache
@@ -47,75 +44,10 @@ def most_in_use(
 def slots_in_use(sender: Sequence[Action], receiver: Sequence[Action], *, down: bool) -> int:
     """The most slots in use on the edge between two stages with these lists, as in `most_in_use`.
 
-    Before each action of the receiver, the sender does as many of its actions as it can: it stops only at a receive of
-    a message that the receiver has not sent yet. So the edge is as full as it can ever be.
-
-    Raises:
-        PlanError: where the two wait for each other for ever.
+    The sender goes on until it receives what the receiver has not sent yet. So each message takes its slot as soon as
+    the receiver has sent all that its sender receives before, and the edge is as full as it can ever be.
     """
-    wanted = {_received(action) for action in receiver if action.kind == "R"}
-    if sender is receiver:
-        return _handed_over(receiver, down=down)
-    on_edge = {_sent(action) for action in sender if action.kind == "S" and action.down == down} & wanted
-    of_receiver = {_sent(action) for action in receiver if action.kind == "S"}
-    freed = _slots_freed(receiver, on_edge, down=down)
-    # The sender stops at what it receives of the receiver alone. All else that it does fills no slot.
-    of_both = [each for each in sender if _is_on(each, "S", on_edge) or _is_on(each, "R", of_receiver)]
-    arrived_at_sender: set[_Message] = set()
-    arrived_at_receiver: set[_Message] = set()
-    ahead, in_use, most = 0, 0, 0  # the next action of the sender, and slots
-
-    def send_all() -> None:
-        nonlocal ahead, in_use, most
-        while ahead < len(of_both) and (of_both[ahead].kind == "S" or _received(of_both[ahead]) in arrived_at_sender):
-            if of_both[ahead].kind == "S":
-                arrived_at_receiver.add(_sent(of_both[ahead]))
-                in_use += 1
-            ahead += 1
-        most = max(most, in_use)
-
-    send_all()
-    for position, action in enumerate(receiver):
-        if _is_on(action, "R", on_edge) and _received(action) not in arrived_at_receiver:
-            raise PlanError(
-                f"`{action}` waits for a message that is sent after `{of_both[ahead]}`, which waits for this stage",
-                hint="no two stages may wait for each other",
-            )
-        in_use -= freed.get(position, 0)
-        if action.kind == "S":
-            arrived_at_sender.add(_sent(action))
-            send_all()
-    return most
-
-
-def _handed_over(actions: Sequence[Action], *, down: bool) -> int:
-    """The most messages in use that a stage with this list hands over from one of its virtual stages to another."""
-    handed_over = {_sent(action) for action in actions if action.kind == "S" and action.down == down}
-    handed_over &= {_received(action) for action in actions if action.kind == "R"}
-    freed = _slots_freed(actions, handed_over, down=down)
-    in_use, most = 0, 0
-    for position, action in enumerate(actions):
-        in_use += action.kind == "S" and _sent(action) in handed_over
-        most = max(most, in_use)
-        in_use -= freed.get(position, 0)
-    return most
-
-
-def _sent(action: Action) -> _Message:
-    return action.batch, action.peer, action.number, action.down
-
-
-def _received(action: Action) -> _Message:
-    return action.batch, action.stage, action.number, action.down
-
-
-def _is_on(action: Action, kind: ActionKind, messages: set[_Message]) -> bool:
-    """Whether an action sends, or receives, one of these messages."""
-    return action.kind == kind and (_sent if kind == "S" else _received)(action) in messages
-
-
-def _slots_freed(receiver: Sequence[Action], on_edge: set[_Message], *, down: bool) -> dict[int, int]:
-    """How many slots of the edge each action of the receiver frees, by the index of the action in the list."""
+    sent_at = {_sent(action): index for index, action in enumerate(receiver) if action.kind == "S"}
     last_uses = {
         (action.batch, action.stage, action.number, down): index
         for index, action in enumerate(receiver)
@@ -123,4 +55,24 @@ def _slots_freed(receiver: Sequence[Action], on_edge: set[_Message], *, down: bo
         # its backward.
         if (action.down and action.kind == "R" if down else action.kind in "RFBIGS")
     }
-    return dict(Counter(index for message, index in last_uses.items() if message in on_edge))
+    is_own = sender is receiver
+    taken: list[int] = []
+    freed: list[int] = []
+    since = -1
+    for index, action in enumerate(sender):
+        if is_own:
+            since = index
+        elif action.kind == "R":
+            since = max(since, sent_at.get((action.batch, action.stage, action.number, action.down), -1))
+        if action.kind == "S" and action.down == down and _sent(action) in last_uses:
+            taken.append(since)
+            freed.append(last_uses[_sent(action)])
+    freed.sort()
+    # A stage makes the next message before it frees the slot of the one that it is made of.
+    number_freed = bisect_left if is_own else bisect_right
+    return max((before + 1 - number_freed(freed, own) for before, own in enumerate(taken)), default=0)
+
+
+def _sent(action: Action) -> tuple[int, int, int, bool]:
+    """Mini-batch, virtual stage that receives it, micro-batch, and whether it goes down, as gradients do."""
+    return action.batch, action.peer, action.number, action.down

@@ -16,8 +16,10 @@ by a text: the name of the file in the first line, and its rows in the others.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import PurePath
 from typing import cast
 
@@ -25,7 +27,7 @@ from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.micro_batches import MOST_MICRO_BATCHES, MOST_VIRTUAL_STAGES, any_number
-from alray.planning.schedules.pipeline import IDLE, with_messages
+from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.placement import PLACES, Place
 from alray.planning.schedules.schedule import Computation, Layout, Schedule
 
@@ -66,30 +68,23 @@ def schedule_of(text: str) -> Schedule:
             "give a row for each stage; on one stage every schedule goes through the micro-batches in turn",
         )
     layout, virtual_stages, place = _layout(name, rows)
-    for number, row in enumerate(rows, start=1):
-        _require_order(f"{name}, row {number}", row)
 
     def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> Row:
         return rows[stage]
 
     actions = with_messages(order)
     lists = [actions(stage, len(rows), 0, layout.micro_batches, virtual_stages) for stage in range(len(rows))]
-    try:
-        _require_end(lists)
-    except PlanError as error:
-        (problem,) = error.problems
-        raise _fault(f"{name}: {problem.message}", problem.hint or "") from error
+    _require_end(name, lists)
     return Schedule(
         name=name,
         methods="backpropagation",
         actions=actions,
-        limited_by=IDLE,
         demand=any_number,
         fewest_virtual_stages=virtual_stages,
         most_virtual_stages=virtual_stages,
         place=place,
         only_layout=layout,
-        in_order=all(map(_in_order, rows)),
+        in_order=False,
     )
 
 
@@ -121,8 +116,8 @@ def _row(name: str, number: int, line: str) -> Row:
 def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
     """Stages and micro-batches, virtual stages on each stage, and their placement.
 
-    Raises PlanError where a virtual stage or a micro-batch is missing, and where virtual stages lie on stages that no
-    placement gives them.
+    Raises PlanError where a virtual stage or a computation is missing, comes too early or twice, and where virtual
+    stages lie on stages that no placement gives them.
     """
     holders: dict[int, int] = {}
     for stage, row in enumerate(rows):
@@ -157,62 +152,20 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
     micro_batches = 1 + max(part for row in rows for _, _, part in row)
     if micro_batches > MOST_MICRO_BATCHES:
         raise _fault(f"{name}: {micro_batches} micro-batches", f"use 1 to {MOST_MICRO_BATCHES}")
-    for own, stage in sorted(holders.items()):
-        there = {part for kind, virtual, part in rows[stage] if (kind, virtual) == ("F", own)}
-        gap = min(set(range(micro_batches)) - there, default=None)
-        if gap is not None:
+    done: defaultdict[tuple[int, int], str] = defaultdict(str)
+    for kind, own, part in (computation for row in rows for computation in row):
+        done[own, part] += "W" if kind == "G" else kind
+    for own, part in product(sorted(holders), range(micro_batches)):
+        if done[own, part] not in ("FB", "FIW"):
+            there = ", ".join(f"`{own}{letter}{part}`" for letter in done[own, part])
             raise _fault(
-                f"{name}, row {stage + 1}: there is no `{own}F{gap}`",
-                f"every virtual stage computes each micro-batch, here 0 to {micro_batches - 1}",
+                f"{name}, row {holders[own] + 1}: micro-batch {part} of virtual stage {own} has {there or 'nothing'}",
+                "every virtual stage has F and then B of each micro-batch, or F, I and then W",
             )
     return Layout(stages, micro_batches), each, place
 
 
-def _require_order(where: str, row: Row) -> None:
-    """Raises PlanError unless each micro-batch of each virtual stage has F and then B, or F, then I, then G, once."""
-    kinds: dict[tuple[int, int], str] = {}
-    for kind, own, part in row:
-        before = kinds.get((own, part), "")
-        if before + kind not in ("F", "FB", "FI", "FIG"):
-            wanted = {"": "F", "F": "B or I", "FI": "W"}.get(before)
-            raise _fault(
-                f"{where}: `{own}{_letter(kind)}{part}` comes {_after(before, own, part)}",
-                f"there, {wanted} of it comes next" if wanted else "list each computation once",
-            )
-        kinds[own, part] = before + kind
-    for (own, part), done in kinds.items():
-        if done in ("F", "FI"):
-            missing = f"`{own}B{part}`, nor `{own}I{part}` and `{own}W{part}`" if done == "F" else f"`{own}W{part}`"
-            raise _fault(f"{where}: there is no {missing}", "every forward has one backward, whole or in two parts")
-
-
-def _after(before: str, own: int, part: int) -> str:
-    return f"after `{own}{_letter(before[-1])}{part}`" if before else f"before `{own}F{part}`"
-
-
-def _letter(kind: str) -> str:
-    """The letter of a kind in files."""
-    return "W" if kind == "G" else kind
-
-
-def _in_order(row: Row) -> bool:
-    """Whether each virtual stage takes micro-batches 0, 1, 2 and so on in this order, and adds up their gradients so.
-
-    Of a split backward, I adds those of small weights, and G those of large ones. On the lowest virtual stage G adds
-    all of them.
-    """
-    taken: dict[tuple[str, int], list[int]] = {}
-    for kind, own, part in row:
-        if kind == "F":
-            taken.setdefault(("forwards", own), []).append(part)
-        if kind in ("B", "G"):
-            taken.setdefault(("large", own), []).append(part)
-        if kind in ("B", "I" if own > 0 else "G"):
-            taken.setdefault(("small", own), []).append(part)
-    return all(parts == sorted(parts) for parts in taken.values())
-
-
-def _require_end(lists: Sequence[Sequence[Action]]) -> None:
+def _require_end(name: str, lists: Sequence[Sequence[Action]]) -> None:
     """Raises PlanError where stages with these lists wait for each other for ever, however much room edges have."""
     positions = [0] * len(lists)
     sent: set[tuple[int, int, bool]] = set()
@@ -227,35 +180,11 @@ def _require_end(lists: Sequence[Sequence[Action]]) -> None:
                     sent.add((action.peer, action.number, action.down))
                 positions[stage] += 1
                 proceeds = True
-    if any(position < len(own) for position, own in zip(positions, lists, strict=True)):
-        raise _deadlock(lists, positions)
-
-
-def _deadlock(lists: Sequence[Sequence[Action]], positions: Sequence[int]) -> PlanError:
-    """The error that names the stages that wait for each other, and for what."""
-    makers = {
-        (action.peer, action.number, action.down): (stage, own[place - 1])
-        for stage, own in enumerate(lists)
-        for place, action in enumerate(own)
-        if action.kind == "S"
-    }
-    stage = next(stage for stage, own in enumerate(lists) if positions[stage] < len(own))
-    passed: list[int] = []
-    waits: list[str] = []
-    while stage not in passed:
-        passed.append(stage)
-        wanted = lists[stage][positions[stage]]
-        other, made = makers[wanted.stage, wanted.number, wanted.down]
-        early = lists[stage][positions[stage] + 1]
-        waits.append(f"stage {stage} cannot do `{_named(early)}` before stage {other} does `{_named(made)}`")
-        stage = other
-    return PlanError(
-        f"the stages wait for each other for ever: {', '.join(waits[passed.index(stage) :])}",
-        hint="move one of these computations",
-        key="pipeline.schedule",
-    )
-
-
-def _named(action: Action) -> str:
-    """A computation as files list it: virtual stage, kind, micro-batch."""
-    return f"{action.stage}{action.kind}{action.number}"
+    ends = enumerate(zip(positions, lists, strict=True))
+    # Each waits for a message, and what needs it comes next.
+    early = [(stage, own[position + 1]) for stage, (position, own) in ends if position < len(own)]
+    if early:
+        waits = (f"stage {stage} cannot do `{action.stage}{action.kind}{action.number}`" for stage, action in early)
+        raise _fault(
+            f"{name}: the stages wait for each other for ever: {', '.join(waits)}", "move one of these computations"
+        )

@@ -9,9 +9,9 @@ PER_STAGE = 2
 MOST_PER_STAGE = 4
 """Most micro-batches per stage where the spec names no number, and `PER_STAGE` does not divide the mini-batch."""
 MOST_MICRO_BATCHES = 65_536
-"""A program holds the number of a micro-batch in 16 bits."""
+"""More would take long to simulate, and a typing error is more likely."""
 MOST_VIRTUAL_STAGES = 256
-"""A program holds the number of a virtual stage in 8 bits."""
+"""On each stage. More is more likely a typing error."""
 
 Fault = tuple[str, str]
 """A message that says what is wrong, and the hint that says how to correct it."""

@@ -66,7 +66,3 @@ def _alone(_stage: int, _stages: int, micro_batches: int, virtual_stages: int) -
             yield "F", own, part
         for own in reversed(range(virtual_stages)):
             yield "B", own, part
-
-
-IDLE = "with {micro_batches} the stages idle for {idle} of the step, and {slowest}"
-"""The sentence that says what limits the step of a pipeline with micro-batches."""

@@ -61,8 +61,6 @@ class Schedule:
     """The methods that can run in it: those with local losses, or backpropagation."""
     actions: Actions
     """The actions of one mini-batch on one stage."""
-    limited_by: str
-    """One sentence: what limits the step. `alray.planning.prediction.limits` fills in its fields."""
     default_on: tuple[Literal["one stage", "several stages"], ...] = ()
     """Where `pipeline.schedule: auto` means this schedule."""
     one_stage: bool = False

@@ -65,23 +65,13 @@ def cache_encoders(folder: Path, spec: Spec, code: UserCode, encoders: Sequence[
 
 
 def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> Path:
-    kind = "samples" if sample.dtype.is_floating_point else "words"
-    if sample.tokens is not None:
-        kind = f"{sample.tokens} tokens"
-    elif sample.numbers is not None:
-        kind = f"{sample.numbers} numbers"
-    if sample.several is not None:
-        kind = f"inputs {sample.several.as_json()}"
-    if sample.labels is not None:  # of the user's data
-        kind += f", labels {sample.labels.as_json()}"
-    described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
+    # A method decides which encoders take samples, and where a model is cut, as stages and compilation do.
+    model = spec.model.model_dump(mode="json")
+    described: list[Any] = [model, spec.method.kind, spec.pipeline.stages, spec.run.compile]
+    parts = [None if part is None else part.as_json() for part in (sample.several, sample.labels)]  # of the user's data
+    described += [sample.as_json(), sample.tokens, sample.numbers, *parts, spec.run.precision]
     # Another version may find out other facts, or others of the same.
     described += [__version__, torch.__version__, *packages_of(spec).items(), _own_code(spec, code)]
-    method = spec.method
-    if method.encoders_take_samples:
-        described.append(method.kind)
-    if spec.model.source is not None:  # where a model is cut depends on these
-        described += [not method.local_losses, method.takes_model_head, spec.pipeline.stages, spec.run.compile]
     return folder / f"encoders-{_short_hash(described)}.json"
 
 

@@ -30,7 +30,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import values_given, with_stages_alike
+from alray.runtime.planner.fitting import require_stages_alike, values_given
 from alray.runtime.planner.memory_limits import step_setting
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -88,7 +88,7 @@ def crossover_spec(
     composed = read_spec(source)
     for key in sorted(values_given(composed, overrides).keys() & _ALONE.keys()):
         raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    overrides = with_stages_alike(composed, overrides)
+    require_stages_alike(composed, overrides)
     numbers = _numbers(devices, "--devices", MOST_DEVICES)
     parts = _numbers(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
     opener = _Opener(source, tuple(overrides), tuple(dict.fromkeys(links)), probe=probe, options=options, teller=teller)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.config.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
-from alray.config.loading.overrides import apply_overrides, override_text
+from alray.config.loading.overrides import apply_overrides
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
@@ -23,7 +23,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.listed import is_listed
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
-from alray.planning.schedules.table import SCHEDULES, of_package, schedules_on
+from alray.planning.schedules.table import SCHEDULES, schedules_on
 from alray.runtime.options import Options
 from alray.runtime.planner.memory_limits import stage_memory_limits, step_setting
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -46,8 +46,6 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
 }
 MOST_STAGES = 8
 """The largest number of stages that is searched on this machine."""
-_UNLIKE = "resources.per_stage={CPU: 1}"
-"""Stands for a list of what stages ask for where they are not alike. It is for a search alone."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,10 @@ class Fitting:
         given: the overrides that were searched with, for a run: without machines and files of costs, and with an
             accelerator for each stage where the machines have one.
         fixed: the keys of which they give a value that was not searched.
-        own_schedule: that of the file, by its name, if it is one of the user's own and was compared.
         set_aside: the keys of the spec whose values the search replaced.
         assumed: as of a plan.
-        devices: bytes of each; (): this machine.
-        machines: that were searched, in words; None: this one, or devices of which the memory alone is given.
+        devices: bytes of each, where their memory alone is known; (): others.
+        machines: that were searched, in words; None: this one, or such devices.
         basis: as of a plan.
         recomputes: whether the spec has `pipeline.activation_checkpointing`.
     """
@@ -79,7 +76,6 @@ class Fitting:
     refused: tuple[Refused, ...]
     given: tuple[str, ...]
     fixed: frozenset[str]
-    own_schedule: str | None
     set_aside: frozenset[str]
     assumed: str | None = None
     machines: str | None = None
@@ -107,8 +103,6 @@ class Fitting:
                 layout[key] = str(parts)
             elif key in self.set_aside:
                 layout[key] = "null"
-        if row.schedule == self.own_schedule:
-            del layout["pipeline.schedule"]  # the file has it
         return [*self.given, *(f"{key}={value}" for key, value in layout.items() if key not in self.fixed)]
 
     def as_json(self) -> dict[str, Any]:
@@ -128,40 +122,33 @@ class Fitting:
 
 
 def parse_devices(text: str) -> tuple[int, ...]:
-    """The memory of each device in bytes, from a text such as `4x24GB` or `2x80GB,24GiB`. Raises RequestError."""
-    found: list[int] = []
-    for part in text.split(","):
-        read = re.fullmatch(r"(?:(\d{1,5})x)?(\d{1,9}(?:\.\d{1,9})?) ?([MGT]i?B)", part.strip())
-        if read is None or read[1] == "0" or float(read[2]) == 0:
-            raise RequestError(
-                f"`{part}` is not a number of devices and their memory",
-                key="--devices",
-                hint="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
-            )
-        count = int(read[1] or 1)
-        try:
-            size = value_of(read[2] + read[3], BYTES)
-            require_few(len(found) + count)
-        except PlanError as error:
-            problem = error.problems[0]
-            raise RequestError(problem.message, hint=problem.hint, key="--devices") from error
-        found += [int(size or 0)] * count
-    return tuple(found)
+    """The memory of each device in bytes, from a text such as `4x24GB`. Raises RequestError."""
+    read = re.fullmatch(r"([1-9]\d{0,4})x(\d{1,9}(?:\.\d{1,9})? ?[MGT]i?B)", str(text).strip())
+    if read is None:
+        raise RequestError(
+            f"`{text}` is not a number of devices and their memory", key="--devices", hint="write, for example, 4x24GB"
+        )
+    try:
+        require_few(int(read[1]))
+        return (int(value_of(read[2], BYTES) or 0),) * int(read[1])
+    except PlanError as error:
+        problem = error.problems[0]
+        raise RequestError(problem.message, hint=problem.hint, key="--devices") from error
 
 
 def fit_spec(
     source: SpecSource,
     overrides: list[str],
-    devices: Sequence[int] | None,
+    devices: str | None,
     *,
     probe: bool,
     options: Options,
     teller: Teller,
 ) -> Fitting:
-    """Search what fits on these devices, of which the stages take the first ones, replica by replica.
+    """Search what fits, here, on the machines of the spec, or on devices of which the memory alone is known.
 
     Args:
-        devices: bytes of each; None: the devices of the spec's machines, or this machine.
+        devices: number and memory of such devices, as `parse_devices` reads them; None: there are none.
         overrides: what they say of the schedule, the stages or the micro-batches is not searched.
         probe: measure the components on this machine instead of estimating their costs.
     """
@@ -173,52 +160,42 @@ def fit_spec(
             "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
         )
     free = _FREE.keys() - given.keys()
-    asked = tuple(overrides)
-    unlike = False
+    sizes = () if devices is None else parse_devices(devices)
     if "pipeline.stages" in free:
-        overrides = with_stages_alike(composed.copy(), overrides)
-        unlike = _UNLIKE in set(overrides) - set(asked)
-        if unlike:
-            teller.note("resources.per_stage of the file is a list for one number of stages: change it before you run")
-    listed = is_listed(given.get("pipeline.schedule"))
-    meanwhile = {}  # what may be wrong on the one stage on which the spec is opened, and right where it is searched
-    if "pipeline.micro_batches" in given and "pipeline.stages" in free:
-        meanwhile["pipeline.micro_batches"] = "null" if listed else "1"
-    if "pipeline.virtual_stages" in given and free & {"pipeline.stages", "pipeline.schedule"}:
-        meanwhile["pipeline.virtual_stages"] = "null"
-    opened, opened_as = composed.copy(), free | meanwhile.keys()
-    if listed and "pipeline.stages" in free:  # the file says on how many
+        require_stages_alike(composed, overrides)
+    # What is given of micro-batches and virtual stages may be wrong on the one stage on which the spec is opened.
+    opened, opened_as = composed.copy(), free | {"pipeline.micro_batches", "pipeline.virtual_stages"}
+    if is_listed(given.get("pipeline.schedule")) and "pipeline.stages" in free:  # the file says on how many
         opened_as -= {"pipeline.stages"}
         if isinstance(pipeline := opened.value.get("pipeline"), dict):
             pipeline.pop("stages", None)
-    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE | meanwhile, opened_as))
+    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE, opened_as))
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
-    if devices is not None and spec.machines is not None:
+    machines = None if spec.machines is None else spec.machines.described()
+    if sizes and machines is not None:
         raise RequestError(
             "--on, or the spec, names machines too", key="--devices", hint="leave it out, or --on and `machines`"
         )
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
-        sizes = _their_memory(spec) if devices is None else tuple(devices)
-        room = len(sizes) // spec.replicas.count if sizes else MOST_STAGES
+        number = len(sizes) if machines is None else len(machines.devices)
+        room = number // spec.replicas.count if number else MOST_STAGES
         most = room if "pipeline.stages" in free else 0
         planner = open_planner(loaded, options, teller, without_data=True, most_stages=max(spec.pipeline.stages, most))
         teller.doing("measuring the components" if probe else "counting the components")
         costs = planner.costs(probe=probe, any_layout=True)
         if (line := measured_beside(costs.taken_processors)) is not None:
             teller.note(line)
-        own = _own_schedule(composed, source, overrides, free)
-        search = _LayoutSearch(source, overrides, sizes, planner, costs, free, teller, own)
+        search = _LayoutSearch(source, overrides, sizes, number, planner, costs, free, teller)
         rows, refused = search.all()
         placed = search.costs_of(rows[0]) if rows else search.costs
-    machines = None if spec.machines is None else spec.machines.described()
-    devices_asked = [] if unlike else overrides_for_devices(spec)
+    devices_asked = overrides_for_devices(spec)
     elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
     return Fitting(
         name=spec.name,
         method=spec.method.kind,
         replicas=spec.replicas.count,
-        devices=search.devices,
+        devices=sizes,
         costs=search.costs,
         rows=rows,
         refused=refused,
@@ -226,27 +203,17 @@ def fit_spec(
             *(
                 each
                 for each in _with(overrides, {}, free | {each.partition("=")[0] for each in devices_asked})
-                if not each.startswith(elsewhere) and (each != _UNLIKE or each in asked)
+                if not each.startswith(elsewhere)
             ),
             *devices_asked,
         ),
         fixed=frozenset(_FREE) - free,
-        own_schedule=None if own is None else SCHEDULES[own].name,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),
         basis=basis_of(placed, machines, replicas=spec.replicas.count if rows else 1),
         recomputes=spec.pipeline.activation_checkpointing,
     )
-
-
-def _own_schedule(composed: Composed, source: SpecSource, overrides: list[str], free: Set[str]) -> str | None:
-    """The schedule of the file, if it is one of the user's own and is not given besides: it is compared with others."""
-    section = composed.value.get("pipeline")
-    schedule = section.get("schedule") if isinstance(section, dict) and "pipeline.schedule" in free else None
-    if not (is_listed(schedule) or of_package(schedule)):
-        return None
-    return load_spec(source, _with(overrides, _FREE, free - {"pipeline.schedule", "pipeline.stages"})).spec.schedule
 
 
 def values_given(composed: Composed, overrides: Sequence[str]) -> dict[str, Any]:
@@ -262,44 +229,17 @@ def values_given(composed: Composed, overrides: Sequence[str]) -> dict[str, Any]
     }
 
 
-def with_stages_alike(composed: Composed, overrides: Sequence[str]) -> list[str]:
-    """The overrides, and one that replaces the file's list of what each stage requests, where machines say what each
-    stage runs on.
-
-    The overrides are written into `composed`. Raises RequestError for another such list: a search tries several numbers
-    of stages.
-    """
-    given = values_given(composed, overrides)
-    apply_overrides(composed.value, overrides, composed.locations)
-    resources, texts = composed.value.get("resources"), list(overrides)
-    key = "resources.per_stage"
-    if isinstance(resources, dict) and isinstance(listed := resources.get("per_stage"), list | tuple):
-        if composed.value.get("machines") is None or key in given:
-            raise RequestError(
-                "this is a list for one number of stages, and several are searched",
-                key=key,
-                hint=f"add one value for all of them, such as '{_UNLIKE}'",
-            )
-        same = listed and all(each == listed[0] for each in listed)
-        texts.append(override_text(key, listed[0]) if same else _UNLIKE)
-    return texts
-
-
-def _their_memory(spec: Spec) -> tuple[int, ...]:
-    """Bytes of each device of the spec's machines, () if it has none; where nothing is known of one, what the spec
-    gives a stage. Raises RequestError if neither is known."""
-    if spec.machines is None:
-        return ()
-    found = [group.device for _, group in spec.machines.described().devices]
-    sizes = [device.memory_bytes or spec.resources.memory_bytes for device in found]
-    for device, size in zip(found, sizes, strict=True):
-        if size is None:
-            raise RequestError(
-                f"the memory of `{device.name}` is not known",
-                key="machines.nodes",
-                hint="set resources.memory_bytes, or name a device with its memory, such as 24GB, and give its costs",
-            )
-    return tuple(size for size in sizes if size is not None)
+def require_stages_alike(composed: Composed, overrides: Sequence[str]) -> None:
+    """Raise RequestError for a list of what each stage requests: a search tries several numbers of stages."""
+    written = composed.copy()
+    apply_overrides(written.value, overrides, written.locations)
+    resources = written.value.get("resources")
+    if isinstance(resources, dict) and isinstance(resources.get("per_stage"), list | tuple):
+        raise RequestError(
+            "this is a list for one number of stages, and several are searched",
+            key="resources.per_stage",
+            hint="add one value for all of them, such as 'resources.per_stage={CPU: 1}'",
+        )
 
 
 def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[str]) -> list[str]:
@@ -314,12 +254,12 @@ def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[
 class _LayoutSearch:
     source: SpecSource
     overrides: list[str]
-    devices: tuple[int, ...]
+    sizes: tuple[int, ...]
+    devices: int  # how many there are; 0: this machine
     planner: Planner
     costs: Costs
     free: Collection[str]
     teller: Teller
-    own_schedule: str | None = None
 
     def all(self) -> tuple[tuple[Fit, ...], tuple[Refused, ...]]:
         """A row for each schedule on each number of stages, in order; and why others cannot run.
@@ -361,42 +301,33 @@ class _LayoutSearch:
     def _stages(self) -> Sequence[int]:
         spec, given = self.planner.workload.spec, "pipeline.stages" not in self.free
         replicas = spec.replicas.count
-        room = len(self.devices) // replicas if self.devices else MOST_STAGES
-        layout = SCHEDULES[spec.schedule].only_layout if "pipeline.schedule" not in self.free else None
-        least = spec.pipeline.stages if given else 1 if layout is None else layout.stages
+        room = self.devices // replicas if self.devices else MOST_STAGES
+        layout = None if "pipeline.schedule" in self.free else SCHEDULES[spec.schedule].only_layout
+        asked = spec.pipeline.stages if given else None if layout is None else layout.stages
+        least = asked or 1
         if least > room and (self.devices or not given):
             listed = "" if layout is None else f"`{SCHEDULES[spec.schedule].name}` is for {counted(least, 'stage')}: "
             raise RequestError(
                 f"{listed}{counted(least * replicas, 'stage')} need as many devices, and there are "
-                f"{len(self.devices) or room}",
+                f"{self.devices or room}",
                 key="--devices" if spec.machines is None else "--on",
                 hint="name more devices, or lower pipeline.stages or replicas.count",
             )
-        return [least] if given else range(1, min(room, len(self.costs.components)) + 1)
+        return range(1, min(room, len(self.costs.components)) + 1) if asked is None else [asked]
 
     def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
-        """What each stage may hold: of its devices, one in each replica, the smallest decides; and no more than the
-        spec gives it. Of this machine, as in its plan."""
-        if not self.devices:
+        """What each stage may hold: as in a plan, or of a device of this memory no more than the spec gives it."""
+        if not self.sizes:
             return stage_memory_limits(spec, stages, spec.replicas.count, self.planner.workload.device)
         asked = [spec.resources.memory_bytes or bundle.get("memory") for bundle in spec.resources.bundles(stages)]
-        devices = [min(self.devices[stage : stages * spec.replicas.count : stages]) for stage in range(stages)]
-        return tuple(
-            device if own is None else min(device, int(own)) for device, own in zip(devices, asked, strict=True)
-        )
+        return tuple(self.sizes[0] if own is None else min(self.sizes[0], int(own)) for own in asked)
 
     def _schedules(self, stages: int) -> list[str]:
         """The schedules to search on so many stages, by the names that a spec gives them."""
         spec = self.planner.workload.spec
-        named, own = [], self.own_schedule
-        if "pipeline.schedule" in self.free:
-            named = [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
-        else:
-            own = spec.schedule
-        if own is not None:
-            layout = SCHEDULES[own].only_layout
-            named += [own] if layout is None or layout.stages == stages else []
-        return named
+        if "pipeline.schedule" not in self.free:
+            return [spec.schedule]
+        return [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
 
     def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[tuple[str, str]]]:
         """Each number of micro-batches, without a search; and why they cannot run, and from which number on. More than
@@ -441,7 +372,7 @@ class _LayoutSearch:
             stages,
             replicas,
             memory_limits=self._limits(spec, stages),
-            cores=None if self.devices else self.planner.cores(),
+            cores=None if self.sizes else self.planner.cores(),
             links=stage_links(spec, stages, StageDevices()),
         )
         return self.planner.placed(setting)

@@ -47,7 +47,7 @@ from alray.runtime.planner.memory_limits import require_memory, stage_memories, 
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
-from alray.runtime.planner.updates import notes_on_length, require_an_update
+from alray.runtime.planner.updates import note_on_length, require_an_update
 from alray.runtime.probe.device_speed import SpeedTest
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
 from alray.runtime.probe.measure import Surroundings, probe_costs
@@ -69,11 +69,13 @@ Note = Callable[[str], None]
 class Planner:
     """Makes the plans of one run.
 
-    one_process, where a method takes it: the stages take turns in this process (`--inline`). A pipeline of
-    backpropagation is then planned as one stage, which adds up the gradients of its micro-batches.
+    Attributes:
+        one_process: whether the stages take turns in this process (`--inline`). A pipeline of backpropagation is then
+            planned as one stage, which adds up the gradients of its micro-batches.
     """
 
     workload: Workload
+    one_process: bool = False
 
     @classmethod
     def open(
@@ -104,23 +106,22 @@ class Planner:
             spec = spec.model_copy(update={"machines": None})
         spec = with_their_resources(spec)
         devices.require_known(spec.resources.resolved_device)
-        _require_backend(spec)
         if options.inline:
             devices.pick(spec.resources.resolved_device)
         if options.deep:
             check_pictures(spec.data, code, spec.task)
-        study = options.study
-        if study is None:
-            workload = Workload.open(
-                spec,
-                code,
-                trained=trained,
-                for_plan=without_data,
-                of_run=options.standardised_as,
-                most_stages=most_stages,
-            )
-        else:
-            workload = _open_trial(spec, code, study, options)
+        kept = None if options.study is None else options.study / "costs"
+        workload = Workload.open(
+            spec,
+            code,
+            known=lambda sample: () if kept is None else cached_encoders(kept, spec, code, sample),
+            trained=trained,
+            for_plan=without_data,
+            of_run=options.standardised_as,
+            most_stages=most_stages,
+        )
+        if kept is not None:
+            cache_encoders(kept, workload.spec, code, workload.network.blocks)
         spec = workload.spec
         workload.require_same_model(options.model_sha256, "the recorded run", note)
         if isinstance(spec.data, OwnCode) and spec.data.source.startswith(OBJECT):
@@ -139,15 +140,14 @@ class Planner:
         compression_class(spec.replicas.compression, code)
         for line in workload.notes:
             note(line)
-        for line in notes_on_length(workload):
+        if (line := note_on_length(workload)) is not None:
             note(line)
-        return cls(replace(workload, spec=spec))
+        return cls(replace(workload, spec=spec), options.inline)
 
     def costs(
         self,
         *,
         probe: bool,
-        one_process: bool = False,
         any_layout: bool = False,
         wait_until_quiet: Callable[[], None] = lambda: None,
         kept: Path | None = None,
@@ -171,7 +171,7 @@ class Planner:
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             if isinstance(given, Path):
-                timed = read_costs(given, self.workload.spec, counted, self._machines)
+                timed = read_costs(given, self.workload.spec, counted)
             else:
                 timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
             return on_their_devices(timed, self._machines)
@@ -179,7 +179,7 @@ class Planner:
             return self._costs_elsewhere(probe=probe)
         if not probe:
             return self._estimate()
-        surroundings = self._around_any_layout() if any_layout else self.surroundings(one_process=one_process)
+        surroundings = self._around_any_layout() if any_layout else self.surroundings()
         if kept is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(kept, self.workload.spec, self.workload.code, surroundings, measure)
@@ -196,7 +196,7 @@ class Planner:
         """The surroundings with micro-batches where the method has any, and with as many other stages as there are
         processors for, although the spec may have one stage."""
         spec, cores = self.workload.spec, self.cores()
-        around = self.surroundings(one_process=False)
+        around = self.surroundings()
         if cores is not None:
             around = replace(around, others=max(0, cores // around.threads - 1))
         if spec.method.local_losses:
@@ -225,7 +225,6 @@ class Planner:
         self,
         costs: Costs,
         *,
-        one_process: bool = False,
         engine: FindsDevices | None = None,
         note: Note = lambda line: None,
     ) -> Plan:
@@ -236,15 +235,13 @@ class Planner:
                 stage before.
         """
         spec = self.workload.spec
-        for line in _plan_notes(self.workload.network, costs, one_process=one_process):
+        for line in _plan_notes(self.workload.network, costs, one_process=self.one_process):
             note(line)
         if engine is None:
             for line in _unmeasured_notes(spec):
                 note(line)
         to_measure = engine is not None and engine.measures_devices()
-        return self._plan(
-            costs, spec.pipeline.stages, spec.replicas.count, one_process=one_process, to_measure=to_measure
-        )
+        return self.plan_for(costs, spec.pipeline.stages, spec.replicas.count, to_measure=to_measure)
 
     def plan_for(
         self,
@@ -267,7 +264,50 @@ class Planner:
         """
         if (samples := max(self._shares(replicas))) != costs.batch_size:
             costs = in_proportion(costs, self._estimate(samples))
-        return self._plan(costs, stages, replicas, found=found, to_measure=to_measure)
+        spec, found = self.workload.spec, found or StageDevices()
+        costs = self.averaged(costs, replicas, found.replica_link)
+        limits = stage_memory_limits(
+            spec,
+            stages,
+            replicas,
+            self.workload.device,
+            one_process=self.one_process,
+            found=found,
+            to_measure=to_measure,
+        )
+        setting = self.placed(
+            step_setting(
+                spec,
+                costs,
+                stages,
+                replicas,
+                one_process=self.one_process,
+                stage_speed=() if self.one_process else found.stage_speed,
+                evaluation_speed=found.evaluation_speed,
+                memory_limits=limits,
+                cores=found.cores or self.cores(),
+                in_turns=self.one_process and stages * replicas > 1,
+                links=() if self.one_process else stage_links(spec, stages, found),
+            )
+        )
+        plan = make_plan(
+            setting,
+            self._partition(stages),
+            method=spec.method.kind,
+            steps_per_epoch=self.workload.facts.steps_per_epoch,
+            total_steps=self.workload.total_steps,
+            evaluation_batches=_evaluation_batches(self.workload),
+            shares=self._shares(replicas),
+            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
+        )
+        machines = self._machines
+        plan = replace(
+            plan,
+            assumed=self.workload.data.assumed,
+            machines=None if machines is None else str(machines),
+            basis=basis_of(setting.costs, machines, replicas=replicas),
+        )
+        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
@@ -315,12 +355,12 @@ class Planner:
             fewer += [(count, 1) for count in range(before.stages - 1, 0, -1)]
         return fewer
 
-    def surroundings(self, *, one_process: bool) -> Surroundings:
+    def surroundings(self) -> Surroundings:
         """The load of this machine while a component computes, so that the probe can imitate it."""
         spec, threads = self.workload.spec, self.workload.spec.resources.threads
         several = spec.pipeline.stages > 1
-        cores = self.cores(one_process=one_process)
-        stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
+        cores = self.cores()
+        stages = 1 if self.one_process else spec.pipeline.stages * spec.replicas.count
         return Surroundings(
             device=self.workload.device,
             threads=threads,
@@ -379,15 +419,14 @@ class Planner:
                 "measured on such a device, with --costs costs.json",
             )
         assert self._machines is not None, "the plan is for machines elsewhere"
-        return self._costs_on(self._machines.kinds[0], self._machines.efficiency)
+        return self._costs_on(self._machines.kinds[0])
 
-    def _costs_on(self, device: Device, efficiency: float) -> Costs:
+    def _costs_on(self, device: Device) -> Costs:
         workload = self.workload
         return costs_on(
             workload.network,
             batch_size=max(self._shares(workload.spec.replicas.count)),
             device=device,
-            efficiency=efficiency,
             here=workload.device,
         )
 
@@ -419,9 +458,7 @@ class Planner:
     @cached_property
     def _train_s(self) -> Callable[[Device], float]:
         """Seconds of all components on a kind of device of the machines, which many layouts ask for."""
-        machines = self._machines
-        assert machines is not None, "the plan is for machines elsewhere"
-        return cache(lambda kind: self._costs_on(kind, machines.efficiency).train_s)
+        return cache(lambda kind: self._costs_on(kind).train_s)
 
     def placed(self, setting: StepSetting) -> StepSetting:
         """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
@@ -442,7 +479,6 @@ class Planner:
                 self.workload.network,
                 setting.micro_batches,
                 device=self._machines.kinds[0],
-                efficiency=self._machines.efficiency,
                 here=self.workload.device,
             )
         ring, down = setting.is_ring, setting.scheduled.is_pipeline
@@ -495,61 +531,6 @@ class Planner:
             interval=spec.replicas.average_interval(spec.optimizer.accumulate),
         )
 
-    def _plan(
-        self,
-        costs: Costs,
-        stages: int,
-        replicas: int,
-        *,
-        one_process: bool = False,
-        found: StageDevices | None = None,
-        to_measure: bool = False,
-    ) -> Plan:
-        spec, found = self.workload.spec, found or StageDevices()
-        costs = self.averaged(costs, replicas, found.replica_link)
-        limits = stage_memory_limits(
-            spec,
-            stages,
-            replicas,
-            self.workload.device,
-            one_process=one_process,
-            found=found,
-            to_measure=to_measure,
-        )
-        setting = self.placed(
-            step_setting(
-                spec,
-                costs,
-                stages,
-                replicas,
-                one_process=one_process,
-                stage_speed=() if one_process else found.stage_speed,
-                evaluation_speed=found.evaluation_speed,
-                memory_limits=limits,
-                cores=found.cores or self.cores(one_process=one_process),
-                in_turns=one_process and stages * replicas > 1,
-                links=() if one_process else stage_links(spec, stages, found),
-            )
-        )
-        plan = make_plan(
-            setting,
-            self._partition(stages),
-            method=spec.method.kind,
-            steps_per_epoch=self.workload.facts.steps_per_epoch,
-            total_steps=self.workload.total_steps,
-            evaluation_batches=_evaluation_batches(self.workload),
-            shares=self._shares(replicas),
-            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
-        )
-        machines = self._machines
-        plan = replace(
-            plan,
-            assumed=self.workload.data.assumed,
-            machines=None if machines is None else str(machines),
-            basis=basis_of(setting.costs, machines, replicas=replicas),
-        )
-        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
-
     def _partition(self, stages: int) -> str | Sequence[int]:
         """What the spec asks for, if it asks for so many stages."""
         pipeline = self.workload.spec.pipeline
@@ -561,11 +542,11 @@ class Planner:
         given = spec.replicas.shares if replicas == spec.replicas.count else None
         return first_shares(replicas, spec.data.batch_size, given)
 
-    def cores(self, *, one_process: bool = False) -> int | None:
+    def cores(self) -> int | None:
         """Processors that the stages share; None if each stage has its own device, as on machines elsewhere."""
         if self._machines is not None:
             return None
-        if one_process:
+        if self.one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
 
@@ -634,30 +615,9 @@ def _evaluation_batches(workload: Workload) -> int:
     return sum(len(EvaluationBatches(data, split)) for split in measured if data.splits.get(split) is not None)
 
 
-def _open_trial(spec: Spec, code: UserCode, study: Path, options: Options) -> Workload:
-    """The workload of a trial. The study keeps what is found of its encoders."""
-    known = partial(cached_encoders, study / "costs", spec, code)
-    workload = Workload.open(spec, code, known=known, of_run=options.standardised_as)
-    cache_encoders(study / "costs", workload.spec, code, workload.network.blocks)
-    return workload
-
-
 def _require_memory(workload: Workload) -> None:
     if workload.device.type == "cpu":
         require_memory(workload.network, machine_memory_bytes())
-
-
-def _require_backend(spec: Spec) -> None:
-    """Raise PlanError if nothing carries the gradients of Ray Train's replicas: torch's DDP sums them where they lie,
-    and gloo takes those of processors and of CUDA only."""
-    kind = accelerator.kind(spec.resources.resolved_device)
-    if spec.replicas.engine != "ray_train" or spec.replicas.count == 1 or kind == "cpu" or accelerator.has_nccl(kind):
-        return
-    raise PlanError(
-        f"`ray_train` averages gradients by NCCL or gloo, and neither takes those of `{kind}`",
-        key="replicas.engine",
-        hint="set replicas.engine=graph, which sends them through host memory",
-    )
 
 
 def _require_components(spec: Spec, components: int) -> None:

@@ -29,6 +29,7 @@ from alray.runtime.probe.component_work import ComponentWork
 ASSUMED_FLOPS_PER_S = 4.0e10
 """The speed of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
 ASSUMED_BYTES_PER_S = 1.0e10
+"""The speed of the memory that all threads share."""
 _MOST_COUNTED = 32
 """Networks with mini-batches of one size whose counts are kept: a crossover goes to and fro between several methods and
 numbers of replicas, and to count takes long."""
@@ -38,12 +39,11 @@ Kind = Literal["matrix", "convolution", "other"]
 
 @dataclass(frozen=True, eq=False)
 class _Counted:
-    """A component without times, what its actions do, and the bytes that its samples and its routes are."""
+    """A component without times, and what its actions do."""
 
     component: ComponentCosts
     operations: dict[str, list[Operation]]
     tensors: int  # of its parameters
-    moved_bytes: int
     state_bytes: int  # that an update goes through, besides weights and gradients
     together: int  # mini-batches of an update
 
@@ -55,28 +55,28 @@ class _Counted:
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
     """Costs counted on the meta device, without allocating or computing. Global generators stay as they were.
 
-    The times are the counts over assumed speeds of a thread: they are right relative to each other.
+    The times are those of the roofline of assumed threads: they are right relative to each other.
     """
-    counted = _count_all(network, batch_size, device)
-    rate = ASSUMED_FLOPS_PER_S * threads
+    number_type = network.spec.run.precision
+    assumed = Device("threads", None, {number_type: ASSUMED_FLOPS_PER_S * threads}, ASSUMED_BYTES_PER_S)
+    of = partial(_times_on, device=assumed, reached=ReachedSpeed(1.0, 1.0, 0.0), number_type=number_type, tf32="none")
     return _costs(
         network,
         batch_size,
-        [_assumed_times(each, rate) for each in counted],
+        [of(each) for each in _count_all(network, batch_size, device)],
         source="estimated",
         device=devices.device_name(device),
         threads=threads,
     )
 
 
-def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: float, here: torch.device) -> Costs:
+def costs_on(network: Network, *, batch_size: int, device: Device, here: torch.device) -> Costs:
     """Costs on a device that is not here: the counted operations by its roofline (`seconds_on`).
 
     A sender is not busy with its messages: they go from the memory of the device over the link. The times are those of
     whole mini-batches; `in_micro_batches` completes them.
 
     Args:
-        efficiency: the share of its peaks that the device reaches.
         here: the device of this process.
 
     Raises:
@@ -98,17 +98,14 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
         )
     components = _count_all(network, batch_size, here)
     of = partial(_times_on, device=device, number_type=spec.run.precision, tf32=spec.resources.tf32)
-    usual = replace(USUAL, efficiency=efficiency)
-    fast = replace(BEST, efficiency=max(efficiency, BEST.efficiency))
-    slow = replace(WORST, efficiency=min(efficiency, WORST.efficiency))
     usual_s, least_s, most_s = (
-        sum(of(each, reached=reached).train_s for each in components) for reached in (usual, fast, slow)
+        sum(of(each, reached=reached).train_s for each in components) for reached in (USUAL, BEST, WORST)
     )
     return replace(
         _costs(
             network,
             batch_size,
-            [of(each, reached=usual) for each in components],
+            [of(each, reached=USUAL) for each in components],
             source="roofline",
             device=device.name,
             threads=1,
@@ -116,19 +113,17 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
         edge_latency_s=0.0,
         edge_s_per_byte=0.0,
         action_overhead_s=0.0,
-        origin=f"operations counted, at {efficiency:.0%} of the peaks that are published of {device.name} "
-        f"({device.source}), {usual.bandwidth:.0%} of the bandwidth of its memory, and {1e6 * usual.launch_s:.0f} us "
+        origin=f"operations counted, at {USUAL.efficiency:.0%} of the peaks that are published of {device.name} "
+        f"({device.source}), {USUAL.bandwidth:.0%} of the bandwidth of its memory, and {1e6 * USUAL.launch_s:.0f} us "
         "for an operation at least",
         spread=(least_s / usual_s, most_s / usual_s),
-        spread_origin=f"with {slow.efficiency:.0%} to {fast.efficiency:.0%} of the peaks, {slow.bandwidth:.0%} to "
-        f"{fast.bandwidth:.0%} of the bandwidth, and {1e6 * fast.launch_s:.0f} to {1e6 * slow.launch_s:.0f} us for an "
+        spread_origin=f"with {WORST.efficiency:.0%} to {BEST.efficiency:.0%} of the peaks, {WORST.bandwidth:.0%} to "
+        f"{BEST.bandwidth:.0%} of the bandwidth, and {1e6 * BEST.launch_s:.0f} to {1e6 * WORST.launch_s:.0f} us for an "
         "operation, which holds published layers of GPT and BERT with 1,000 words or more",
     )
 
 
-def in_micro_batches(
-    costs: Costs, network: Network, number: int, *, device: Device, efficiency: float, here: torch.device
-) -> Costs:
+def in_micro_batches(costs: Costs, network: Network, number: int, *, device: Device, here: torch.device) -> Costs:
     """Costs of `costs_on` whose times are also right for so many micro-batches of a mini-batch.
 
     A plan takes the time of a micro-batch from a straight line over the samples. A small operation takes as long as its
@@ -138,9 +133,9 @@ def in_micro_batches(
     """
     if number == 1:
         return costs
-    usual, spec = replace(USUAL, efficiency=efficiency), network.spec
+    spec = network.spec
     seconds = partial(
-        seconds_on, device=device, reached=usual, number_type=spec.run.precision, tf32=spec.resources.tf32
+        seconds_on, device=device, reached=USUAL, number_type=spec.run.precision, tf32=spec.resources.tf32
     )
     samples = costs.batch_size // number
     if network.needs_two_samples is not None:
@@ -225,34 +220,7 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         batch_bytes=sum(tensor.nbytes for tensor in read),
         copy_bytes=_copy_bytes(network),
         copy_every=network.method.copy_every or 1,
-        precision=network.spec.run.precision,
-        optimizer=network.spec.optimizer.kind,
-        accumulate=network.spec.optimizer.accumulate,
-        method=network.spec.method.kind,
-        compiled=network.spec.run.compile,
         **known,
-    )
-
-
-def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
-    """The times of a component by assumed speeds.
-
-    Args:
-        rate: operations a second.
-    """
-    flops = {name: sum(each.flops for each in operations) for name, operations in counted.operations.items()}
-    component, moved_s = counted.component, counted.moved_bytes / ASSUMED_BYTES_PER_S
-    routed_s = component.route_bytes / ASSUMED_BYTES_PER_S
-    updated_bytes = 2 * component.gradient_bytes + counted.state_bytes  # frozen weights are not updated
-    gathered_bytes = 2 * component.gradient_bytes
-    return replace(
-        component,
-        forward_s=flops["forward_s"] / rate + moved_s,
-        backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
-        label_s=flops["label_s"] / rate,
-        update_s=counted.each_mini_batch(updated_bytes, gathered_bytes) / ASSUMED_BYTES_PER_S,
-        infer_s=flops["infer_s"] / rate + moved_s + component.ends_route * routed_s,
-        route_s=flops["route_s"] / rate + routed_s,
     )
 
 
@@ -380,8 +348,7 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         turn_parameters=0 if adds_up else turn,
         **asdict(component_memory(network, index, batch_size, trains_on)),
     )
-    moved_bytes = s_bytes + batch_size * facts.input.sample_bytes
-    return _Counted(costs, operations, len(parameters), moved_bytes, state_bytes, together)
+    return _Counted(costs, operations, len(parameters), state_bytes, together)
 
 
 @dataclass(frozen=True)

@@ -202,5 +202,5 @@ def test_the_plan_keeps_links_and_nodes(make_costs) -> None:
 
 
 def test_a_link_in_units_that_suit_it() -> None:
-    assert str(Link(2.1e-4, 8 / 941e6, 8 / 10e9)) == "941 Mbit/s up, 10,000 Mbit/s down, 0.21 ms"
-    assert str(Link(1.234, 8 / 56e3, 8 / 80)) == "56 kbit/s up, 80 bit/s down, 1,234 ms"
+    assert str(Link(2.1e-4, 8 / 941e6, 8 / 10e9)) == "941 Mbit/s up, 1.25 GB/s down, 0.21 ms"
+    assert str(Link(1.234, 8 / 56e3, 8 / 56e3)) == "0.056 Mbit/s, 1,234 ms"

@@ -28,7 +28,7 @@ def test_gpipe_by_hand(make_costs: Make) -> None:
     assert plan.predicted_step_time_s == pytest.approx(step_ms * 1e-3)
     assert plan.bound_s == pytest.approx(step_ms * 1e-3)
     assert plan.predicted_bubble == pytest.approx(1 - 145 / (2 * step_ms))
-    assert "4 micro-batches" in plan.limited_by and "21.6 %" in plan.limited_by and "stage 1 " in plan.limited_by
+    assert "4 micro-batches" in plan.limited_by and "22 %" in plan.limited_by and "stage 1 " in plan.limited_by
     # Seconds of a stage are of a whole mini-batch.
     assert [own.forward_s for own in plan.stage_plans] == pytest.approx([0.020, 0.030])
     assert [own.backward_s for own in plan.stage_plans] == pytest.approx([0.040, 0.030])
@@ -49,7 +49,7 @@ def test_each_computation_has_its_overhead(make_costs: Make) -> None:
 def test_naive(make_costs: Make) -> None:
     plan = plan_of(make_costs(), schedule="naive", micro_batches=1, partition=[2, 2])
     assert plan.predicted_step_time_s == pytest.approx(0.120 + 0.010)
-    assert plan.limited_by.startswith("one stage works at a time; ")
+    assert "the stages idle for 44 % of the step" in plan.limited_by
 
 
 def test_a_split_backward_follows_its_share(make_costs: Make) -> None:
@@ -131,7 +131,8 @@ def test_the_timeline_is_the_plans(make_costs: Make) -> None:
 def test_speeds_and_limits_reach_the_plan(make_costs: Make) -> None:
     slow = plan_of(make_costs(), schedule="streamed", micro_batches=1, partition=[2, 2], stage_speed=[1.0, 0.5])
     assert slow.predicted_step_time_s == pytest.approx(0.150)
-    assert slow.limited_by == "stage 1 is 36 % slower than the mean; best cut [3, 1] gives 1.50x"
+    assert slow.limited_by.startswith("stage 1 is 36 % slower than the mean, ")
+    assert slow.limited_by.endswith("; best cut [3, 1] gives 1.50x")
     with pytest.raises(PlanError, match="stage 1 needs"):
         plan_of(make_costs(), memory_limits=[10**9, 10])
 

@@ -16,7 +16,6 @@ from alray.planning.prediction.shares import (
     first_shares,
     ideal_shares,
     integer_shares,
-    rows_of,
     shares_of_part,
 )
 
@@ -114,27 +113,6 @@ def test_a_replica_without_a_time_keeps_its_share(unknown: float | None) -> None
     assert ideal_shares([10, 20], [unknown, 7.0], 30) == (10.0, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("shares", "compute_s"),
-    [
-        ([32, 31], [1.0, 1.0]),
-        ([64, 0], [1.0, 1.0]),
-        ([32, 32], [1.0]),
-        ([32, 32], [1.0, -1.0]),
-        ([32, 32], [1.0, float("nan")]),
-        ([32, 32], [1.0, float("inf")]),
-    ],
-)
-def test_what_are_no_shares_and_times(shares: list[int], compute_s: list[float]) -> None:
-    with pytest.raises(ValueError, match="are not"):
-        ideal_shares(shares, compute_s, 64)
-
-
-def test_what_is_not_a_number() -> None:
-    with pytest.raises(ValueError, match="are not shares"):
-        integer_shares([1.0, float("nan")], 4)
-
-
 @given(st.integers(1, 50), st.integers(0, 500))
 def test_even_shares(count: int, over: int) -> None:
     shares = even_shares(count, count + over)
@@ -157,11 +135,3 @@ def test_fewer_samples_than_replicas() -> None:
     for refused in (lambda: even_shares(3, 2), lambda: integer_shares([1, 1, 1], 2), lambda: shares_of_part([4, 4], 1)):
         with pytest.raises(PlanError, match="replicas cannot share a mini-batch of"):
             refused()
-
-
-@given(some_shares())
-def test_rows_are_all_rows_once_in_order(shares: list[int]) -> None:
-    rows = list(range(sum(shares)))
-    parts = [rows[rows_of(shares, rank)] for rank in range(len(shares))]
-    assert [row for part in parts for row in part] == rows
-    assert [len(part) for part in parts] == shares

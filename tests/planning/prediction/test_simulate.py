@@ -190,16 +190,28 @@ def test_a_stage_behind_a_circle_is_told_up_to_the_circle() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0F0 0S0\n1R0 1F0 1R3\n", "stage 0 sends nothing next, where stage 1 receives `1R3`"),
-        ("0S0 0S1\n1R1 1R0\n", "stage 0 sends `0S0` next, where stage 1 receives `1R1`"),
-        ("0S0 0S1\n1R0\n", "stage 0 sends `0S1` next, where stage 1 receives nothing"),
-        ("0S0v\n", "`0S0v` uses the edge between stages 0 and -1, but there are 1 stages"),
-        ("0R0\n1F0\n", "`0R0` uses the edge between stages 0 and -1, but there are 2 stages"),
+        ("0F0 0S0\n1R0 1F0 1R3\n", "the message of `1R3` has 0 sends and 1 receive"),
+        ("0S0 0S1\n1R0\n", "the message of `1R1` has 1 send and 0 receives"),
+        ("0S0 0S0\n1R0\n", "the message of `1R0` has 2 sends and 1 receive"),
+        ("0S0v\n", "the message of `-1R0v` has 1 send and 0 receives"),
+        ("0R0\n1F0\n", "the message of `0R0` has 0 sends and 1 receive"),
         ("0F0 0W0\n1F0\n", "stages 0 and 1 have different barriers"),
     ],
 )
 def test_messages_and_barriers_that_do_not_match(text: str, message: str) -> None:
     assert deadlock_message(text) == message
+
+
+def test_a_receive_takes_the_message_that_it_names() -> None:
+    timeline = simulate(
+        Program.of(parse_program("0F0 0S0 0F1 0S1\n1R1 1F1 1R0 1F0\n")), Durations([1.0] * 2, (), ()), in_flight=4
+    )
+    assert {bar.action: bar.start_s for bar in timeline.bars() if bar.stage == 1} == {
+        "1R1": 2.0,
+        "1F1": 2.0,
+        "1R0": 3.0,
+        "1F0": 3.0,
+    }
 
 
 def simulate_naively(program: Program, durations: Durations, in_flight: int) -> dict[str, tuple[float, float]]:

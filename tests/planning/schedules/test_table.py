@@ -58,7 +58,7 @@ def test_the_spec_takes_exactly_the_names_of_the_table() -> None:
     assert get_args(ScheduleName) == ("auto", *SCHEDULES)
 
 
-@pytest.mark.parametrize("part", ["name", "methods", "actions", "limited_by"])
+@pytest.mark.parametrize("part", ["name", "methods", "actions"])
 def test_a_schedule_that_lacks_a_part_is_refused(part: str) -> None:
     parts = {name: value for name, value in vars(SCHEDULES["streamed"]).items() if name != part}
     with pytest.raises(TypeError, match=part):

@@ -27,7 +27,7 @@ def test_only_what_changes_the_costs_is_measured_again(make_planner: Callable[..
             measured.append(spec.data.batch_size)
             return planner.costs(probe=False)
 
-        return cached_costs(tmp_path, spec, planner.workload.code, planner.surroundings(one_process=False), measure)
+        return cached_costs(tmp_path, spec, planner.workload.code, planner.surroundings(), measure)
 
     first = costs()
     for overrides in ([], ["seed=7"], ["optimizer.lr=0.5"], ["run.epochs=3"]):
@@ -50,7 +50,7 @@ def test_late_gradients_hold_more_beside_an_average(make_planner: Callable[..., 
     def optimizer_bytes(schedule: str) -> int:
         pipeline = f"pipeline={{stages: 2, micro_batches: 4, micro_batch_norm: accept, schedule: {schedule}}}"
         planner = make_planner("method=backpropagation", "optimizer.ema_decay=0.9", pipeline)
-        around = planner.surroundings(one_process=False)
+        around = planner.surroundings()
         spec, code = planner.workload.spec, planner.workload.code
         costs = cached_costs(tmp_path, spec, code, around, lambda: planner.costs(probe=False))
         return costs.components[0].optimizer_bytes

@@ -512,7 +512,8 @@ def test_stages_share_the_processors_of_the_machine(make_planner, monkeypatch):
     components = "model.components=[" + ", ".join([entry] * 6) + "]"
 
     def others(*overrides: str, one_process: bool = False) -> int:
-        return make_planner(components, *overrides).surroundings(one_process=one_process).others
+        planner = make_planner(components, *overrides)
+        return replace(planner, one_process=one_process).surroundings().others
 
     assert others("pipeline.stages=1") == 0
     assert others("pipeline.stages=3") == 2
