@@ -8,7 +8,7 @@ a run needs it. Installed packages give further names by entry points, and a spe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -17,6 +17,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.choice import OPEN_TAG, Choice
+from alray.config.sections.duration import Duration
 from alray.config.sections.paths import Path
 from alray.config.sections.section import Section
 from alray.core.parts import class_in, keys_of, names_of
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 Finding = tuple[Path, str, str]
 """What is wrong with a spec: the key, the message and the hint."""
+MiniBatches = Callable[[Duration], int]
+"""The number of mini-batches in a duration."""
+Begin = tuple[str, int, str]
+"""What begins in the middle of a run: its key, the first mini-batch of it, from 1, and what that mini-batch is, in
+words."""
 
 
 class PartSection(Section):
@@ -47,6 +53,10 @@ class PartSection(Section):
         Args:
             at: where the part is in the spec.
         """
+        return iter(())
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        """What begins in the middle of a run, where it is long enough."""
         return iter(())
 
 

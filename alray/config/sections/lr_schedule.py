@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from alray.config.sections.duration import Duration
-from alray.config.sections.kind import Kind, PartSection
+from alray.config.sections.kind import Begin, Kind, MiniBatches, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
 from alray.config.sections.section import NonNegativeFloat, PositiveInt
 from alray.core.metric import Metric
@@ -54,9 +54,13 @@ class LrScheduleSection(PartSection):
         """
         return before
 
-    def warm_up(self, mini_batches: Callable[[Duration], int]) -> int:
+    def warm_up(self, mini_batches: MiniBatches) -> int:
         """The number of mini-batches of the warm-up."""
         return mini_batches(Duration(self.warmup_epochs, "epochs"))
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        if self.warmup_epochs:
+            yield "warmup_epochs", self.warm_up(mini_batches), "with the full rate"
 
 
 class OwnRate(OwnCode, LrScheduleSection, extra="allow"):

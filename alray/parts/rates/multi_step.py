@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from alray.config.sections.duration import CountedDuration
+from alray.config.sections.kind import Begin, MiniBatches
 from alray.config.sections.lr_schedule import LrScheduleSection
 from alray.config.sections.section import PositiveFloat
 
@@ -29,6 +31,11 @@ class MultiStep(LrScheduleSection):
     """Times at which the rate changes, each as `N steps`, `N samples` or `N epochs`."""
     factor: PositiveFloat = 0.1
     """Factor by which the rate is multiplied each time. Default: 0.1."""
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        yield from super().begins(mini_batches)
+        for time in self.at:
+            yield "at", mini_batches(time) + 1, f"after the change of the rate at {time}"
 
 
 def rate(section: MultiStep, at: Moment) -> float:

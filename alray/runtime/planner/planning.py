@@ -47,7 +47,7 @@ from alray.runtime.planner.memory_limits import require_memory, stage_memories, 
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
-from alray.runtime.planner.updates import note_on_length, require_an_update
+from alray.runtime.planner.updates import notes_on_length, require_an_update
 from alray.runtime.probe.device_speed import SpeedTest
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
 from alray.runtime.probe.measure import Surroundings, probe_costs
@@ -140,7 +140,7 @@ class Planner:
         compression_class(spec.replicas.compression, code)
         for line in workload.notes:
             note(line)
-        if (line := note_on_length(workload)) is not None:
+        for line in notes_on_length(workload):
             note(line)
         return cls(replace(workload, spec=spec), options.inline)
 

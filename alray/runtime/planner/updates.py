@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+from alray.config.sections.kind import Begin, MiniBatches, parts_of
+from alray.config.sections.paths import key_text
+from alray.config.sections.replicas import FixedDisturbance
+from alray.config.sections.run import Checkpoint, RunSection
+from alray.config.sections.spec import Spec
 from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.models.component import trainable
 from alray.runtime.stage.learning_rate import Rates
-from alray.runtime.workload import Workload
+from alray.runtime.workload import DataFacts, Workload
 
 
 def require_an_update(workload: Workload) -> None:
@@ -37,15 +43,49 @@ def require_an_update(workload: Workload) -> None:
         )
 
 
-def note_on_length(workload: Workload) -> str | None:
-    """A sentence on the mini-batches at the end of the run that make no update; None where there are none."""
+def notes_on_length(workload: Workload) -> Iterator[str]:
+    """Sentences on what the end of the run leaves out: the mini-batches that make no update, and what would begin
+    later."""
     together, total = workload.spec.optimizer.accumulate, workload.total_steps
-    if not (rest := total % together):
-        return None
-    return (
-        f"the last {counted(rest, 'mini-batch')} of {total} make no update, because one takes {together} "
-        f"(optimizer.accumulate); the checkpoint keeps their gradients for a resume that makes the run longer"
+    if rest := total % together:
+        yield (
+            f"the last {counted(rest, 'mini-batch')} of {total} make no update, because one takes {together} "
+            f"(optimizer.accumulate); the checkpoint keeps their gradients for a resume that makes the run longer"
+        )
+    mini_batches = partial(workload.facts.mini_batches, batch_size=workload.spec.data.batch_size)
+    of_parts = (
+        (f"{key_text(path)}.{key}", first, what)
+        for path, part in parts_of(workload.spec)
+        for key, first, what in part.begins(mini_batches)
     )
+    told = set[str]()
+    for key, first, what in (*of_parts, *_begins(workload.spec, workload.facts, mini_batches)):
+        if first > total and key not in told:
+            told.add(key)
+            yield f"the first mini-batch {what} is {first}, and the run ends with {total} ({key})"
+
+
+def _begins(spec: Spec, data: DataFacts, mini_batches: MiniBatches) -> Iterator[Begin]:
+    """As `PartSection.begins`, of what is no part. What seconds say is not known, and defaults are not told."""
+    run = spec.run
+    saves = None if run.checkpoint is None else run.checkpoint.every
+    if saves is not None and saves.unit != "s" and saves != Checkpoint().every:
+        yield "run.checkpoint.every", mini_batches(saves), "that a checkpoint follows"
+    if run.evaluate_every is not None and run.evaluate_every.unit != "s":
+        every = mini_batches(run.evaluate_every)
+        if run.evaluate_every != RunSection().evaluate_every:
+            yield "run.evaluate_every", every, "that an evaluation follows"
+        if run.stop_at is not None and run.stop_at.bounded:
+            yield "run.stop_at", every + 1, "that its bound can spare"
+        if run.stop_at is not None and run.stop_at.patience is not None:
+            yield "run.stop_at.patience", every * (1 + run.stop_at.patience) + 1, "that its patience can spare"
+    replicas = spec.replicas
+    if replicas.count > 1 and replicas.synchronise != "every_step":
+        meets = replicas.synchronise.num_steps + replicas.synchronise.delay
+        yield "replicas.synchronise.average_every", meets, "after which replicas meet"
+    if isinstance(replicas.disturbance, FixedDisturbance):
+        first = (replicas.disturbance.epochs[0] - 1) * data.steps_per_epoch + 1
+        yield "replicas.disturbance.epochs", first, "of a slowed replica"
 
 
 def _rates(workload: Workload) -> Iterator[bool]:

@@ -17,6 +17,7 @@ from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.device import devices
 from alray.runtime.planner.planning import Planner
 from alray.runtime.planner.stage_devices import Layout, stage_links
+from alray.runtime.planner.updates import notes_on_length
 
 COST = "{forward_s: 1.0e-3, backward_s: 2.0e-3, update_s: 1.0e-3}"
 SIX = f"""\
@@ -298,6 +299,35 @@ def test_a_plan_says_that_it_does_not_know_the_speed_of_a_gpu_beside_a_cpu(
     said = "stages on processors and on GPUs count as equally fast"
     assert any(said in note for note in of_plan) == ("GPU" in second)
     assert not any(said in note for note in of_run)
+
+
+APART = "replicas={count: 2, synchronise: {average_every: %s steps}}"
+DISTURBED = "replicas={count: 2, disturbance: {factor: 2, workers: [1], epochs: [%s, 9]}}"
+POWER = "replicas={count: 2, compression: {kind: powersgd, start_iteration: %s}}"
+
+
+@pytest.mark.parametrize(
+    ("key", "override", "late", "early"),
+    [
+        ("lr_schedule.warmup_epochs", "lr_schedule={kind: cosine, warmup_epochs: %s}", "2.25", "2"),
+        ("lr_schedule.at", "lr_schedule={kind: multi_step, at: [1 epochs, %s]}", "14 steps", "13 steps"),
+        ("lr_schedule.at", "lr_schedule={kind: multi_step, at: [%s]}", "112 samples", "104 samples"),
+        ("run.evaluate_every", "run={epochs: 2, evaluate_every: %s}", "3 epochs", "2 epochs"),
+        ("run.checkpoint.every", "run={epochs: 2, checkpoint: {every: %s}}", "17 steps", "9 s"),
+        ("run.stop_at", "run={epochs: 2, stop_at: {above: 0.9}, evaluate_every: %s}", "2 epochs", "13 steps"),
+        ("run.stop_at.patience", "run={epochs: 2, stop_at: {patience: %s}, evaluate_every: 5 steps}", 2, 1),
+        ("replicas.synchronise.average_every", APART, 15, 14),
+        ("replicas.disturbance.epochs", DISTURBED, 3, 2),
+        ("replicas.compression.start_iteration", POWER, 14, 13),
+    ],
+)
+def test_what_would_begin_after_the_run_is_told(make_planner, key: str, override: str, late: Any, early: Any) -> None:
+    """The run has two epochs of 7 mini-batches."""
+    length = () if override.startswith("run=") else ("run.epochs=2",)
+    planner = make_planner(*length, override % late, text=SIX)
+    assert [line for line in notes_on_length(planner.workload) if line.endswith(f"({key})")] != []
+    planner = make_planner(*length, override % early, text=SIX)
+    assert list(notes_on_length(planner.workload)) == []
 
 
 def test_what_is_of_scaled_rates_alone_is_told(make_planner) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.compression import CompressionSection
-from alray.config.sections.kind import Finding
+from alray.config.sections.kind import Begin, Finding, MiniBatches
 from alray.config.sections.paths import Path
 from alray.config.sections.section import NonNegativeInt, PositiveInt
 
@@ -33,6 +33,9 @@ class PowerSgd(CompressionSection):
     """Number of columns of the factors. More columns send more bytes and lose less precision. Default: 2."""
     start_iteration: NonNegativeInt = 0
     """Number of updates at the start of a run without compression. Default: 0."""
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        yield "start_iteration", self.start_iteration + 1, "whose gradients are compressed"
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         yield from super().faults(spec, at)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
+from alray.config.sections.kind import Begin, MiniBatches
 from alray.config.sections.method import MethodSection
 from alray.config.sections.section import PositiveInt
 
@@ -28,3 +30,6 @@ class Solo(MethodSection):
     heads: PositiveInt = 4
     """Attention heads of the two causal layers between a component's encoder and the copy. They must divide the width.
     Default: 4."""
+
+    def begins(self, mini_batches: MiniBatches) -> Iterator[Begin]:
+        yield "copy_every", self.copy_every, "after which the readout is copied"
