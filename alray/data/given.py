@@ -65,6 +65,8 @@ _NO_TEXTS = (
     "give a tensor or an array [N, ...]; of texts, data={'source': 'text_csv', ...} makes the numbers and the mask; "
     "of categories in a table, pandas.get_dummies(table) does"
 )
+_HIGHEST = 100
+"""Labels in floating point that are whole numbers from -1 to this one may be classes."""
 _IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
 
 
@@ -519,12 +521,18 @@ def _require_set(given: Any, name: SplitName) -> None:
     """Raise DataError for what is no data set with a length and an index, or has no labels."""
     if _is_in_memory(given):
         raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
-    no_set = isinstance(given, Mapping | IterableDataset)
-    if no_set or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
+    if isinstance(given, Mapping):
+        raise DataError(f"the {name} set is a dictionary of {', '.join(map(str, given))}", key="data", hint=_PAIR)
+    if isinstance(given, int | float):
+        hint = "a share of the training set for validation is data={'validation_fraction': 0.1}"
+        raise DataError(f"the {name} set is the number {given}", key="data", hint=hint)
+    if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
+        what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
         raise DataError(
-            f"the {name} set is of type {type(given).__name__}, and no data set with a length and an index",
+            f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed "
+            "and of its number",
             key="data",
-            hint=f"of an IterableDataset give list(it), if that fits into memory; else {_PAIR}",
+            hint=f"give list(it), if that fits into memory; else {_PAIR}",
         )
 
 
@@ -563,14 +571,32 @@ def _numbers_of(values: Any, what: str) -> Tensor:
 
 
 def _label_of(train: TensorDataset | GivenSet) -> Label:
-    """What the labels of a training set are, by their type and shape."""
-    first = train.tensors[1] if isinstance(train, TensorDataset) else _label_at(train, 0)
-    if first.is_floating_point():
-        return "numbers"
-    if not _has_rows(first):
-        return "class"
-    _require_flags(first, "train")
-    return "flags"
+    """What the labels of a training set are, by their type, shape and values. Raises DataError if they may as well be
+    something else."""
+    if isinstance(train, TensorDataset):
+        first = train.tensors[1]
+        parts = iter((first,))
+    else:
+        first = _label_at(train, 0)
+        parts = (_label_at(train, index) for index in _spread(train))
+    if not first.is_floating_point():
+        if not _has_rows(first):
+            return "class"
+        _require_flags(first, "train")
+    if all(map(_may_be_classes, parts)):  # reads on only as long as they may
+        if _has_rows(first):
+            what, classes = "rows of 0 and 1", "labels.argmax(1), if each row has one 1"
+            flags = "several labels"
+        else:
+            what, classes = "whole numbers in floating point", "labels.long(), from 0"
+            flags = "0 or 1 by one output"
+        numbers = "; for numbers, set task='regression'" if first.is_floating_point() else ""
+        raise DataError(
+            f"the labels of the train set are {what}, and nothing says whether these are classes",
+            key="data",
+            hint=f"for classes, give {classes}; for {flags}, set task='multi_label'{numbers}",
+        )
+    return "numbers" if first.is_floating_point() else "flags"
 
 
 def _label_at(train: GivenSet, index: int) -> Tensor:
@@ -589,6 +615,14 @@ def _label_at(train: GivenSet, index: int) -> Tensor:
 
 def _has_rows(labels: Tensor) -> bool:
     return labels.ndim > 1 and labels.shape[1] > 1
+
+
+def _may_be_classes(labels: Tensor) -> bool:
+    """Whether labels [N, ...] that are no class numbers may be classes: one-hot, or in floating point."""
+    if not _has_rows(labels):
+        return bool(((labels == labels.round()) & (labels >= -1) & (labels <= _HIGHEST)).all())
+    flags = bool(((labels == 0) | (labels == 1)).all())
+    return flags and (labels.is_floating_point() or bool((labels.sum(1) == 1).all()))
 
 
 def _require_flags(labels: Tensor, name: SplitName) -> None:

@@ -28,6 +28,7 @@ from alray.models.encoder import EncoderFacts
 from alray.models.imported.identity import is_same_module
 from alray.models.network import Network
 from alray.models.shape import Shape
+from alray.models.trial_passes import gives_probabilities
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.device import devices
 
@@ -221,6 +222,11 @@ class Workload:
         """
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
+        if gives_probabilities(self.network):
+            notes.append(
+                f"`{spec.model.source or encoders[-1].name}` gives probabilities, as a softmax or a sigmoid makes "
+                "them, and the loss takes scores, of which it computes probabilities itself: leave that layer out"
+            )
         if given := names_of(spec):
             notes.append(
                 f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from alray.models.network import Network
+from alray.models.trial_passes import gives_probabilities
 from alray.runtime.workload import Workload
 
 TEXT = """\
@@ -120,6 +121,32 @@ def last_norm():
 
 def softmax():
     return model(nn.Softmax(1))
+
+
+class Shares(nn.Module):
+    def forward(self, s):
+        return s.exp() / s.exp().sum(1, keepdim=True)
+
+
+def own_softmax():
+    return model(Shares())
+
+
+def sigmoid():
+    return model(nn.Sigmoid())
+
+
+def log_softmax():
+    return model(nn.LogSoftmax(1))
+
+
+class Four(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.l = nn.Linear(8, 4)
+
+    def forward(self, s, mask=None):
+        return torch.softmax(self.l(s), 1)
 """
 
 
@@ -152,6 +179,29 @@ def made_workload(make_workload: Callable[..., Workload]) -> Callable[..., Workl
 )
 def test_a_component_that_computes_samples_from_each_other_is_found(made, name: str, mixes: bool) -> None:
     assert made(name).mixes_samples == [False, mixes]
+
+
+@pytest.mark.parametrize("kind", ["backpropagation", "decoupled_greedy"])
+@pytest.mark.parametrize(
+    ("name", "task", "gives"),
+    [
+        ("softmax", "classification", True),
+        ("own_softmax", "classification", True),
+        ("sigmoid", "classification", False),
+        ("log_softmax", "classification", False),
+        ("last_norm", "classification", False),
+        ("Four", "classification", True),
+        ("Plain", "classification", False),
+        ("sigmoid", "multi_label", True),
+        ("softmax", "multi_label", True),
+        ("last_norm", "multi_label", False),
+        ("sigmoid", "regression", False),
+    ],
+)
+def test_a_network_that_gives_probabilities_is_found(made, kind: str, name: str, task: str, gives: bool) -> None:
+    if kind == "decoupled_greedy" and name.islower():
+        kind = "{kind: decoupled_greedy, head: model}"
+    assert gives_probabilities(made(name, f"method={kind}", f"task={task}")) is gives
 
 
 @pytest.mark.parametrize("synchronised", [False, True])
