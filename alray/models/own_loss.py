@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from alray.config.user_code import named
-from alray.core.errors import RequestError, SpecError, UserCodeError
+from alray.core.errors import FAULTS_OF_USER_CODE, RequestError, SpecError, UserCodeError
+from alray.core.randomness.generators import put_back
 from alray.models.task import Label, LearningTask, Tally, ValuesPrediction
 
 _OF_SCORES = {nn.BCELoss: "BCEWithLogitsLoss", nn.NLLLoss: "CrossEntropyLoss"}
@@ -67,6 +68,8 @@ class LossTask(LearningTask):
                 key="method.kind",
                 hint="backpropagation learns by the last layer of the model alone: method=backpropagation",
             )
+        if outputs == (1,) and not self.label_shape:
+            _require_own_labels(loss, self.label_dtype)
 
     @property
     def label_shape(self) -> tuple[int, ...]:
@@ -141,6 +144,28 @@ def task_of(loss: OfOutputs, metrics: Sequence[OfOutputs]) -> type[LossTask]:
         metrics_of = tuple(metrics)
 
     return Given
+
+
+def _require_own_labels(loss: OfOutputs, dtype: torch.dtype) -> None:
+    """Raise SpecError for a loss that compares each of the outputs [N, 1] with all labels [N], to which torch spreads
+    both, and not with its own. Another fault is told with the first mini-batch."""
+    outputs, labels = torch.tensor([[-1.0], [0.0], [2.0]]), torch.tensor([0, 1, 0]).to(dtype)
+    try:
+        with put_back():
+            each = torch.stack([loss(outputs[n : n + 1], labels[n : n + 1]) for n in range(3)])
+            given, in_rows = (loss(outputs, every) for every in (labels, labels.unsqueeze(1)))
+            as_given, as_rows = (
+                any(torch.allclose(found, of_each) for of_each in (each.mean(), each.sum()))
+                for found in (given, in_rows)
+            )
+    except FAULTS_OF_USER_CODE:
+        return
+    if as_rows and not as_given:
+        raise SpecError(
+            "outputs are [N, 1] and labels [N], so this loss compares each output with the labels of all samples",
+            key="loss",
+            hint="give labels [N, 1], as by labels.unsqueeze(1), or let the loss take outputs.squeeze(1)",
+        )
 
 
 def one_hot(labels: Tensor, width: int, dtype: torch.dtype) -> Tensor:

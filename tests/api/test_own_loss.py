@@ -159,6 +159,10 @@ def weighted() -> nn.Module:
     return module
 
 
+def spread(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return ((outputs - labels) ** 2).mean()
+
+
 @pytest.mark.parametrize(
     ("keys", "key", "said"),
     [
@@ -172,6 +176,7 @@ def weighted() -> nn.Module:
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "loss", r"shape \[\d+\], not one number; .*'mean'"),
         ({"loss": lambda outputs, labels: 1.0}, "loss", r"gave a float, not a tensor; .*\.item\(\)"),
         ({"loss": nn.MSELoss()}, "loss", r"RuntimeError in a mini-batch of outputs \[10, 3\] and labels \[10\] of torch.int64: "),
+        ({"loss": spread, "module": nn.Linear(6, 1)}, "loss", r"with the labels of all samples; .*unsqueeze\(1\)"),
     ],
 )
 def test_what_is_no_loss_is_told(keys: dict[str, Any], key: str, said: str) -> None:
