@@ -427,7 +427,7 @@ def hooked() -> nn.Module:
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model.from", "lazy layer"),
         (lambda: train(Sparse(), (X, Y)), "model.from", r"computes with sparse tensors.*to_dense\(\)"),
-        (lambda: train(net(), (X, Y), validation=0.1), "data", "of type float, and no data set with a length"),
+        (lambda: train(net(), (X, Y), validation=0.1), "data", "the number 0.1; .*'validation_fraction': 0.1"),
         (lambda: train(nn.Conv2d(3, 3, 3), (torch.zeros(60, 4, 4, 3), Y)), "model.from", "as by samples.permute"),
         (lambda: train(hooked(), (X, Y)), "model", "`0.weight` has a hook on its gradient"),
         (lambda: train(with_a_function(), (X, Y)), "model", "cannot be sent to the stages: PickleError"),
@@ -472,12 +472,29 @@ def hooked() -> nn.Module:
             r"the test set has the classes \('b', 'a', 'c'\), and the train set",
         ),
         (lambda: train(net(), (X, Y + 0.5)), "model.with", r"1 target: floating-point .*: labels.long\(\)"),
+        *(
+            (lambda labels=labels: train(with_outputs(1), (X, labels)), "data", r"labels.long\(\).*task='regression'")
+            for labels in (Y.float(), Y[:, None].double(), (Y > 0).float(), 2.0 * (Y > 0) - 1.0)
+        ),
+        (lambda: train(with_outputs(1), Labelled((Y > 0).double().numpy())), "data", "task='multi_label'"),
+        (lambda: train(with_outputs(1), DataLoader(Labelled((Y > 0).float()))), "data", "task='multi_label'"),
+        *(
+            (lambda labels=labels: train(net(), labels), "data", r"labels.argmax\(1\).*task='multi_label'")
+            for labels in (
+                (X, ONE_HOT),
+                (X, ONE_HOT.float()),
+                (X.numpy(), pandas.get_dummies(pandas.Series(Y.numpy()))),
+                Labelled(ONE_HOT),
+                DataLoader(Labelled(ONE_HOT.bool())),
+                Labelled(torch.stack([Y > 0, Y > 1, Y < 3], 1).float()),
+            )
+        ),
         (lambda: train(net(), (X, Y + 1)), "data", r"labels are 1 to 3, .*numpy.unique.*data=\{'classes': 4\}"),
         (lambda: train(net(), Labelled(2 * (Y > 0).long() - 1)), "data", r"labels are -1 to 1, .*numpy.unique"),
         (lambda: train(net(), (X, ["cat", "dog"] * 30)), "data", "labels are no numbers.*numpy.unique"),
         (lambda: train(net(), (["cat", "dog"] * 30, Y), validation=(X, Y)), "data", "samples are no numbers"),
         (lambda: train(with_outputs(2), (X, Y)), "model.with", r"gives \(2,\) .* 3 classes"),
-        (lambda: train(net(), Endless()), "data", r"of type Endless, and no data set with a length.*list\(it\)"),
+        (lambda: train(net(), Endless()), "data", r"an IterableDataset, which has no length.*list\(it\)"),
         (lambda: train(net(), None), "data", "no training set"),
         (lambda: train(net(), DataLoader(Points(), collate_fn=padded)), "data", "it mixes or draws them"),
         (lambda: train(net(), drawn(sampler=WeightedRandomSampler([1.0] * 60, 60))), "data", "a sampler of its own"),
@@ -494,7 +511,7 @@ def hooked() -> nn.Module:
         ),
         (lambda: train(net(), drawn(sampler=SequentialSampler(range(50)))), "data", "a sampler of its own"),
         (lambda: train(net(), Doubling(Points())), "data", "a sampler of its own, or an `__iter__`"),
-        (lambda: train(net(), DataLoader(Endless())), "data", "of type Endless, and no data set with a length"),
+        (lambda: train(net(), DataLoader(Endless())), "data", "an IterableDataset, which has no length"),
         (
             lambda: train(ending_in(nn.BatchNorm1d(3)), (X, Y), **PIPED),
             "model.from",
@@ -925,9 +942,6 @@ def test_a_class_whose_name_names_no_folder_trains() -> None:
     [
         (X[:, :2], "regression"),
         (1000.0 * Y, "regression"),
-        (Y.float(), "regression"),
-        (ONE_HOT.float(), "regression"),
-        (ONE_HOT, "multi_label"),
         (torch.stack([Y > 0, Y > 1], 1), "multi_label"),
         (Y, ""),
         (Y > 0, ""),
