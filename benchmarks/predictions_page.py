@@ -19,6 +19,7 @@ from alray.config.study.load import read_study_file
 from alray.config.study.points import series_label
 from alray.planning.prediction.basis import PREDICTED
 from alray.planning.prediction.machines import DEVICES, Device
+from alray.runtime.planner.costs_file import PUBLISHED
 from benchmarks import published
 from benchmarks.committed import taken_from
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
@@ -81,6 +82,7 @@ Every plan says where its times come from and how sure they are:
 |---|---|---|
 | counted | the operations of each component, and the peaks and bandwidth of the device | 45 to 85 % of the peak, 50 to 90 % of the bandwidth, 5 to 50 us an operation; `predicted_step_range_s` has the ends |
 | measured | `alray probe SPEC --output costs.json` on one such device, then `--costs costs.json` | nine times in ten {low:.2f} to {high:.2f} of the measured step, on processors |
+| published | `--costs chain.yaml`: components that others profiled, as in [published_runs/chains](published_runs/chains) | nine in ten rows of published pipelines are predicted within {published:.1%} |
 | given | `pipeline.costs` in the spec | as sure as you are |
 
 Counted times can be wrong by far: on one H200 those of a GPT came out right, a ResNet of small pictures took three
@@ -165,7 +167,7 @@ def page(found: list[Setting], elsewhere: str) -> str:
         ends = " | ".join(f"{end.ratio:.2f}: {end.name}" for end in (own[0], own[-1]))
         lines.append(f"| [{name}](studies/{name}/README.md) | {len(own)} | {middle} | {ends} |")
     low, high = PREDICTED
-    machines = MACHINES.format(low=low, high=high, devices="\n".join(map(_row, DEVICES.values())))
+    machines = MACHINES.format(low=low, high=high, published=PUBLISHED, devices="\n".join(map(_row, DEVICES.values())))
     return "\n\n".join([INTRODUCTION, over_all, "\n".join(lines), machines, elsewhere])
 
 

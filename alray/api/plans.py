@@ -75,7 +75,7 @@ def plan(
         link: the network card of each of these nodes, or with one node what connects its devices: "25GB/s", or
             "100Mbit/s, 20ms".
         within: what connects two devices of a node; None: as published of the device.
-        costs: a file of `alray probe` with the costs of the components.
+        costs: a file with the costs of the components, of `alray probe`, or a public chain.
         probe: measure the components on this machine instead of estimating their costs.
     """
     from alray.orchestrate import plan_spec

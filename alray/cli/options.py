@@ -99,7 +99,7 @@ CostsFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Take the costs of the components from this file of `alray probe`.",
+        help="Take the costs of the components from this file: of `alray probe`, or a public chain.",
     ),
 ]
 

@@ -18,6 +18,7 @@ import torch
 from alray.cli.main import execute
 from alray.config.loading.load import load_spec
 from alray.config.study.load import is_study, load_study
+from alray.runtime.planner.costs_file import PUBLISHED
 from benchmarks import crossover, findings_page, keys_page, predictions_page, publish, published, runs
 
 from .pages import PAGES, write_files
@@ -81,6 +82,8 @@ def test_the_pages_of_studies_are_current() -> None:
     assert findings_page.PAGE.read_text(encoding="utf-8") == findings_page.page(found)
     found, elsewhere = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS), published.section()
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, elsewhere)
+    (counted,) = (line.split(" | ") for line in elsewhere.splitlines() if "that set no number**" in line)
+    assert f"{PUBLISHED:.1%}" == counted[4]
 
 
 def test_the_words_and_factors_of_the_crossover_are_those_of_today() -> None:

@@ -244,8 +244,8 @@ class Pipeline(Section):
         ]
         | None
     ) = None
-    """Costs of the components, one entry each, or the path of a file of `alray probe` that has them. null:
-    measured."""
+    """Costs of the components, one entry each, or the path of a file that has them: one of `alray probe`, or a public
+    chain, a YAML file with the times of another network's components. null: measured."""
     links: Annotated[tuple[LinkSection, ...], Field(strict=False)] = ()
     """Links between stages that are slower than this machine. One entry: every link. Several: from each stage to the
     next one, and again from the first entry if there are more links. Messages are delayed as over such links, so the

@@ -25,7 +25,7 @@ def basis_of(costs: Costs, machines: Machines | None = None, *, replicas: int = 
         machines: that it is for; None: this one.
         replicas: that average gradients as the costs say.
     """
-    found = {"times": _times(costs), "memory": _memory(machines)}
+    found = {"times": _times(costs), "memory": _memory(costs, machines)}
     if machines is not None:
         found["links"] = _links(machines)
         if replicas > 1 and not any(each.reduce_s for each in costs.components):
@@ -48,7 +48,9 @@ def _times(costs: Costs) -> str:
     return f"costs for {samples}: {costs.origin}; {sure}"
 
 
-def _memory(machines: Machines | None) -> str:
+def _memory(costs: Costs, machines: Machines | None) -> str:
+    if costs.chain:
+        return "memory: weights and outputs as the file says; what else a stage keeps is not known"
     left = ""
     if machines is not None and any(kind.accelerator and kind.memory_bytes for kind in machines.kinds):
         left = ", and 1 GB of each device is left to libraries"

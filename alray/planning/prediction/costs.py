@@ -162,7 +162,13 @@ class Costs:
     origin: str = ""  # words on where the times come from, if they are not of this machine
     spread: tuple[Ratio, Ratio] = (1.0, 1.0)  # the least and the most that the true times may be, over these
     spread_origin: str = ""  # words on where the spread comes from
+    precision: str = ""  # `run.precision` that they are of; "": not known
+    optimizer: str = ""  # kind of the optimizer; "": not known
+    accumulate: Size = 0  # mini-batches that share an update; 0: not known
+    method: str = ""  # its kind; "": not known
+    compiled: bool | None = None  # whether by code that is compiled (`run.compile`); None: not known
     settings: dict[str, Any] = field(default_factory=dict, hash=False)  # of the spec measured; {}: not known, or told
+    chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property
     def train_s(self) -> float:

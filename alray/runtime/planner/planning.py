@@ -171,7 +171,7 @@ class Planner:
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             if isinstance(given, Path):
-                timed = read_costs(given, self.workload.spec, counted)
+                timed = read_costs(given, self.workload.spec, counted, self._machines)
             else:
                 timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
             return on_their_devices(timed, self._machines)

@@ -220,6 +220,11 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         batch_bytes=sum(tensor.nbytes for tensor in read),
         copy_bytes=_copy_bytes(network),
         copy_every=network.method.copy_every or 1,
+        precision=network.spec.run.precision,
+        optimizer=network.spec.optimizer.kind,
+        accumulate=network.spec.optimizer.accumulate,
+        method=network.spec.method.kind,
+        compiled=network.spec.run.compile,
         **known,
     )
 

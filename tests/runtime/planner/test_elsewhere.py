@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from alray.config.user_code import UserCode
-from alray.core.errors import CheckpointError, PlanError
+from alray.core.errors import CheckpointError, PlanError, SpecError
 from alray.core.run_folder.records import write_json
 from alray.planning.prediction.machines import DEVICES, USUAL
 from alray.planning.prediction.plan import Plan
@@ -28,6 +28,7 @@ pipeline: {{stages: 8, costs: [{", ".join([COST] * 8)}]}}
 run: {{epochs: 1}}
 """
 SMALL_DEVICE = "{memory: 1 MB, bandwidth: 1 GB/s, float32: 1 TFLOP/s}"
+CHAINS = Path(__file__).parents[3] / "docs" / "published_runs" / "chains"
 
 
 @pytest.fixture
@@ -182,6 +183,7 @@ def test_costs_of_a_file_are_those_that_were_measured(
     half = planned("machines={nodes: 8xcpu}", f"pipeline.costs={file}", "data.batch_size=4").costs
     assert half.components[0].forward_s == pytest.approx(measured.components[0].forward_s / 2)
     assert half.components[0].output_bytes == measured.components[0].output_bytes / 2
+    assert "which stands for A100" in planned("machines={nodes: 8xA100}", f"pipeline.costs={file}").basis["times"]
     other = (
         "resources.tf32=all",
         "run.deterministic=false",
@@ -194,13 +196,13 @@ def test_costs_of_a_file_are_those_that_were_measured(
     assert "optimizer.lr" not in told and "(here" not in plan.basis["times"]
     with pytest.raises(PlanError, match="is of another network: component 0 has"):
         planned(f"pipeline.costs={file}", "model.components.0.width=4")
-    with pytest.raises(PlanError, match=r"another run\.precision: float32 there and bf16 here"):
+    with pytest.raises(PlanError, match="another precision: float32 there and bf16 here"):
         planned(f"pipeline.costs={file}", "run.precision=bf16")
-    with pytest.raises(PlanError, match=r"another optimizer\.kind: sgd there and adam here"):
+    with pytest.raises(PlanError, match="another optimizer: sgd there and adam here"):
         planned(f"pipeline.costs={file}", "optimizer.kind=adam")
     with pytest.raises(PlanError, match=r"another optimizer\.accumulate: 1 there and 2 here"):
         planned(f"pipeline.costs={file}", "optimizer.accumulate=2")
-    with pytest.raises(PlanError, match=r"another method\.kind: associated_learning there and backpropagation here"):
+    with pytest.raises(PlanError, match="another method: associated_learning there and backpropagation here"):
         planned(f"pipeline.costs={file}", "method=backpropagation")
     with pytest.raises(PlanError, match=r"another run\.compile: False there and True here"):
         planned(f"pipeline.costs={file}", "run.compile=true")
@@ -232,6 +234,28 @@ def test_costs_of_a_file_are_those_that_were_measured(
     file.write_text(json.dumps(measured.as_json() | {"spread": [1.5, 1.0]}))
     with pytest.raises(PlanError, match="`spread` is from the least to the most"):
         planned(f"pipeline.costs={file}")
+
+
+@pytest.mark.parametrize(
+    ("measured", "on", "stands"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100", False),
+        ("NVIDIA A100-SXM4-40GB", "A100", True),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB", False),
+        ("NVIDIA A100-SXM4-80GB", "A10", True),
+        ("NVIDIA L40S", "L4", True),
+        ("NVIDIA H100 80GB HBM3", "H100-PCIe", True),
+        ("NVIDIA H100 PCIe", "H100-PCIe", False),
+        ("NVIDIA GeForce RTX 4090", "RTX4090", False),
+    ],
+)
+def test_a_device_is_known_by_its_whole_name(
+    planned: Callable[..., Plan], tmp_path: Path, measured: str, on: str, stands: bool
+) -> None:
+    file = tmp_path / "costs.json"
+    write_json(file, replace(planned().costs, device=measured, source="file").as_json())
+    plan = planned(f"machines={{nodes: 8x{on}}}", f"pipeline.costs={file}")
+    assert (f"which stands for {on} here" in plan.basis["times"]) == stands
 
 
 def test_what_is_not_known_is_told(planned: Callable[..., Plan], tmp_path: Path) -> None:
@@ -301,6 +325,43 @@ def test_what_does_not_depend_on_the_samples_is_any_number(
         seconds[samples] = read.forward_s
     # As of a micro-batch in a plan: fixed seconds and a share of the rest, at least half of the time in proportion.
     assert seconds == pytest.approx({2: 0.125, 8: 1.0, 32: 5.8} if fixed_s < 0 else {2: 1.75, 8: 1.0, 32: 2.0})
+
+
+def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan], tmp_path: Path) -> None:
+    """Its least possible slowest stage is known: `optimum_s` of the file, 33 components on 8 stages."""
+    plan = planned(
+        "machines={nodes: 8xA100, link: 25 GB/s}",
+        f"pipeline.costs={CHAINS / 'piper_bert32_a100.yaml'}",
+        "model.components.0.repeat=33",
+    )
+    assert plan.predicted_step_time_s == pytest.approx(0.123013, rel=1e-5)
+    file = tmp_path / "large.yaml"
+    row = f"[a, 1.0, 2.0, 8, {10**40}]"
+    columns = "[name, forward_s, backward_s, output_bytes, parameter_bytes]"
+    file.write_text(f"source: own\ncolumns: {columns}\ncomponents: [{', '.join([row] * 8)}]\n", encoding="utf-8")
+    with pytest.raises(PlanError, match=r"this is no chain: .*parameter_bytes"):
+        planned("machines={nodes: 8xA100}", f"pipeline.costs={file}")
+    assert "msr-fiddle/piper" in plan.basis["times"] and "what else a stage keeps" in plan.basis["memory"]
+
+
+GROWING = "k0: &k0 {n0: 1}\n" + "".join(f"k{n}: &k{n} {{<<: [*k{n - 1}, *k{n - 1}], n{n}: 1}}\n" for n in range(1, 30))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GROWING, "more than 20,000 keys"),
+        (f"source: own\ncomponents: {'[' * 3_000}{']' * 3_000}\n", "nested too deeply"),
+        ("source: own\nsource: other\n", "2: source: this key is already in line 1"),
+        ("source: [\n", "not YAML"),
+    ],
+    ids=["growing", "deep", "twice", "open"],
+)
+def test_a_chain_is_read_as_a_spec_is(planned: Callable[..., Plan], tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "chain.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=f"chain.yaml:.*{said}"):
+        planned(f"pipeline.costs={file}")
 
 
 def test_a_run_ignores_machines(load_small: Callable[..., Any]) -> None:
