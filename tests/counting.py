@@ -32,7 +32,7 @@ def _described(network: Network) -> list[Any]:
         spec.run.compile,
         messages,
         network.classes,
-        network._trained,
+        network._chain._trained,
     ]
 
 

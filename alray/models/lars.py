@@ -48,7 +48,7 @@ class LarsOptimizer(torch.optim.Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """One update of every parameter that has a gradient."""
         for group in self.param_groups:
             for weights in group["params"]:

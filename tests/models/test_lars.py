@@ -38,15 +38,3 @@ def test_weights_of_zero_and_gradients_of_zero() -> None:
     weights.grad = torch.zeros(2, 2)
     optimizer.step()
     assert torch.equal(weights, torch.full((2, 2), -0.5))
-
-
-def test_a_closure_computes_the_gradients() -> None:
-    bias = nn.Parameter(torch.ones(1))
-    optimizer = LarsOptimizer([bias], lr=0.25, momentum=0.0)
-
-    def closure() -> float:
-        loss = 2.0 * bias.sum()
-        loss.backward()
-        return float(loss.detach())
-
-    assert optimizer.step(closure) == 2.0 and bias.item() == 0.5
