@@ -263,7 +263,9 @@ class Resumed:
         found = [f"say where they lie now: {key}=PATH" for key in _file_keys(self.spec)[:1]]
         allowed = [] if vocabulary in changes else ["pass --allow-change"]
         hint = ", or ".join(["leave `data` as it was and restore its files", *found, *allowed])
-        data.require_same(before, "this run", hint=hint)
+        differences = _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
+        changed = (key for key, *_ in differences if is_under(key, ("data", "seed")) and not is_under(key, _LAYOUT))
+        data.require_same(before, "this run", key=next(changed, "data"), hint=hint)
 
     def _compare_constants(self, data: Dataset, note: Callable[[str], None]) -> None:
         """Note it if samples or targets are standardised otherwise than before."""
