@@ -141,8 +141,8 @@ class Planner:
         compression_class(spec.replicas.compression, code)
         for line in workload.notes:
             note(line)
-        if (line := note_on_length(workload)) is not None:
-            note(line)
+        if (rest := note_on_length(workload)) is not None:
+            note(rest)
         return cls(replace(workload, spec=spec), options.inline)
 
     def costs(
