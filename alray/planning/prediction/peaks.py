@@ -202,13 +202,17 @@ def _before(values: Values) -> Values:
 
 def _largest(*rows: Values) -> Callable[[Places, Places], Values]:
     """Gives the largest of values i to j - 1 of each row, from i and j; -inf where there are none."""
-    size = len(rows[0])
-    later = np.triu(np.ones((size + 1, size), dtype=bool))
-    table = np.full((len(rows), size + 1, size + 1), -np.inf)  # by the first value, and the one behind the last
-    table[:, :, 1:] = np.maximum.accumulate(np.where(later, np.array(rows)[:, None], -np.inf), axis=-1)
+    widths = [0, *(1 << level for level in range(len(rows[0]).bit_length()))]
+    # [rows, widths, n + 1]: the largest of so many values from each index on.
+    table = np.full((len(rows), len(widths), len(rows[0]) + 1), -np.inf)
+    table[:, 1, :-1] = rows
+    for level, width in enumerate(widths[1:-1], start=2):
+        table[:, level] = table[:, level - 1]
+        np.maximum(table[:, level, :-width], table[:, level - 1, width:], out=table[:, level, :-width])
 
     def of(first: Places, ends: Places) -> Values:
-        found: Values = table[:, first, ends]
+        level = np.frexp(ends - first)[1]  # the widest that is in the run: from its first value on, and up to its last
+        found: Values = np.maximum(table[:, level, first], table[:, level, ends - np.array(widths)[level]])
         return found
 
     return of

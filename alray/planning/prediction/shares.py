@@ -111,6 +111,12 @@ def shares_of_part(shares: Sequence[int], samples: int) -> Shares:
     return tuple(shares) if samples == whole else integer_shares([share * samples / whole for share in shares], samples)
 
 
+def rows_of(shares: Sequence[int], rank: int) -> slice:
+    """The rows of a mini-batch that a replica takes; replica 0 takes the first ones."""
+    first = sum(shares[:rank])
+    return slice(first, first + shares[rank])
+
+
 def _require_samples(count: int, batch_size: int, least: int = 1) -> None:
     if batch_size < count * least or count < 1:
         raise PlanError(

@@ -119,10 +119,12 @@ class Simulation:
             (actions[received], self._messages, True),
             (actions[self._sent[self._again]], self._messages[same_way], False),
         ]
-        targets, self._sources = (np.concatenate([wait[end] for wait in waits]) for end in (0, 1))
-        self._late = np.concatenate([np.full(len(target), late) for target, _, late in waits])
+        targets, sources = (np.concatenate([wait[end] for wait in waits]) for end in (0, 1))
         size = stages + len(rows) + barriers + len(self._messages)
-        self._graph = _Graph(stages, size, targets, self._sources)
+        self._graph = _Graph(stages, size, targets, sources)
+        self._late = np.concatenate([np.full(len(target), late) for target, _, late in waits])[self._graph.waits]
+        place = np.argsort(self._graph.waits)  # of each of these waits in the graph
+        self._arrivals, self._room = np.split(place[len(place) - len(received) - len(same_way) :], [len(received)])
         if len(stuck := np.setdiff1d(actions, self._graph.order)):
             raise self._deadlock(stuck - stages)
         self._completing, self._of_batches = self._last_computations()
@@ -187,7 +189,8 @@ class Simulation:
         lags = self._lags(durations, spent)
         begins, completed = self._zeros(spent.shape[1]), []
         for _ in range(repeats):
-            ends = self._graph.starts(begins, lags) + spent
+            ends = self._graph.starts(begins, lags)
+            ends += spent
             completed.append(self._ends_of_batches(ends))
             begins = ends[self._last]
         return np.concatenate(completed)
@@ -209,8 +212,8 @@ class Simulation:
         every = {NUMBERS[kind]: _by_stage(each) for kind, each in durations.computations.items() if len(each)}
         parts, cuts = next(iter(every.values())).shape
         computing = np.zeros((len(NUMBERS), parts, cuts))
-        for number, seconds in every.items():
-            computing[number] = seconds
+        for number, own in every.items():
+            computing[number] = own
         packing, on_line = np.zeros((2, 3, parts, cuts))
         for way, (seconds, link) in enumerate(durations.messages):
             if len(seconds):
@@ -229,15 +232,15 @@ class Simulation:
         return events
 
     def _lags(self, durations: Durations, spent: Floats) -> Floats:
-        """[waits, cuts]: how long after the beginning of what it waits for each event may start."""
-        lags = spent[self._sources]
+        """[waits, cuts]: how long after the beginning of what it waits for each event may start, in the order of the
+        graph."""
+        lags = spent[self._graph.sources]
         lags[self._late] += durations.latency_s
         if len(self._messages):
             edge, packed = self._edge[self._sent], self._actions[self._sent[self._again]]
-            arrivals = slice(len(lags) - len(self._again) - len(edge), len(lags) - len(self._again))
-            lags[arrivals] += np.array(durations.link_latency_s)[edge, None]
+            lags[self._arrivals] += np.array(durations.link_latency_s)[edge, None]
             # It is packed meanwhile, and the system takes it when no more than the buffer is left of the one before.
-            lags[arrivals.stop :] -= spent[packed] + np.array(durations.link_buffer_s)[edge[self._again], None]
+            lags[self._room] -= spent[packed] + np.array(durations.link_buffer_s)[edge[self._again], None]
         return lags
 
 
@@ -247,6 +250,8 @@ class _Graph:
     Attributes:
         size: how many events there are.
         order: all events that can be reached, round by round; the beginnings of the stages are the first round.
+        waits: all waits, in the order of the events that wait.
+        sources: what is waited for, in this order.
     """
 
     def __init__(self, stages: int, size: int, targets: Positions, sources: Positions) -> None:
@@ -271,35 +276,32 @@ class _Graph:
         self._ends = np.cumsum([len(events) for events in rounds]).tolist()
         slots = np.zeros(size, dtype=np.int64)
         slots[self.order] = np.arange(len(self.order))
-        self._by_target = np.argsort(slots[targets], kind="stable")
-        self._sources = slots[sources][self._by_target]
-        self._first = np.searchsorted(slots[targets][self._by_target], np.arange(size + 1))
+        self.waits = np.argsort(slots[targets], kind="stable")
+        self.sources = sources[self.waits]
+        self._first = np.searchsorted(slots[targets[self.waits]], np.arange(size + 1))
 
     def starts(self, begins: Floats, lags: Floats) -> Floats:
         """When each event starts, [events, cuts].
 
         Args:
             begins: when each stage begins, [stages, cuts].
-            lags: of each wait, [waits, cuts].
+            lags: of each of `waits`, [waits, cuts].
         """
-        lags = lags[self._by_target]
         starts = np.empty((self.size, lags.shape[1]))
         starts[: len(begins)] = begins
         for begin, end in pairwise(self._ends):
             waits = slice(self._first[begin], self._first[end])
-            done = starts.take(self._sources[waits], axis=0)
+            done = starts.take(self.sources[waits], axis=0)
             done += lags[waits]
-            np.maximum.reduceat(done, self._first[begin:end] - waits.start, axis=0, out=starts[begin:end])
-        found = np.empty_like(starts)
-        found[self.order] = starts
-        return found
+            starts[self.order[begin:end]] = np.maximum.reduceat(done, self._first[begin:end] - waits.start, axis=0)
+        return starts
 
 
 def _matched(rows: Rows) -> tuple[Positions, Positions]:
     """Each send, in order, and its receive. Raises PlanError where a message has not one of each."""
     ends = []
-    for kind, up in (("S", 1), ("R", 0)):
-        own = np.flatnonzero(rows["kind"] == NUMBERS[kind])
+    for kind, up in ((NUMBERS["S"], 1), (NUMBERS["R"], 0)):
+        own = np.flatnonzero(rows["kind"] == kind)
         there = rows[own]
         goal = there["stage"] + up * (1 - 2 * there["down"].astype(int))
         message = np.stack([there["number"], there["batch"], there["down"], goal])
@@ -307,12 +309,12 @@ def _matched(rows: Rows) -> tuple[Positions, Positions]:
         ends.append((own[order], message[:, order]))
     (sends, sent), (receives, received) = ends
     if not np.array_equal(sent, received):
-        made, taken = (Counter(map(tuple, each.T.tolist())) for each in (sent, received))
-        message = next(each for each in made | taken if made[each] != taken[each])
-        number, batch, down, goal = message
+        made, taken = (Counter[tuple[int, ...]](map(tuple, each.T.tolist())) for each in (sent, received))
+        wrong = next(each for each in made | taken if made[each] != taken[each])
+        number, batch, down, goal = wrong
         raise PlanError(
-            f"the message of `{Action(goal, 'R', batch, number, bool(down))}` has {counted(made[message], 'send')} and "
-            f"{counted(taken[message], 'receive')}",
+            f"the message of `{Action(goal, 'R', batch, number, bool(down))}` has {counted(made[wrong], 'send')} and "
+            f"{counted(taken[wrong], 'receive')}",
             hint=_HINT,
         )
     order = np.argsort(sends)

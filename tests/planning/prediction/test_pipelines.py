@@ -205,7 +205,7 @@ def test_a_deadlock_between_virtual_stages_is_found() -> None:
 def test_messages_of_virtual_stages_have_their_own_edges() -> None:
     # Both edges go from stage 0 to stage 1 or back; each is matched by itself, in whatever order the lists have them.
     lists = parse_program("0F0 0S0 2R0 2F0 2S0 0F0.1 0S0.1\n1R0 1F0 1S0 1R0.1 1F0.1 3R0 3F0\n")
-    with pytest.raises(PlanError, match="the message of `1R0` has 1 send and 0 receives"):
+    with pytest.raises(PlanError, match="the message of `3R0` has 1 send and 0 receives"):
         simulate(Program.of(parse_program("0F0 0S0 2F0 2S0\n1R0 1F0\n")), even(4, 1, 1), in_flight=4)
     assert simulate(Program.of(lists), even(4, 1, 1), in_flight=4).duration_s == 6
 

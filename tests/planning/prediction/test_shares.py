@@ -16,6 +16,7 @@ from alray.planning.prediction.shares import (
     first_shares,
     ideal_shares,
     integer_shares,
+    rows_of,
     shares_of_part,
 )
 
@@ -135,3 +136,11 @@ def test_fewer_samples_than_replicas() -> None:
     for refused in (lambda: even_shares(3, 2), lambda: integer_shares([1, 1, 1], 2), lambda: shares_of_part([4, 4], 1)):
         with pytest.raises(PlanError, match="replicas cannot share a mini-batch of"):
             refused()
+
+
+@given(some_shares())
+def test_rows_are_all_rows_once_in_order(shares: list[int]) -> None:
+    rows = list(range(sum(shares)))
+    parts = [rows[rows_of(shares, rank)] for rank in range(len(shares))]
+    assert [row for part in parts for row in part] == rows
+    assert [len(part) for part in parts] == shares
