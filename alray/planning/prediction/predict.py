@@ -22,9 +22,6 @@ NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
 NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
 _FEW_BATCHES = 3  # of a large pipeline: the first one fills it, the next ones take a step each
 _LARGE = 1 << 12  # computations of a mini-batch's forward
-_OF_A_RUN = 0.07
-"""Processors that a run takes besides its computing, counted beside two stages: of Ray 0.028, of the driver 0.011,
-the threads of both stages for messages and for Ray 0.027."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
         work_s = setting.replicas * sum(computing_s(setting, durations))
         return StepPrediction(work_s, None, first_step_s=work_s, shared=False, even_step_s=work_s)
     timeline = timeline_of(setting, partition)
-    if setting.cores is not None and costs.contention + _interrupted(setting) > 1.0:
+    if setting.cores is not None and costs.contention > 1.0:
         durations = durations.times(_slower(setting, timeline))
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     even_step_s = step_time_s = timeline.step_time_s
@@ -159,24 +156,16 @@ def _threads(setting: StepSetting) -> float:
 
 
 def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
-    """For each virtual stage, the factor by which its computations slow down because other stages compute too, and
-    where they leave no processor free, because the run itself interrupts them.
+    """For each virtual stage, the factor by which its computations slow down because other stages compute too.
 
     `Costs.contention` is the factor beside as many others as it was measured with. Beside fewer, the slowdown is their
     share of it. It applies to the time that keeps a processor busy, not to the time in which a block waits.
     """
     assert setting.cores is not None, "there is no contention where each stage has its own device"
     others = setting.costs.beside or min(setting.stages * setting.replicas, setting.cores) - 1
-    more = (setting.costs.contention - 1.0 + _interrupted(setting)) * setting.costs.processor_share
+    more = (setting.costs.contention - 1.0) * setting.costs.processor_share
     crowding = timeline.crowding(others, setting.replicas)
     return [1.0 + more * crowding[stage] for stage in setting.holders]
-
-
-def _interrupted(setting: StepSetting) -> float:
-    """The share of a stage's time that the rest of the run takes from it while all stages compute."""
-    assert setting.cores is not None, "there is no rest on the device of a stage"
-    leaves_none = setting.stages * setting.replicas * setting.costs.threads >= setting.cores
-    return _OF_A_RUN / setting.cores if leaves_none else 0.0
 
 
 def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batches: int) -> float:
