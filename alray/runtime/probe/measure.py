@@ -12,6 +12,7 @@ measured, at the size of the spec's micro-batches. What is timed is the `Work` t
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,9 @@ from alray.runtime.stage.work.backpropagation import MicroBatching
 _FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _LEAST = 2  # mini-batches of it, however long: one does not tell how uneven they are
+_OF_A_RUN = 0.07
+"""Processors that a run takes besides its computing, counted beside two stages: of Ray 0.028, of the driver 0.011, of
+the threads of both stages for messages and for Ray 0.027."""
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 _TOLERANCE = 1e-3  # of the largest output; far above what the order of sums changes, and far below any influence
@@ -146,7 +150,7 @@ def probe_costs(
         processor_share=_processor_share(components, threads),
         edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
-        contention=contention.contention,
+        contention=contention.contention + _interrupted(surroundings),
         beside=len(others),
         jitter_s=contention.jitter_s,
         taken_processors=taken(other_processors, threads * (1 + surroundings.others)) if device.type == "cpu" else 0.0,
@@ -310,6 +314,13 @@ def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surrou
         split_backward=both / sum(seconds["backward_s"] for seconds in split),
         input_gradient_share=of_input / both,
     )
+
+
+def _interrupted(surroundings: Surroundings) -> float:
+    """The share of a stage's time that the rest of a run takes from it, where the stages leave no processor free."""
+    processors = len(os.sched_getaffinity(0))
+    stages = surroundings.others + 1
+    return _OF_A_RUN / processors if stages > 1 and stages * surroundings.threads >= processors else 0.0
 
 
 def _processor_share(measured: list[_Measured], threads: int) -> float:
