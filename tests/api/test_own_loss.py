@@ -171,7 +171,11 @@ def weighted() -> nn.Module:
         ({"task": nn.CrossEntropyLoss()}, "task", "loss="),
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "loss", r"shape \[\d+\], not one number; .*'mean'"),
         ({"loss": lambda outputs, labels: 1.0}, "loss", r"gave a float, not a tensor; .*\.item\(\)"),
-        ({"loss": nn.MSELoss()}, "loss", r"RuntimeError in a mini-batch of outputs \[10, 3\] and labels \[10\] of torch.int64: "),
+        (
+            {"loss": nn.MSELoss()},
+            "loss",
+            r"RuntimeError in a mini-batch of outputs \[10, 3\] and labels \[10\] of torch.int64: ",
+        ),
     ],
 )
 def test_what_is_no_loss_is_told(keys: dict[str, Any], key: str, said: str) -> None:
