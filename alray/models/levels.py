@@ -66,8 +66,9 @@ class LevelMessages(MessageCompression):
         if self._in_a_byte == 2:
             second = levels // self.levels
             levels = torch.stack([levels - second * self.levels, second], -1).flatten(1)[:, :count]
-        values = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
-        return values.flatten(1).unflatten(1, tuple(shape))
+        grouped = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
+        values: torch.Tensor = grouped.flatten(1).unflatten(1, tuple(shape))
+        return values
 
     def rounded(self, values: torch.Tensor) -> torch.Tensor:
         return _values(*self._levels(self._grouped(values))).view(values.shape)

@@ -32,6 +32,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn import functional
 
@@ -91,6 +92,8 @@ class SplitBackward:
         if not accelerator.is_plain(s) or isinstance(s, nn.Parameter) or s.is_nested or not s.requires_grad:
             return plain(layer, s)
         if not _can_wait(weight, bias):
+            return plain(layer, s)
+        if any(unpack_dual(each).tangent is not None for each in (s, weight, bias) if each is not None):
             return plain(layer, s)
         if not (weight.is_contiguous() and s.ndim > 1 if isinstance(layer, nn.Linear) else s.ndim == weight.ndim):
             return plain(layer, s)

@@ -422,7 +422,7 @@ def hooked() -> nn.Module:
         (lambda: train(with_outputs(1), (X, X[:, :1] / 0)), "data", "split `train` has the label .*number"),
         (lambda: train(nn.Conv2d(1, 3, 3), (torch.zeros(60, 4, 4), Y)), "model.from", r"samples.unsqueeze\(1\)"),
         (lambda: train(net(), ([[1.0, 2.0], [3.0]], [0, 1])), "data", "the samples are no numbers.*inhomogeneous"),
-        (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of data, target; give"),
+        (lambda: train(net(), {"data": X, "target": Y}), "data", "of type dict, and no data set"),
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*dense_classification"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model.from", "lazy layer"),
@@ -886,16 +886,6 @@ def test_the_loader_of_the_training_set_says_what_becomes_of_the_last_mini_batch
 def test_what_a_run_makes_of_data_is_told(given: Any, said: str) -> None:
     (note,) = taken(SPEC, None, data=given).objects.values["data"].notes
     assert said in note
-
-
-def test_a_network_that_ends_in_softmax_is_told() -> None:
-    """Once, and not with backpropagation alone."""
-    for method in ("backpropagation", {"kind": "decoupled_greedy", "head": "model"}):
-        for last, told in ((nn.Softmax(1), True), (nn.LogSoftmax(1), False)):
-            found = taken({**SPEC, "method": method}, None, model=ending_in(last), data=(X, Y))
-            watching = Watching()
-            run_spec(found.spec, [], Options(inline=True, pages=False, objects=found.objects), watching, Asked())
-            assert ["probabilities" in line for line in watching.notes].count(True) == told
 
 
 def test_components_that_the_number_of_stages_made_are_told() -> None:

@@ -175,7 +175,11 @@ def spread(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         ({"task": nn.CrossEntropyLoss()}, "task", "loss="),
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "loss", r"shape \[\d+\], not one number; .*'mean'"),
         ({"loss": lambda outputs, labels: 1.0}, "loss", r"gave a float, not a tensor; .*\.item\(\)"),
-        ({"loss": nn.MSELoss()}, "loss", r"RuntimeError in a mini-batch of outputs \[10, 3\] and labels \[10\] of torch.int64: "),
+        (
+            {"loss": nn.MSELoss()},
+            "loss",
+            r"RuntimeError in a mini-batch of outputs \[10, 3\] and labels \[10\] of torch.int64: ",
+        ),
         ({"loss": spread, "module": nn.Linear(6, 1)}, "loss", r"with the labels of all samples; .*unsqueeze\(1\)"),
     ],
 )

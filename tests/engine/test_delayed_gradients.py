@@ -111,7 +111,6 @@ def test_the_weights_are_those_of_a_plain_loop(late: Workshop, optimizer: str) -
     assert len(hashes) == 1
 
 
-
 def wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every mini-batch is computed with the newest weights that there are."""
     monkeypatch.setattr(DelayedWeights, "use", lambda self, step: self._place(self._newest))
