@@ -162,6 +162,7 @@ class Costs:
     origin: str = ""  # words on where the times come from, if they are not of this machine
     spread: tuple[Ratio, Ratio] = (1.0, 1.0)  # the least and the most that the true times may be, over these
     spread_origin: str = ""  # words on where the spread comes from
+    precision: str = ""  # `run.precision` that they are of; "": not known
     settings: dict[str, Any] = field(default_factory=dict, hash=False)  # of the spec measured; {}: not known, or told
 
     @property

@@ -220,6 +220,7 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
         batch_bytes=sum(tensor.nbytes for tensor in read),
         copy_bytes=_copy_bytes(network),
         copy_every=network.method.copy_every or 1,
+        precision=network.spec.run.precision,
         **known,
     )
 
