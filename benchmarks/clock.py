@@ -125,8 +125,9 @@ def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, s
     # No cut comes before the last turn is taken.
     ends = [f"run={{steps: {2 * steps + 10}, evaluate_every: null, checkpoint: null}}"]
     loaded = load_spec(spec, [*overrides, *ends])
-    planner = Planner.open(loaded.spec, UserCode(spec.resolve().parent, allow_elsewhere=False))
-    plan = planner.plan(planner.costs(probe=False), one_process=True)
+    code = UserCode(spec.resolve().parent, allow_elsewhere=False)
+    planner = Planner.open(loaded.spec, code, Options(inline=True))
+    plan = planner.plan(planner.costs(probe=False))
     own = assignments(planner.workload, plan, Start(), folder, time.time(), Options())
     found = []
     with devices.configured(loaded.spec.resources.threads, loaded.spec.run.deterministic, planner.workload.device):

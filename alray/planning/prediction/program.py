@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from alray.planning.schedules.actions import KINDS, Action, ActionKind
 from alray.planning.schedules.evaluation import evaluation_actions
-from alray.planning.schedules.placement import Place, round_robin
 from alray.planning.schedules.recomputation import schedule_with
 
 _KINDS = tuple(KINDS)
@@ -33,11 +32,10 @@ class Program:
     """The action lists of all stages; `lists[stage]` is an array of `ROW`."""
 
     lists: tuple[Rows, ...]
-    place: Place = round_robin
 
     @classmethod
     def of(cls, lists: Iterable[Sequence[Action]]) -> Program:
-        """The program of these lists, one for each stage. Virtual stages are placed by `round_robin`."""
+        """The program of these lists, one for each stage."""
         return cls(tuple(map(_rows, lists)))
 
     @classmethod
@@ -67,7 +65,7 @@ class Program:
             rows = np.tile(once, num_batches + found.gradient_delay)
             rows["batch"] += np.repeat(np.arange(num_batches + found.gradient_delay, dtype=np.int32), len(once))
             lists.append(rows[(rows["batch"] >= 0) & (rows["batch"] < num_batches)])
-        return cls(tuple(lists), found.place)
+        return cls(tuple(lists))
 
     @classmethod
     def of_evaluation(cls, stages: int, num_batches: int) -> Program:

@@ -146,7 +146,7 @@ def test_recomputing_before_the_gradient_is_never_slower(
     early = Program.of_schedule(
         schedule, stages, 4, micro_batches=micro_batches, virtual_stages=virtual_stages, recomputes=True
     )
-    late = replace(Program.of(after_the_gradient(early.actions(stage)) for stage in range(stages)), place=early.place)
+    late = Program.of(after_the_gradient(early.actions(stage)) for stage in range(stages))
     drawn = [data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(3)]
     forward, backward, weight = drawn
     zero = [0.0] * parts
