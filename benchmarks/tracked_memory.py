@@ -34,7 +34,7 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
     """
     own = plan.stage_plans[stage]
     components = [network.component(index, _CPU) for index in own.components]
-    incoming = _mini_batch(network, plan, own.components[0])
+    incoming = _mini_batch(network, plan, own.first)
     stepped = stage_of(plan, stage, components)
     tracker = _tracker()
     tracker.track_external(*components, *(incoming.values() if stage == 0 else ()))
