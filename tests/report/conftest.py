@@ -105,7 +105,7 @@ def example_plan(partition: Sequence[int] = (1, 1), *, schedule: str = "streamed
     for stage, size in enumerate(partition):
         memory = Memory(4000 * size, 4000 * size, 8000 * size, 50_000 * size, 100_000, 12_000 * size)
         last = first + size - 1
-        stages.append(StagePlan(stage, ((first, last),), 0.001 * size, 0.002 * size, 0.001 * size, memory))
+        stages.append(StagePlan(stage, first, last, 0.001 * size, 0.002 * size, 0.001 * size, memory))
         first += size
     slowest = 0.004 * max(partition)
     return Plan(

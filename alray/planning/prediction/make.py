@@ -156,13 +156,15 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], durations: Durati
     data_s = setting.costs.data_s if stage == 0 else 0.0
     return StagePlan(
         stage=stage,
-        chunks=tuple((run.start, run.stop - 1) for run in runs),
+        first=runs[0].start,
+        last=runs[0].stop - 1,
         data_s=data_s,
         forward_s=max(0.0, total("F", "C") - data_s),
         backward_s=total("L", "B", "I", "G"),
         update_s=total("U"),
         averages_s=sum(durations.averages_s[virtual] for virtual in held) if len(durations.averages_s) else 0.0,
         memory=memory_of(setting, counts, stage),
+        chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
     )
 
 

@@ -40,27 +40,31 @@ class Memory:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage: its components and their cost.
+    """One stage: its components `first` to `last` (counted from 0, both included) and their cost.
 
-    `chunks` has the first and last component of each of its virtual stages, counted from 0, the lowest first. Seconds
-    are those of a mini-batch, over all of these and all micro-batches, each of which takes a fixed time too;
-    `forward_s` includes forwards that are computed again, `backward_s` label chain and losses. `data_s`, on stage 0, is
-    reading the mini-batch. `averages_s` is averaging over the replicas.
+    A stage with several virtual stages holds one run of components for each. `chunks` then has the first and last
+    component of every run; `first` and `last` are those of the lowest run. Seconds are those of a mini-batch, over all
+    runs and micro-batches, each of which takes a fixed time too; `forward_s` includes forwards that are computed again,
+    `backward_s` label chain and losses. `data_s`, on stage 0, is reading the mini-batch. `averages_s` is averaging over
+    the replicas.
     """
 
     stage: int
-    chunks: tuple[tuple[int, int], ...]
+    first: int
+    last: int
     forward_s: float
     backward_s: float
     update_s: float
     memory: Memory
+    chunks: tuple[tuple[int, int], ...] = ()
     data_s: float = 0.0
     averages_s: float = 0.0
 
     @property
     def runs(self) -> tuple[range, ...]:
         """The components of each virtual stage, the lowest first."""
-        return tuple(range(first, last + 1) for first, last in self.chunks)
+        chunks = self.chunks or ((self.first, self.last),)
+        return tuple(range(first, last + 1) for first, last in chunks)
 
     @property
     def components(self) -> tuple[int, ...]:

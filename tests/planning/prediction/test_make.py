@@ -32,7 +32,7 @@ def test_streamed_takes_the_cut_with_the_fastest_slowest_stage(make_costs: Make)
     assert plan.limited_by == (
         "stage 1 is 3 % slower than the mean, and the stages idle for 3.3 % of the step; no other cut is better"
     )
-    assert [own.chunks for own in plan.stage_plans] == [((0, 1),), ((2, 3),)]
+    assert [(own.first, own.last) for own in plan.stage_plans] == [(0, 1), (2, 3)]
 
 
 def test_a_worse_cut_is_told_with_the_better_one(make_costs: Make) -> None:

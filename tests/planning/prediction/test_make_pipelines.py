@@ -84,6 +84,7 @@ def test_virtual_stages(make_costs: Make) -> None:
     assert plan.partition == (1, 1, 1, 1)
     assert [own.chunks for own in plan.stage_plans] == [((0, 0), (2, 2)), ((1, 1), (3, 3))]
     assert [own.components for own in plan.stage_plans] == [(0, 2), (1, 3)]
+    assert [(own.first, own.last) for own in plan.stage_plans] == [(0, 0), (1, 1)]
     assert plan.stage_plans[1].update_s == pytest.approx(0.005 + 0.010)
     # Up 0 -> 1 and 2 -> 3, and the gradient of 1's output from 2 to 1, are all from stage 0 to stage 1.
     assert {edge.edge: edge.bytes_per_step for edge in plan.edges} == {
