@@ -9,7 +9,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ _BUSY = re.compile(
 )
 """The warning on a page about trials beside other programs, which tables do not have. Where it does not name all of
 them, every trial counts as one of them."""
-NOWHERE = Path("no run folder is committed")
+SESSIONS = "sessions"
+"""In a report of several sessions: where each of them ran."""
 
 
 @dataclass(frozen=True)
@@ -66,25 +67,41 @@ class Report:
         if study.measures == "times":
             records = [record.without_accuracies for record in records]
         skipped = [each.point.values for each in self.loaded.skipped]
-        return Results(study, records, lambda number: NOWHERE / str(number), skipped)
+        return Results(study, records, self.session_folder, skipped)
+
+    def session_folder(self, trial: int) -> Path:
+        """Where the environment of a trial's session is kept, if the study has several."""
+        return self.folder / SESSIONS / str(self._trials[trial].session + 1)
 
     def spec_of(self, record: TrialRecord) -> Spec:
         return self.loaded.spec_of(self._trials[record.number])
 
     @cached_property
+    def _rows(self) -> list[dict[str, str]]:
+        with (self.folder / "tables" / "trials.csv").open(encoding="utf-8") as rows:
+            return list(csv.DictReader(rows))
+
+    @cached_property
     def _trials(self) -> dict[int, Trial]:
-        return {trial.number: trial for trial in self.loaded.trials}
+        """By their numbers in the table: those of a study that has grown are in another order than in a new one."""
+        alike: dict[tuple[str, ...], list[Trial]] = {}
+        for trial in self.loaded.trials:
+            chosen = {**trial.point.values, **trial.values, "seed": trial.seed}
+            alike.setdefault(tuple(value_text(value) for value in chosen.values()), []).append(trial)
+        keys = [*self.loaded.trials[0].point.values, *self.loaded.trials[0].values, "seed"]
+        found = {}
+        for row in self._rows:
+            same = alike.get(tuple(row[key] for key in keys))  # session by session
+            assert same, f"{self.name}: trial {row['trial']} is another one now"
+            found[int(row["trial"])] = replace(same.pop(0), number=int(row["trial"]))
+        return found
 
     def _records(self) -> Iterator[TrialRecord]:
         page = self.page.read_text(encoding="utf-8") if self.page.is_file() else ""
-        with (self.folder / "tables" / "trials.csv").open(encoding="utf-8") as rows:
-            for row in csv.DictReader(rows):
-                trial = self._trials[int(row["trial"])]
-                chosen = {**trial.point.values, **trial.values, "seed": trial.seed}
-                same = all(row[key] == value_text(value) for key, value in chosen.items())
-                assert same, f"{self.name}: trial {trial.number} is another one now"
-                record = _record(trial, self.loaded.spec_of(trial), row)
-                yield record.model_copy(update={"taken_processors": taken_from(page, trial.number)})
+        for row in self._rows:
+            trial = self._trials[int(row["trial"])]
+            record = _record(trial, self.loaded.spec_of(trial), row)
+            yield record.model_copy(update={"taken_processors": taken_from(page, trial.number)})
 
 
 def taken_from(page: str, trial: int) -> float | None:

@@ -2,6 +2,7 @@
 
 python -m benchmarks.studies [--beside] [NAME ...]     without names: all of them, as long as they have no report
 python -m benchmarks.studies --into DIR NAME ...       the reports are kept there, for `benchmarks.again`
+python -m benchmarks.studies --session NAME ...        one more session of studies that have a report, from its tables
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import vl_convert
 from PIL import Image
 
 from alray.config.study.load import read_study_file
+from alray.studies.folder import StudyFolder
 from benchmarks import findings_page, predictions_page
+from benchmarks.committed import SESSIONS, report_of
 
 ROOT = Path(__file__).parents[1]
 SPECS = ROOT / "specs" / "studies" / "laptop"
 REPORTS = ROOT / "docs" / "studies"
 FOLDERS = ROOT / "studies"
+ENVIRONMENT = "environment.json"
+_OF_A_TRIAL = ("data_sha256", "host")
+_OF_NO_TRIAL: dict[str, Any] = {"command": [], "given": {}, "spec_sha256": []}
 KEPT_TABLES = ("points.csv", "trials.csv")
 _SCALE = 2.0
 _COLOURS = 96  # lines, bands and letters with their soft edges
@@ -49,6 +56,23 @@ def run(name: str) -> float | None:
     if status != "finished":
         raise SystemExit(f"the study {name} was {status}; the same command goes on with it")
     return None if resumed else (time.monotonic() - begun_s) / 60
+
+
+def run_session(name: str) -> None:
+    """Run one more session of a study, on another day say. Where its folder is gone, it is made again from its report.
+
+    Raises SystemExit if a session of it is under way.
+    """
+    folder = FOLDERS / name
+    report = report_of(name)
+    if not folder.exists():
+        made = StudyFolder.make(report.loaded, folder)
+        for record in report.results.records:
+            made.write(record)
+            environment = report.session_folder(record.number) / ENVIRONMENT
+            shutil.copyfile(environment, made.trial_dir(record.number) / ENVIRONMENT)
+    sessions = f"sessions={report.loaded.study.sessions + 1}"
+    subprocess.run([sys.executable, "-m", "alray", "study", "--resume", str(folder), sessions], check=True)
 
 
 def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path | None = None) -> None:
@@ -74,7 +98,10 @@ def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path |
     for table in KEPT_TABLES:
         shutil.copyfile(folder / "tables" / table, kept / "tables" / table)
     summary = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    answers = findings_page.kept(read_study_file(folder / "study.yaml"), summary)
+    study = read_study_file(folder / "study.yaml")
+    if study.sessions > 1:
+        _keep_environments(StudyFolder.open(folder), kept)
+    answers = findings_page.kept(study, summary)
     (kept / findings_page.KEPT).write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
     title, rest = pictured(report).split("\n", 1)
     spec = Path(os.path.relpath(SPECS / f"{name}.yaml", kept)).as_posix()
@@ -82,6 +109,17 @@ def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path |
     how += "" if minutes is None else f" in {minutes:.1f} minutes"
     how += f", {findings_page.BESIDE}." if beside else "."
     (kept / "README.md").write_text(f"{title}\n\n{how}\n{rest}", encoding="utf-8")
+
+
+def _keep_environments(folder: StudyFolder, kept: Path) -> None:
+    """Keep where each session ran: of its first trial, without the names of folders."""
+    for record in folder.records():
+        to = kept / SESSIONS / str(record.session + 1) / ENVIRONMENT
+        if not to.is_file():
+            to.parent.mkdir(parents=True)
+            environment = json.loads((folder.trial_dir(record.number) / ENVIRONMENT).read_text(encoding="utf-8"))
+            of_all = {key: environment[key] for key in environment if key not in _OF_A_TRIAL}
+            to.write_text(json.dumps(of_all | _OF_NO_TRIAL, indent=1) + "\n", encoding="utf-8")
 
 
 def has_changes(report: str) -> bool:
@@ -108,10 +146,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies")
     parser.add_argument("--beside", action="store_true", help="other programs run at the same time")
     parser.add_argument("--into", type=Path, metavar="DIR", help="folder of the reports; no page follows from them")
+    parser.add_argument("--session", action="store_true", help="one more session of studies that have a report")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a study; none: all that have no report")
     given = parser.parse_args()
     if given.into is not None and not given.names:
         parser.error("--into needs names")
+    if given.session:
+        for name in given.names:
+            run_session(name)
+            keep(name, None, beside=given.beside)
+        findings_page.main()
+        predictions_page.main()
+        return
     without = sorted(path.stem for path in SPECS.glob("*.yaml") if not (REPORTS / path.stem).exists())
     names = given.names or without
     # A report in docs/ changes the tree, and the studies after it would say that they ran from a tree "with changes".

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from alray.core.run_folder.records import read_environment
+from alray.studies.folder import StudyFolder
 from alray.studies.report import write_report
 from benchmarks import studies
+from benchmarks.committed import report_of
 
 from ..studies.conftest import results, study_folder, trial
 
@@ -42,3 +45,15 @@ def test_a_report_of_a_tree_with_changes_is_not_kept(tmp_path: Path, monkeypatch
     with pytest.raises(SystemExit, match="had changes"):
         studies.keep("made-up", 1.0, into=tmp_path / "docs")
     assert folder.summary.trials == 1 and not (tmp_path / "docs").exists()
+
+
+def test_a_study_goes_on_from_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is gone, as on another machine."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(studies, "FOLDERS", tmp_path)
+    monkeypatch.setattr("subprocess.run", lambda command, *, check: commands.append(command))
+    studies.run_session("target")
+    report, folder = report_of("target"), StudyFolder.open(tmp_path / "target")
+    assert commands[0][-1] == f"sessions={report.loaded.study.sessions + 1}"
+    assert folder.records() == report.results.records
+    assert all(read_environment(folder.trial_dir(each.number)) for each in folder.records())

@@ -6,20 +6,23 @@ Stages share memory, caches and the processor's power budget. On two virtual CPU
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
-from statistics import mean, median, variance
+from statistics import NormalDist, mean, median
 
 MOST_COMPANIONS = 7
 MOST_BYTES = 64 << 20  # more than the caches hold
 _PAIRS = 5
 _STARTING_S = 0.01  # until all companions compute: a process that is woken starts when its waker sleeps
+_OF_TWO = NormalDist().inv_cdf(0.75) * math.sqrt(2.0)  # how much two normal numbers differ, in standard deviations
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # which of them NumPy's matrix products read
 
 
@@ -103,18 +106,27 @@ def measure_contention(work: Callable[[], list[ComputationTimes]], others: Compa
     """How work changes while all of `others` compute.
 
     Args:
-        work: does some work a few times and returns the times of each. It runs alone and next to the others in
+        work: does some work at least twice and returns the times of each. It runs alone and next to the others in
             alternation, so that a machine that changes its speed affects both.
     """
-    ratios, variances, means = [], [], []
+    ratios: list[float] = []
+    walls: list[list[float]] = []
     for _ in range(_PAIRS):
         alone_s = mean(each.processor_s for each in work())
         with others.working():
             time.sleep(_STARTING_S)
             beside = work()
         ratios.append(mean(each.processor_s for each in beside) / alone_s)
-        if len(beside) > 1:
-            variances.append(variance(each.wall_s for each in beside))
-            means.append(mean(each.wall_s for each in beside))
-    jitter_s = sum(variances) / sum(means) if means else 0.0
-    return Contention(max(1.0, median(ratios)), jitter_s)
+        walls.append([each.wall_s for each in beside])
+    return Contention(max(1.0, median(ratios)), _jitter_s(walls))
+
+
+def _jitter_s(walls: Sequence[Sequence[float]]) -> float:
+    """The variance of a time over the time, from times in blocks.
+
+    The standard deviation follows from how much neighbours in a block differ, by the median, as for a normal
+    distribution. So neither a machine that changes its speed from block to block counts, nor an interruption.
+    """
+    differences = [abs(after - before) for block in walls for before, after in pairwise(block)]
+    deviation_s = median(differences) / _OF_TWO
+    return deviation_s**2 / mean(chain.from_iterable(walls))

@@ -45,6 +45,7 @@ from alray.runtime.stage.work.backpropagation import MicroBatching
 
 _FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
+_LEAST = 2  # mini-batches of it, however long: one does not tell how uneven they are
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 _TOLERANCE = 1e-3  # of the largest output; far above what the order of sums changes, and far below any influence
@@ -274,7 +275,7 @@ def _times_of(works: Mapping[int, ComponentWork], *, local_losses: bool) -> list
     """
     trained = [each for each in mini_batch_of(works, local_losses=local_losses) if each.name in _TRAINING]
     began, found = time.perf_counter(), list[ComputationTimes]()
-    while not found or time.perf_counter() - began < _WORK_S:
+    while len(found) < _LEAST or time.perf_counter() - began < _WORK_S:
         started, busy = time.perf_counter(), time.process_time()
         for action in trained:
             action.run()

@@ -23,7 +23,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.seconds import RunSeconds
 from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
-from alray.runtime.probe import estimate
+from alray.runtime.probe import estimate, measure
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.component_work import ComponentWork
 from alray.runtime.probe.contention import Companions, ComputationTimes, Contention, companions, measure_contention
@@ -441,8 +441,8 @@ def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, conte
     def work() -> list[ComputationTimes]:
         if not beside.at_work:
             pace[0] = next(alone)  # the machine changes its pace
-            return [ComputationTimes(pace[0], pace[0])]
-        return [ComputationTimes(beside_s * pace[0], beside_s * pace[0])]
+            return [ComputationTimes(pace[0], pace[0])] * 2
+        return [ComputationTimes(beside_s * pace[0], beside_s * pace[0])] * 2
 
     assert measure_contention(work, beside) == Contention(pytest.approx(contention), 0.0)
 
@@ -466,13 +466,22 @@ def test_costs_say_beside_how_many_others_they_were_measured(make_workload):
 
 
 def test_jitter_is_the_variance_of_work_beside_others_over_its_time():
-    beside, generator = Beside(), np.random.default_rng(3)
+    """Without the interruptions of some of it, and although the machine changes its speed."""
+    beside, generator, paces = Beside(), np.random.default_rng(3), itertools.count(10)
 
     def work() -> list[ComputationTimes]:
-        jitter_s, pace = (0.4, 10.0) if beside.at_work else (2.0, 12.0)
-        return [ComputationTimes(generator.gamma(pace / jitter_s, jitter_s), pace) for _ in range(40)]
+        jitter_s, pace = (0.1, next(paces)) if beside.at_work else (2.0, 12.0)
+        times = generator.gamma(pace / jitter_s, jitter_s, 40)
+        times[7] += 100.0
+        return [ComputationTimes(each, pace) for each in times]
 
-    assert measure_contention(work, beside).jitter_s == pytest.approx(0.4, rel=0.2)
+    assert measure_contention(work, beside).jitter_s == pytest.approx(0.1, rel=0.25)
+
+
+def test_work_that_takes_long_is_repeated_for_its_jitter(make_workload, monkeypatch):
+    """One mini-batch does not tell how uneven mini-batches are."""
+    monkeypatch.setattr(measure, "_WORK_S", 0.0)
+    assert probe(make_workload(), others=1).jitter_s > 0.0
 
 
 def test_companions_work_rest_and_end():
