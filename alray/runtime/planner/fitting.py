@@ -123,7 +123,7 @@ class Fitting:
 
 def parse_devices(text: str) -> tuple[int, ...]:
     """The memory of each device in bytes, from a text such as `4x24GB`. Raises RequestError."""
-    read = re.fullmatch(r"([1-9]\d{0,4})x(\d{1,9}(?:\.\d{1,9})? ?[MGT]i?B)", str(text).strip())
+    read = re.fullmatch(r"([1-9]\d{0,4})x(\d{1,9}(?:\.\d{1,9})? ?[MGT]i?B)", text.strip())
     if read is None:
         raise RequestError(
             f"`{text}` is not a number of devices and their memory", key="--devices", hint="write, for example, 4x24GB"

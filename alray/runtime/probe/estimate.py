@@ -29,7 +29,6 @@ from alray.runtime.probe.component_work import ComponentWork
 ASSUMED_FLOPS_PER_S = 4.0e10
 """The speed of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
 ASSUMED_BYTES_PER_S = 1.0e10
-"""The speed of the memory that all threads share."""
 _MOST_COUNTED = 32
 """Networks with mini-batches of one size whose counts are kept: a crossover goes to and fro between several methods and
 numbers of replicas, and to count takes long."""
@@ -39,11 +38,12 @@ Kind = Literal["matrix", "convolution", "other"]
 
 @dataclass(frozen=True, eq=False)
 class _Counted:
-    """A component without times, and what its actions do."""
+    """A component without times, what its actions do, and the bytes that its samples and its routes are."""
 
     component: ComponentCosts
     operations: dict[str, list[Operation]]
     tensors: int  # of its parameters
+    moved_bytes: int
     state_bytes: int  # that an update goes through, besides weights and gradients
     together: int  # mini-batches of an update
 
@@ -55,15 +55,14 @@ class _Counted:
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
     """Costs counted on the meta device, without allocating or computing. Global generators stay as they were.
 
-    The times are those of the roofline of assumed threads: they are right relative to each other.
+    The times are the counts over assumed speeds of a thread: they are right relative to each other.
     """
-    number_type = network.spec.run.precision
-    assumed = Device("threads", None, {number_type: ASSUMED_FLOPS_PER_S * threads}, ASSUMED_BYTES_PER_S)
-    of = partial(_times_on, device=assumed, reached=ReachedSpeed(1.0, 1.0, 0.0), number_type=number_type, tf32="none")
+    counted = _count_all(network, batch_size, device)
+    rate = ASSUMED_FLOPS_PER_S * threads
     return _costs(
         network,
         batch_size,
-        [of(each) for each in _count_all(network, batch_size, device)],
+        [_assumed_times(each, rate) for each in counted],
         source="estimated",
         device=devices.device_name(device),
         threads=threads,
@@ -229,6 +228,28 @@ def _costs(network: Network, batch_size: int, components: Sequence[ComponentCost
     )
 
 
+def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
+    """The times of a component by assumed speeds.
+
+    Args:
+        rate: operations a second.
+    """
+    flops = {name: sum(each.flops for each in operations) for name, operations in counted.operations.items()}
+    component, moved_s = counted.component, counted.moved_bytes / ASSUMED_BYTES_PER_S
+    routed_s = component.route_bytes / ASSUMED_BYTES_PER_S
+    updated_bytes = 2 * component.gradient_bytes + counted.state_bytes  # frozen weights are not updated
+    gathered_bytes = 2 * component.gradient_bytes
+    return replace(
+        component,
+        forward_s=flops["forward_s"] / rate + moved_s,
+        backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
+        label_s=flops["label_s"] / rate,
+        update_s=counted.each_mini_batch(updated_bytes, gathered_bytes) / ASSUMED_BYTES_PER_S,
+        infer_s=flops["infer_s"] / rate + moved_s + component.ends_route * routed_s,
+        route_s=flops["route_s"] / rate + routed_s,
+    )
+
+
 def _times_on(
     counted: _Counted, *, device: Device, reached: ReachedSpeed, number_type: str, tf32: str
 ) -> ComponentCosts:
@@ -353,7 +374,8 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         turn_parameters=0 if adds_up else turn,
         **asdict(component_memory(network, index, batch_size, trains_on)),
     )
-    return _Counted(costs, operations, len(parameters), state_bytes, together)
+    moved_bytes = s_bytes + batch_size * facts.input.sample_bytes
+    return _Counted(costs, operations, len(parameters), moved_bytes, state_bytes, together)
 
 
 @dataclass(frozen=True)
