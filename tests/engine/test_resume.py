@@ -115,6 +115,7 @@ RECIPES = {
         "optimizer={kind: torch, name: RMSprop, lr: 3e-3, centered: true, decay: weights, weight_decay: 0.01}",
         "lr_schedule={kind: linear, final_factor: 0.1}",
     ),
+    "lamb": ("optimizer={kind: lamb, lr: 0.01, weight_decay: 0.01}",),
     "muon": ("optimizer={kind: muon, lr: 0.01, rate_factors: {b: 2, h: 0.5}}",),
     "muon, backpropagation": (
         "optimizer={kind: muon, lr: 0.01, rate_factors: {head: 2}}",

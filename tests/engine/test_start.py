@@ -36,7 +36,7 @@ print(status.step, [name for name in heavy if name in sys.modules], file=sys.__s
 """A stage as its process runs it, to its end."""
 
 
-OPTIMIZERS = ["adam", pytest.param("muon", marks=pytest.mark.full)]
+OPTIMIZERS = ["adam", *[pytest.param(name, marks=pytest.mark.full) for name in ("muon", "lamb")]]
 
 
 @pytest.mark.full

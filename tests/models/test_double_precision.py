@@ -57,6 +57,7 @@ OPTIMIZERS = {
     "sgd": "{kind: sgd, lr: 0.01, momentum: 0.9}",
     "adamw": "{kind: adamw, lr: 0.01}",
     "lars": "{kind: lars, lr: 0.01}",
+    "lamb": "{kind: lamb, lr: 0.01}",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from alray.models.lars import LarsOptimizer
+from alray.models.tensorwise import LarsOptimizer
 
 
 def test_a_rate_that_falls_does_not_shrink_what_momentum_carries() -> None:

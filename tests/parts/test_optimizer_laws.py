@@ -77,6 +77,18 @@ def lars(w: Tensor, g: Tensor, rate: float, decay: float, state: Any, momentum: 
     return state["v"]
 
 
+def lamb(w: Tensor, g: Tensor, rate: float, decay: float, state: Any, betas: Any, eps: float) -> Tensor:
+    """Algorithm 2 of arXiv 1904.00962; a tensor of one dimension is updated as by Adam, without decay."""
+    n = state["n"] = state.get("n", 0) + 1
+    m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+    v = state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g**2
+    u = m / (1 - betas[0] ** n) / ((v / (1 - betas[1] ** n)).sqrt() + eps)
+    if w.ndim > 1:
+        u = u + decay * w
+        u = u * w.norm() / u.norm()
+    return rate * u
+
+
 @dataclass(frozen=True)
 class Row:
     """An optimizer.
@@ -123,6 +135,8 @@ ROWS = (
         1,
     ),
     Row({"kind": "lars", "momentum": 0.0}, tensor_by_tensor(lars, momentum=0.0, trust=1e-3, eps=1e-8), 0),
+    Row({"kind": "lamb", "weight_decay": 0.3, **ADAM}, tensor_by_tensor(lamb, **ADAM), 2),
+    Row({"kind": "lamb"}, tensor_by_tensor(lamb, betas=(0.9, 0.999), eps=1e-6), 2),
 )
 of_each = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.keys["kind"])
 

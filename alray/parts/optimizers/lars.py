@@ -33,8 +33,8 @@ class Lars(OptimizerSection):
 
 
 def chosen(section: Lars, parameters: Sequence[nn.Parameter], roles: Mapping[nn.Parameter, Role]) -> list[Chosen]:
-    from alray.models.lars import LarsOptimizer
     from alray.models.optimizers import Chosen
+    from alray.models.tensorwise import LarsOptimizer
 
     settings = {"momentum": section.momentum, "trust_coefficient": section.trust_coefficient, "eps": section.eps}
     return [Chosen(LarsOptimizer, parameters, settings)]

@@ -111,7 +111,7 @@ def test_an_average_of_late_gradients_keeps_buffers_for_the_update(make_workload
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("kind", ["lamb", "muon"])
 def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
     """Without the counts of steps, which are a few bytes for each parameter."""
     workload = make_workload(f"optimizer={kind}")
