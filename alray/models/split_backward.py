@@ -59,6 +59,7 @@ class SplitBackward:
         }
         self._watched: set[nn.Parameter] = set()
         self._used_elsewhere: set[nn.Parameter] = set()  # parameters that not only these layers use
+        self._waited: set[nn.Parameter] = set()  # parameters that had a gradient which was left for later
         self._looked_at: set[int] = set()  # numbers of operations of the forward passes that have shown them
         self._deferring: LaterWeights | None = None
         self._pass: int | None = None  # autograd's number of the pass that is split
@@ -151,15 +152,21 @@ class SplitBackward:
         parameters = list(parameters)
         # Since the layer ran. Another parameter of the layer may have been left for later by an earlier layer.
         self._used_elsewhere.update(each for each in parameters if _is_hooked(each))
-        return self._deferring if self._used_elsewhere.isdisjoint(parameters) else None
+        if not self._used_elsewhere.isdisjoint(parameters):
+            return None
+        self._waited.update(parameters)
+        return self._deferring
 
     def _came(self, parameter: nn.Parameter, gradient: torch.Tensor | None) -> torch.Tensor | None:
         """A pass has come to a weight, without a gradient where all of it is left for later.
 
         What it gets otherwise is added to the rest before it is added to the gradients of earlier micro-batches, as in
-        a whole backward pass.
+        a whole backward pass. These may still wait where something else begins to use a weight. So its gradient waits
+        behind them then, but for a hook, which must see it now.
         """
-        if self._deferring is None or parameter in self._used_elsewhere:
+        if self._deferring is None:
+            return None
+        if parameter in self._used_elsewhere and (parameter not in self._waited or _is_hooked(parameter)):
             return None
         if current_graph_task_id() != self._pass and _is_asked_for(parameter):
             return None

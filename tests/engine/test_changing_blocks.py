@@ -58,6 +58,13 @@ def test_the_same_bits(workshop_of) -> None:
     assert len({run.summary.weights_sha256 for run in runs.values()}) == 1
 
 
+def test_gradients_are_added_in_order_where_something_begins_to_use_a_weight(workshop_of) -> None:
+    """It begins in the middle of a mini-batch, when those of earlier micro-batches still wait in a split backward."""
+    workshop = workshop_of(blocks_that_change.UsingLater, blocks_that_change.UsingLater)
+    runs = [workshop.run(f"pipeline.schedule={each}", name=each) for each in ("1f1b", "zero_bubble")]
+    assert len({run.summary.weights_sha256 for run in runs}) == 1
+
+
 def test_a_buffer_that_comes_during_the_run(workshop_of) -> None:
     """Also with an average of the weights, which begins with it."""
     workshop = workshop_of(blocks_that_change.Coming, blocks_that_change.Coming)
