@@ -29,8 +29,8 @@ Tensors = dict[str, torch.Tensor]
     s       [N, ...]            samples, or the output of the encoders so far
     mask    [N, T] bool         of sequences of different lengths: True where a row has a word; a prefix of every row
     h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
-    x1, x2  [N, ...]            further tensors of an imported model that are needed after a cut, and `positions`,
-                                [N, 1] int64, how many positions a text has that none of these shows
+    x1, x2  [N, ...]            further tensors of an imported model that are needed after a cut, and `reads`, [N, R]
+                                int64, the numbers that it has read of tensors
     labels  [N] int64           class numbers; [N, T] int64 tokens; [N, outputs] float32 in further tasks
     t       [N, label_dim]      the label chain of Associated Learning; [N, T, label_dim] of tokens
 

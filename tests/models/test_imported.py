@@ -223,6 +223,33 @@ def test_a_tensor_that_a_model_makes_is_on_the_device_of_its_part(one_thread: No
         assert passing["s"].shape == (4, 6) and passing["s"].is_meta
 
 
+class Members(nn.Module):
+    """Several members take the mini-batch, one after the other or each sample in turn."""
+
+    def __init__(self, *, in_turn: bool) -> None:
+        super().__init__()
+        self.in_turn = in_turn
+        self.first, self.inner, self.outer, self.last = (nn.Linear(6, width) for width in (6, 6, 6, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        x = x.repeat_interleave(2, 0) if self.in_turn else x.repeat(2, 1)
+        x = self.inner(x)
+        x = x.unflatten(0, (-1, 2)).mean(1) if self.in_turn else x.unflatten(0, (2, -1)).mean(0)
+        result: torch.Tensor = self.last(self.outer(x))
+        return result
+
+
+def test_a_readout_gets_the_rows_of_one_sample(one_thread: None) -> None:
+    for in_turn, several in ((True, False), (False, True)):
+        model = own(Members, in_turn=in_turn)
+        parts = model.cut("auto", ["inner"], several=several)
+        require_the_whole(model, parts, torch.randn(4, 6))
+    with pytest.raises(SpecError, match="after `inner`: the rows of a sample lie apart"):
+        own(Members, in_turn=False).cut("auto", ["inner"])
+    assert "inner" not in places(own(Members, in_turn=False).cut(3, None))
+
+
 class Field(nn.Module):
     """The gradient of what a net makes of its input, as of an energy."""
 

@@ -109,6 +109,12 @@ class Choice:
         self.wrong[key] = refused
         self.reason = self.reason or f"after `{name_of(key)}`, {refused}"
 
+    def take_readouts(self) -> None:
+        """Cut only where a readout can take what is given."""
+        for step in self.single:
+            if not self._cutter.keeps_rows(step.key):
+                self.refuse(step.key, Refused("the rows of a sample lie apart, and a readout needs them together"))
+
     def _smallest(self, steps: Iterable[Step]) -> Step | None:
         """Of several steps the one after which least is needed, the last one of several."""
         return min(steps, key=lambda each: (each.alive, self._cutter.elements(each.key), -each.ended), default=None)

@@ -23,9 +23,9 @@ from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import Form, LostError, Unused
 from alray.models.imported.calls import call, first_line, scores_of
-from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed_shape, skeleton
+from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed, packed_shape, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
-from alray.models.imported.steps import INPUT, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
+from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
 from alray.models.readout import Pooling
 from alray.models.shape import Shape
 from alray.models.token_embedding import PADDING
@@ -186,13 +186,13 @@ class Cutter:
             self._model.named_buffers(remove_duplicate=False)
         )
         travels = {(INPUT, 0): self._known[True].gives[INPUT].leaves[0]}
-        return Cut(INPUT, travels, seen, above=frozenset(every))
+        return Cut(INPUT, travels, {}, seen, above=frozenset(every))
 
     def _tried(self, key: Key) -> Cut:
         if key == INPUT:
             return self._at_input()
         travels: dict[Leaf, Sizes] = {}
-        sends_positions = False
+        reads: dict[Key, float] = {}
         seen: dict[bool, Seen] = {}
         clones: set[Leaf] = set()
         fixed: set[Leaf] = set()
@@ -200,7 +200,7 @@ class Cutter:
         above: set[str] = set()
         main = self._main(key)
         for training in (True, False):
-            kept, used = self._below(key, training=training)
+            kept, numbers, used = self._below(key, training=training)
             if main not in kept:
                 raise Refused("what is needed later is other in evaluation than in training")
             below |= used
@@ -210,18 +210,19 @@ class Cutter:
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
             if self._sample.is_text and not any(self._has_positions(known, leaf) for leaf in leaves):
-                sends_positions = True
+                reads[POSITIONS] = float(self._sizes(0)[1])
             for leaf in leaves:
                 sizes = known.gives[leaf[0]].leaves[leaf[1]]
                 if sizes.rows is None:
                     raise Refused(f"{_named(leaf)} is needed, which has no row for each sample")
                 if travels.setdefault(leaf, sizes) != sizes:
                     raise Refused(f"{_named(leaf)} has other sizes in evaluation than in training")
-            if len(travels) + sends_positions > _MOST_TENSORS:
+            if len(travels) + bool(reads) > _MOST_TENSORS:
                 further = f"{_named(leaf)} is one of {len(travels)} tensors that are needed later"
                 raise Refused(f"{further}, of which {_MOST_TENSORS} at most can travel")
             if training:
                 fixed = {leaf for leaf in (*leaves, *same) if not kept[leaf].requires_grad}
+            reads |= {each: float(numbers[each]) for each in run.asked if each in numbers}
             asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves), same)
         names = dict(self._model.named_parameters(remove_duplicate=False))
@@ -237,8 +238,8 @@ class Cutter:
         return Cut(
             key,
             travels,
+            reads,
             seen,
-            sends_positions,
             frozenset(clones),
             frozenset(fixed),
             frozenset(below),
@@ -297,15 +298,16 @@ class Cutter:
                 return key, number
         raise Refused("it gives no tensor with a row for each sample")
 
-    def _below(self, key: Key, *, training: bool) -> tuple[dict[Leaf, torch.Tensor], set[str]]:
-        """What the part before a cut gives: its tensors, and what of the model it uses."""
+    def _below(self, key: Key, *, training: bool) -> tuple[dict[Leaf, torch.Tensor], dict[Key, float], set[str]]:
+        """What the part before a cut gives: its tensors, the numbers that it reads, and what of the model it uses."""
         recording = self.recordings[training][0]
         end = next((step.ended for step in recording.steps if step.key == key), -1)
         if look := recording.look_before(key, end):
             raise Refused(look)
         before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
         kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
-        return kept, {name for name, first in recording.used.items() if first <= end}
+        reads = {each: number for each, number in recording.reads.items() if each in before}
+        return kept, reads, {name for name, first in recording.used.items() if first <= end}
 
     def _above(
         self,
@@ -326,9 +328,10 @@ class Cutter:
             came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
             came |= {leaf: came[other] for leaf, other in same.items()}
             sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}
-            given = Cut(key, sizes, {training: known})
+            given = Cut(key, sizes, {}, {training: known})
+            numbers = self.recordings[training][0].reads
             like = torch.empty((), device=_CPU)
-            run = PartRun(given, None, came, training=training, sizes=self._sizes(0), like=like)
+            run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
             inputs = {
                 (INPUT, number): run.leaf((INPUT, number), of_input)
                 for number, of_input in enumerate(known.gives[INPUT].leaves)
@@ -409,6 +412,28 @@ class Cutter:
         except Refused:
             return False
         return True
+
+    @cached_property
+    def _of_equal_samples(self) -> Recording:
+        """An evaluation of the first mini-batch, whose last sample is the first one again."""
+        recording = Recording()
+        came = _input(*self._given(0))
+        for each in came.values():
+            each[-1] = each[0]
+        with self._mode(training=False), self._unchanged():
+            recording.run(self._model, came, partial(self._called, came))
+        return recording
+
+    def keeps_rows(self, key: Key) -> bool:
+        """Whether a readout can take what a step gives: several rows of a sample follow each other, and those of the
+        others do not depend on it."""
+        leaf = self._main(key)
+        sizes: Sizes = self._known[True].gives[key].leaves[leaf[1]]
+        if not sizes.has_several_rows:
+            return True
+        values = (each.values.get(leaf) for each in (self.recordings[False][0], self._of_equal_samples))
+        one, other = (None if each is None else packed(each, sizes, self._sizes(0)[0])[:-1] for each in values)
+        return one is not None and other is not None and torch.equal(one, other)
 
     def _shape(self, key: Key) -> tuple[int, ...]:
         """Of two samples, of what a step gives."""

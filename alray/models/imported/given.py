@@ -184,6 +184,8 @@ class GivenModel:
             whole: whether the model's classifier is used, so that it may be one component, and natural units end with
                 the model's pooling of maps. A readout pools by itself, less, and sees more.
         """
+        if not several:
+            self._choice.take_readouts()
         for _ in range(_CHOICES):
             ends = self._ends(components, given, several=several, pooled=whole)
             if ends is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from alray.models.imported.absent import Form, LostError, Unused, origins_of
 from alray.models.imported.calls import call, scores_of
 from alray.models.imported.steps import (
     INPUT,
+    POSITIONS,
     READS,
     Gives,
     Key,
@@ -32,8 +34,8 @@ from alray.models.readout import Pooling
 from alray.models.shape import Shape
 
 Tensors = dict[str, torch.Tensor]
-_POSITIONS = "positions"
-"""The name in a message of how many positions the samples of a mini-batch of texts have, `[N, 1]`, all rows alike."""
+_READ = "reads"
+"""The name in a message of the numbers that were read of tensors: float64 as int64, `[N, numbers]`, all rows alike."""
 
 
 class _Ended(BaseException):
@@ -68,7 +70,7 @@ class Cut:
 
     Attributes:
         travels: the tensors that are needed later, with their sizes; that of the step itself is the first one.
-        sends_positions: whether none of them tells how many positions the samples of a mini-batch of texts have.
+        reads: the steps that read numbers of tensors which are needed later, with what they read when it was cut.
         seen: by whether the model trains.
         clones: of the tensors that travel, those that are written later.
         fixed: those that have no gradient.
@@ -80,8 +82,8 @@ class Cut:
 
     key: Key
     travels: Mapping[Leaf, Sizes]
+    reads: Mapping[Key, float]
     seen: Mapping[bool, Seen]
-    sends_positions: bool = False
     clones: frozenset[Leaf] = frozenset()
     fixed: frozenset[Leaf] = frozenset()
     below: frozenset[str] = frozenset()
@@ -99,7 +101,7 @@ class Cut:
             name: Shape(packed_shape(self.travels[leaf], positions), _in_full(self.travels[leaf].dtype))
             for leaf, name in self.names.items()
         }
-        return found | ({_POSITIONS: Shape((1,), torch.int64)} if self.sends_positions else {})
+        return found | ({_READ: Shape((len(self.reads),), torch.int64)} if self.reads else {})
 
     @property
     def names(self) -> dict[Leaf, str]:
@@ -129,7 +131,7 @@ class PartRun(Walk):
             until: the step after which it ends; None: with the result.
             came: the tensors that the part before sent.
             sizes: the numbers of samples and positions.
-            read: the numbers that the model read when it was recorded, where operations are counted; else none.
+            read: the numbers that were read.
             like: a tensor of the type and on the device of all that is computed.
             keeps: the tensors that are kept of what steps give; None: all of them.
             expects: what the part after this one takes steps to give.
@@ -140,6 +142,7 @@ class PartRun(Walk):
         self._ends = [end for end in (None if after is None else after.key, until) if end is not None]
         self._sizes, self._like = sizes, like
         self._read = read or {}
+        self._knows_reads = like is not None and like.is_meta
         self._keeps = keeps
         self._expects = expects
         self._kept_of = (
@@ -148,8 +151,9 @@ class PartRun(Walk):
         self.own = after is None
         """Whether steps are computed: those after the first cut."""
         self.kept: dict[Leaf, torch.Tensor] = {leaf: came[leaf] for leaf in keeps or () if leaf in came}
+        self.reads: dict[Key, float] = dict(self._read)
         self.asked: set[Key] = set()
-        """The steps before the first cut that were asked for what they gave."""
+        """The steps before the first cut that were asked for what they gave, or for a number."""
         self.again: set[Key] = set()
         """Those that were computed again."""
 
@@ -173,7 +177,7 @@ class PartRun(Walk):
         return result
 
     def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
-        if is_open(key, self._ends) or (self.own and self._read):
+        if is_open(key, self._ends) or (self.own and self._knows_reads):
             with self.inside(key):
                 value = compute()
             if self.own:
@@ -197,14 +201,20 @@ class PartRun(Walk):
             return self._given(key)
 
     def function(self, key: Key, name: str, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
-        if name in READS:
-            return self._read[key] if key in self._read else compute()
+        if name in READS and self._is_known(key, given):
+            return self._number(key, name)
         if self.own:
             value = compute()
-            self._keep(key, value)
+            if name in READS:
+                self.reads[key] = value
+            else:
+                self._keep(key, value)
             return value
         seen = self._seen
         assert seen is not None
+        if name in READS and origins_of(given):
+            self.asked.add(key)
+            return self._number(key, name)
         if key in seen.gives:
             return self._given(key)
         value = compute()
@@ -213,6 +223,19 @@ class PartRun(Walk):
         elif any(isinstance(each, torch.Tensor) and not isinstance(each, Unused) for each in tree_leaves(value)):
             raise LostError((), f"calls `{name}` before the cut, as it never did when it was cut")
         return value
+
+    def _is_known(self, key: Key, given: tuple[Any, ...]) -> bool:
+        """Whether a step gives the number that it read when the model was recorded: of a tensor that came without
+        values, as in a trial of a cut, or where operations are counted."""
+        if self._knows_reads and key in self._read:
+            return True
+        return any(isinstance(each, Unused) and not each.origins for each in tree_leaves(given))
+
+    def _number(self, key: Key, name: str) -> Any:
+        """What a step read of a tensor."""
+        if key not in self._read:
+            raise LostError((), f"reads a number by `{name}`, as it never did when it was cut")
+        return _TYPES.get(name, type(self._read[key]))(self._read[key])
 
     def _given(self, key: Key) -> Any:
         """What a step before the first cut gave."""
@@ -270,6 +293,9 @@ def asked_by(error: LostError) -> str:
     steps = [name_of(key) for key, _ in error.origins if isinstance(key, tuple)]
     names = sorted(steps or [str(key) for key, _ in error.origins])
     return str(error) + (f": `{names[0]}`" if any(names) else ": its samples" if names else "")
+
+
+_TYPES: dict[str, type] = {"__bool__": bool, "__float__": float, "__index__": int, "__int__": int}
 
 
 class Part(nn.Module):
@@ -366,18 +392,23 @@ class Part(nn.Module):
         (model,), after, until = self.alray_models, self._alray_after, self._alray_until
         s, mask = incoming["s"], incoming.get("mask")
         came: dict[Leaf, torch.Tensor] = {}
+        read: dict[Key, float] = {}
         if after is not None:
             came = {
                 leaf: _unpacked(incoming[name], after.travels[leaf])
                 for leaf, name in after.names.items()
                 if leaf in after.seen[self.training].travels
             }
+            if after.reads and not s.is_meta:
+                numbers = zip(after.reads, incoming[_READ][0].view(torch.float64).tolist(), strict=True)
+                read = {key: number for key, number in numbers if not math.isnan(number)}
         else:
             came[INPUT, 0] = s
+        if s.is_meta:  # where operations are counted
+            read = {**self._alray_reads[self.training], **(after.reads if after is not None else {})}
         if mask is not None:
             came[INPUT, 1] = mask
-        told = None if s.is_meta else incoming.get(_POSITIONS)
-        positions = self._positions(came, s.shape[0]) if told is None else int(told[0])
+        positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
         if after is not None:
             came |= {leaf: came[other] for leaf, other in after.seen[self.training].same.items()}
         run = PartRun(
@@ -386,7 +417,7 @@ class Part(nn.Module):
             came,
             training=self.training,
             sizes=(s.shape[0], positions),
-            read=self._alray_reads[self.training] if s.is_meta else None,
+            read=read,
             like=s if s.is_floating_point() else torch.empty((), device=s.device),
             keeps=() if until is None else until.seen[self.training].travels,
             expects=None if until is None or torch.compiler.is_exporting() else until.seen[self.training],
@@ -407,9 +438,12 @@ class Part(nn.Module):
                 raise LostError([leaf], "needs later what did not come")
             if leaf in until.gradients and run.kept[leaf].requires_grad and not torch.compiler.is_compiling():
                 run.kept[leaf].register_hook(partial(_lying, order=until.gradients[leaf]))
-            outgoing[name] = _packed(run.kept[leaf], until.travels[leaf])
-        if until.sends_positions:
-            outgoing[_POSITIONS] = torch.full((s.shape[0], 1), positions, device=s.device)
+            outgoing[name] = packed(run.kept[leaf], until.travels[leaf], s.shape[0])
+        if until.reads:
+            run.reads[POSITIONS] = positions
+            of_reads = [[float(run.reads.get(key, math.nan)) for key in until.reads]]
+            outgoing[_READ] = torch.tensor(of_reads, dtype=torch.float64, device=s.device)
+            outgoing[_READ] = outgoing[_READ].view(torch.int64).repeat(s.shape[0], 1)
         if mask is not None and outgoing["s"].ndim > 2:
             outgoing["mask"] = mask
         return outgoing
@@ -468,14 +502,19 @@ def joined(parts: Sequence[Part]) -> Part:
     return whole.train(first.training)
 
 
-def _packed(tensor: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-    """A tensor as it travels: `[N, ...]`."""
-    return tensor.movedim(sizes.rows, 0) if sizes.rows else tensor
+def packed(tensor: torch.Tensor, sizes: Sizes, samples: int) -> torch.Tensor:
+    """A tensor as it travels: with one row for each sample, `[N, ...]`."""
+    if sizes.rows:
+        tensor = tensor.movedim(sizes.rows, 0)
+    return tensor.unflatten(0, (samples, -1)) if sizes.has_several_rows else tensor
 
 
 def _unpacked(rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
     """The tensor that was packed so."""
-    return _lying(rows.movedim(0, sizes.rows) if sizes.rows else rows, sizes.order)
+    tensor = rows.flatten(0, 1) if sizes.has_several_rows else rows
+    if sizes.rows:
+        tensor = tensor.movedim(0, sizes.rows)
+    return _lying(tensor, sizes.order)
 
 
 def _lying(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
@@ -493,7 +532,10 @@ def _lying(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
 
 def packed_shape(sizes: Sizes, positions: int) -> tuple[int, ...]:
     """The shape of one sample of what travels."""
-    return tuple(size.at(1, positions) for axis, size in enumerate(sizes.sizes) if axis != sizes.rows)
+    assert sizes.rows is not None
+    shape = [size.at(1, positions) for size in sizes.sizes]
+    rows = shape.pop(sizes.rows)
+    return (*([rows] if sizes.has_several_rows else []), *shape)
 
 
 def _in_full(dtype: torch.dtype) -> torch.dtype:

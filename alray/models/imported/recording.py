@@ -72,7 +72,7 @@ class Recording(Walk):
         self.values: dict[Leaf, torch.Tensor] = {}
         """All tensors that the steps gave, and the samples."""
         self.reads: dict[Key, float] = {}
-        """The numbers that functions read of tensors."""
+        """The numbers that steps read of tensors."""
         self.looks: list[tuple[Key, int, str]] = []
         """Where Python reads what the model has computed, or numbers in its samples: the call around it, the number of
         steps that had ended before, and the line of a user's code in words."""
@@ -140,6 +140,7 @@ class Recording(Walk):
         if not gave:
             if name in READS:
                 self.reads[key] = value
+                self._note(key, value, None, begun, again=False, weights=False)
             return value
         weights = any(isinstance(each, nn.Parameter) and each.ndim > 1 for each in took)
         made = any(isinstance(each, nn.Parameter) for each in took) or not all(map(self._is_free, took))

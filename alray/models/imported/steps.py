@@ -27,6 +27,8 @@ Leaf = tuple[Key, int]
 """A tensor: the step that gave it, and its number among what that gave."""
 INPUT: Key = (("", 0),)
 """What `forward` was given stands among the steps as the first one."""
+POSITIONS: Key = (("", 1),)
+"""How many positions the samples of a mini-batch have, among the numbers that are read."""
 READS = frozenset({"__bool__", "__float__", "__index__", "__int__", "item"})
 """Functions that make a number of a tensor."""
 LOOKS = READS | {"allclose", "equal", "numpy", "tolist"}
@@ -225,9 +227,13 @@ class Sizes:
 
     @property
     def rows(self) -> int | None:
-        """The first dimension that counts samples. None: there is none."""
-        row = Size(1, by_samples=True)
-        return self.sizes.index(row) if row in self.sizes else None
+        """The first dimension that counts samples, or so many rows of each. None: there is none."""
+        return next((axis for axis, size in enumerate(self.sizes) if size.by_samples and not size.more), None)
+
+    @property
+    def has_several_rows(self) -> bool:
+        """Whether this dimension has more than one row of each sample."""
+        return self.rows is not None and self.sizes[self.rows] != Size(1, by_samples=True)
 
 
 def in_type_of(dtype: torch.dtype, like: torch.dtype) -> torch.dtype:
