@@ -422,7 +422,7 @@ def hooked() -> nn.Module:
         (lambda: train(with_outputs(1), (X, X[:, :1] / 0)), "data", "split `train` has the label .*number"),
         (lambda: train(nn.Conv2d(1, 3, 3), (torch.zeros(60, 4, 4), Y)), "model.from", r"samples.unsqueeze\(1\)"),
         (lambda: train(net(), ([[1.0, 2.0], [3.0]], [0, 1])), "data", "the samples are no numbers.*inhomogeneous"),
-        (lambda: train(net(), {"data": X, "target": Y}), "data", "of type dict, and no data set"),
+        (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of data, target; give"),
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*dense_classification"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model.from", "lazy layer"),

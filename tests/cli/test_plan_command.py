@@ -48,21 +48,6 @@ def test_given_costs_in_tables_and_figures(
     assert not any("(estimated)" in line for line in lines)
 
 
-def test_a_plan_says_that_accumulated_mini_batches_share_a_rate(alray: Callable[..., Any], spec: Path) -> None:
-    told = "a rate that changes does so once every 3 mini-batches"
-    together = "optimizer.accumulate=3"
-    assert told in alray("plan", spec, together, "lr_schedule=cosine").err
-    assert told in alray("plan", spec, together, "lr_schedule.warmup_epochs=1").err
-    assert told not in alray("plan", spec, together).err + alray("plan", spec, "lr_schedule=cosine").err
-
-
-def test_a_plan_says_what_muon_updates(alray: Callable[..., Any], spec: Path) -> None:
-    said = alray("plan", spec, COUNTED, "optimizer=muon", "--json")
-    (muon, adamw) = re.findall(r"updates (?:the other )?([0-9,]+)", said.err)
-    total = sum(part for component in said.json["costs"]["components"] for part in component["parts"].values())
-    assert int(muon.replace(",", "")) + int(adamw.replace(",", "")) == total and muon != "0"
-
-
 def test_a_rate_of_a_part_that_there_is_not(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "optimizer.rate_factors={b: 2, head: 10}")
     assert said.code == 2
