@@ -194,7 +194,7 @@ def _run(
         def started(graph: Graph) -> None:
             """Tell of the stages. The driver of a run on a cluster may have neither their device nor their torch."""
             observer.started(graph)
-            if stages := graph.environment():
+            if stages := graph.environment:
                 surroundings.update(stages)  # the recorder writes them to manifests
                 describe_stages(run_dir, surroundings)
             while untold:

@@ -29,9 +29,8 @@ from alray.models.encoder import Tensors, alias, in_default_strides, row_major
 from alray.models.gradients import clip, gradient_norms, separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.models.weight_average import name_in_checkpoint
-from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication
-from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Norms, Work
+from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Norms, Work, all_finite
 
 Losses = dict[int, torch.Tensor]
 """The losses of the components that have one, by their index: scalars."""
@@ -82,6 +81,7 @@ class ChainWork(Work):
                 clip(component.updated, self._clip_norm, self._norms)
             component.step_under_way = step
             component.step_optimizers(lr)
+        self.zero_gradients(own)
 
     @torch.no_grad()
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
@@ -169,7 +169,6 @@ class BackpropagationWork(ChainWork):
 
     def update(self, lr: float, own: int = 0, *, step: int) -> None:
         super().update(lr, own, step=step)
-        self.zero_gradients(own)
         self._left[own] = self._micro_batches
         if own == len(self.chains) - 1:  # no other one has losses
             self._losses = {}
