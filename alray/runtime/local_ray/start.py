@@ -133,7 +133,7 @@ def _named_if_it_fails() -> Iterator[None]:
 
 @contextmanager
 def _few_processes() -> Iterator[None]:
-    """A Ray that is started in the block has none of the processes that nobody asks here: the dashboard, for whose start
+    """A Ray that is started in the block lacks the processes that nobody asks here: the dashboard, for whose start
     `ray.init` waits, the autoscaler, and one that looks into all logs ten times a second."""
     from alray.core.compat import ray_constants, ray_node
 
