@@ -144,7 +144,7 @@ def _run(
     from alray.runtime.probe.other_programs import Machine
     from alray.runtime.runner.driver import Driver, assignments
     from alray.runtime.runner.provenance import describe_run, describe_stages
-    from alray.runtime.runner.recorder import recording
+    from alray.runtime.runner.recorder import Recorder
     from alray.runtime.stage.assignment import Start
 
     workload = planner.workload
@@ -169,7 +169,16 @@ def _run(
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(run_dir, workload, surroundings, begun_s, engine.run_token, [observer.record, watch]) as recorder,
+        Recorder(
+            run_dir,
+            facts=workload.facts,
+            batch_size=spec.data.batch_size,
+            keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
+            environment=surroundings,
+            started_wall_s=begun_s,
+            observers=[observer.record, watch],
+            token=engine.run_token,
+        ) as recorder,
     ):
         plan = planner.fitted(plan, costs, engine, observer.note)
         observer.planned(plan)
@@ -185,7 +194,7 @@ def _run(
         def started(graph: Graph) -> None:
             """Tell of the stages. The driver of a run on a cluster may have neither their device nor their torch."""
             observer.started(graph)
-            if stages := graph.environment():
+            if stages := graph.environment:
                 surroundings.update(stages)  # the recorder writes them to manifests
                 describe_stages(run_dir, surroundings)
             while untold:

@@ -11,8 +11,6 @@ from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 def forward(work: Work, incoming: Tensors, step: int, micro_batch: int = 0) -> Tensors:
     """F, and L where losses are local; returns what the next stage gets."""
     batch = MicroBatch(step, incoming, samples=len(incoming["s"]), number=micro_batch)
-    if micro_batch == 0:
-        work.begin()
     work.forward(batch)
     if isinstance(work, LocalLosses):
         work.label(batch)

@@ -65,8 +65,15 @@ def required(library: str) -> str:
 PRIVATE: dict[str, Private] = {
     # Which processes Ray started, and that Ray prints nothing about them.
     "ray_worker": Private("ray._private.worker", parts=("_global_node", "_worker_logs_enabled")),
-    # A Ray that listens on 127.0.0.1 alone.
-    "ray_constants": Private("ray._private.ray_constants", parts=("ENABLE_RAY_CLUSTER", "ENABLE_RAY_CLUSTERS_ENV_VAR")),
+    # A Ray that listens on 127.0.0.1 alone, and where its agent looks for a dashboard.
+    "ray_constants": Private(
+        "ray._private.ray_constants",
+        parts=("DASHBOARD_ADDRESS", "ENABLE_RAY_CLUSTER", "ENABLE_RAY_CLUSTERS_ENV_VAR", "KV_NAMESPACE_DASHBOARD"),
+    ),
+    # A Ray without a dashboard, an autoscaler and a reader of logs.
+    "ray_node": Private(
+        "ray._private.node", parts=("Node.start_api_server", "Node.start_log_monitor", "Node.start_monitor")
+    ),
     # A token for each Ray of a process.
     "AuthenticationTokenLoader": Private("ray._raylet", "AuthenticationTokenLoader", parts=("instance", "reset_cache")),
     # That Ray's C++ code reads its environment now, and again.

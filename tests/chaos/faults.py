@@ -26,14 +26,10 @@ _TITLES = {
     "GCS": ("gcs_server",),
     "agent": ("ray::DashboardAgent", "ray::RuntimeEnvAgent", "dashboard/agent.py", "runtime_env/agent/main.py"),
     "reaper": ("runtime/local_ray/reaper.py",),
-    "Ray's dashboard, monitor or log monitor": (
-        *("dashboard/dashboard.py", "ray::DashboardHead", "_private/log_monitor.py", "_private/monitor.py"),
-        "ray::DashboardSubprocess",
-    ),
     "loader worker": ("from multiprocessing.spawn import spawn_main",),
 }
 """How the processes that a fault may hit call themselves, as `title_of` says it."""
-_ON_RAY = ("stage", "raylet", "GCS", "agent", "reaper", "Ray's dashboard, monitor or log monitor")
+_ON_RAY = ("stage", "raylet", "GCS", "agent", "reaper")
 _DRIVERS = ("driver", "trial")
 _KILL, _STOP = "SIGKILL", "SIGSTOP"
 

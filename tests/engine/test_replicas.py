@@ -603,15 +603,3 @@ def test_a_slowed_replica_of_virtual_stages_is_slowed_once(replicated, kind, sch
     assert run.error is None, run.error
     assert sorted(step for step, _ in waits) == sorted([1, 2, 3] * 4)  # once on each stage of each replica
     assert all(computed_s > 0 for _, computed_s in waits)
-
-
-@pytest.mark.full
-def test_one_process_waits_for_a_slowed_replica(replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives up its turn without waiting for a message, which is no deadlock."""
-    monkeypatch.setattr("alray.runtime.graph.inline._IDLE_ROUNDS", 50)
-    run = replicated.run(
-        *SGD[0],
-        *replicas(2, "replicas.disturbance={workers: [1], epochs: [1, 1], added_s: [2.0, 2.0]}"),
-        "run={steps: 3}",
-    )
-    assert run.error is None, run.error

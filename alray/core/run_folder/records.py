@@ -432,9 +432,7 @@ class Standing(BaseModel):
         add what the first one did not measure."""
         if evaluation.metric != self.metric:
             return self.of_metric(evaluation.metric).after(evaluation)
-        train = evaluation.train
-        validation = evaluation.validation
-        test = evaluation.test
+        validation, test = evaluation.validation, evaluation.test
         best, since_best = self.best, self.since_best + 1
         if evaluation.step == self.step:
             if best is not None and best.step == self.step and best.test is None:
@@ -442,7 +440,7 @@ class Standing(BaseModel):
             return self.model_copy(update={"best": best})
         if METRICS[evaluation.metric].is_better(validation, None if best is None else best.validation):
             best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
-        last = Scores(train=train, validation=validation, test=test)
+        last = Scores(train=evaluation.train, validation=validation, test=test)
         return Standing(
             step=evaluation.step,
             metric=evaluation.metric,

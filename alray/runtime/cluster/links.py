@@ -82,10 +82,6 @@ def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[En
 def _begin(low: str, high: str, known: dict[str, ClusterNode]) -> tuple[Any, Any, Any]:
     """Start to measure; return the listener on `high`, and Ray's references to what `ask` and `answer` return."""
     listener = ray.remote(Listener).options(**on_node(high)).remote()
-    asks = ray.remote(_ask).options(max_retries=0, **on_node(low))
+    asks = ray.remote(ask).options(max_retries=0, **on_node(low))
     port = listener.port.remote()
     return listener, asks.remote(known[high].address, port), listener.answer.remote()
-
-
-def _ask(address: str, port: int) -> tuple[float, float, float]:
-    return ask(address, port)

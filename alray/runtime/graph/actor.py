@@ -27,7 +27,7 @@ from alray.runtime.graph.processes import ActorLocation
 from alray.runtime.rendezvous.edges import ports_of
 from alray.runtime.rendezvous.groups import join, join_replicas, replica_sums
 from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, choose_interface
-from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
+from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.loop import StageLoop
@@ -149,7 +149,6 @@ class StageActor:
             joined_replicas = join_replicas(
                 meeting.replicas, assignment, held.get("replicas"), meeting.replica_locations, timeout_s
             )
-        load_code(assignment)
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
             group, store = joined

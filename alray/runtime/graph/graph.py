@@ -5,11 +5,12 @@ from __future__ import annotations
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from threading import Lock
+from types import MappingProxyType
 
 from alray.config.user_code import own_problem
 from alray.core.errors import AlrayError, StageError, UserCodeError
@@ -28,14 +29,12 @@ class Graph(ABC):
     ends_what_hangs = True
     """Whether `close` also ends a stage that hangs. Where it cannot, that stage may continue next to those of the next
     graph, so the driver waits for it instead."""
+    environment: Mapping[str, str] = MappingProxyType({})
+    """`device`, `torch` and `alray` of the stages, once they have started; empty where they are in this process."""
 
     @abstractmethod
     def start(self, assignments: Sequence[Assignment]) -> None:
         """Start every stage. Each then runs by itself."""
-
-    def environment(self) -> dict[str, str]:
-        """`device`, `torch` and `alray` of the stages, once they have started; empty where they are in this process."""
-        return {}
 
     @abstractmethod
     def poll(self, timeout_s: float) -> list[StageStatus]:

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 from alray.core import accelerator
-from alray.core.errors import RunError
 from alray.core.randomness.one_at_a_time import others_let_in
 from alray.core.storage.appended import opened_log
 from alray.planning.prediction.plan import Plan
@@ -38,15 +37,10 @@ from alray.runtime.stage.telemetry import StageStatus
 
 _GROUP_S = 30 * 24 * 3600.0
 """Replicas in one process cannot lose each other, and wait as long as the first one evaluates or its user debugs it."""
-_IDLE_ROUNDS = 10_000
-"""Rounds in a row without progress that count as a deadlock. A round without work takes microseconds."""
 _ASK_AGAIN_S = 0.4
 """After so many seconds a pause that has not begun is asked whether it is still wanted."""
 _TOLD_S = 5.0
 """A wait for what an earlier run computes is told after so many seconds."""
-_BUSY_BETWEEN_TURNS = ("compute", "all_reduce")
-"""What a stage does that gives up its turn without waiting for a message: a replica that is slowed, and sums, which
-other threads compute."""
 _left: list[Future[None]] = []
 """Of graphs of this process that were closed while they computed. Such a one ends its turn and restores torch's
 settings before another one computes."""
@@ -214,19 +208,12 @@ class InlineGraph(Graph):
 
     def _take_turns(self) -> None:
         turns = {stage: loop.run() for stage, loop in enumerate(self._loops)}
-        idle_rounds, progress = 0, -1
         while turns and not self._abandoned:
             for stage in list(turns):
                 self._turn_of = stage
                 if next(turns[stage], _ENDED) is _ENDED:
                     del turns[stage]
                 self._let_pause()
-            before, progress = progress, sum(loop.clock.progress + loop.step for loop in self._loops)
-            busy = any(self._loops[stage].clock.activity in _BUSY_BETWEEN_TURNS for stage in turns)
-            idle_rounds = 0 if busy or progress != before else idle_rounds + 1
-            if idle_rounds > _IDLE_ROUNDS:
-                waiting = ", ".join(f"stage {stage}: {self._loops[stage].clock.activity}" for stage in turns)
-                raise RunError(f"no stage can continue ({waiting})", hint="report this as a bug of alray")
 
     def _let_pause(self) -> None:
         """Let a pause begin that waits for the end of this turn, and wait until it has ended. Other threads

@@ -51,7 +51,6 @@ class RayGraph(Graph):
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
         self._locations: list[ActorLocation] = []
-        self._environment: dict[str, str] = {}
         self._polls: dict[Any, int] = {}
         self._answers = Answers()
 
@@ -69,11 +68,8 @@ class RayGraph(Graph):
         ]
         self._locations = self._call(become)
         self._require_shared_run_dir()
-        self._environment = environment_of(self._locations, self._note)
+        self.environment = environment_of(self._locations, self._note)
         self._meet()
-
-    def environment(self) -> dict[str, str]:
-        return self._environment
 
     def _meet(self) -> None:
         """Open the stores on which stages and replicas meet, and start every stage."""

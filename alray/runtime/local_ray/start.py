@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from alray.core.environment import environment
 from alray.core.errors import RequestError, RunError
@@ -97,8 +98,8 @@ def _start(processors: int, folder: Path) -> None:
     """Start a Ray that keeps its files in a folder. Raises RunError if it does not start."""
     # When a terminal is closed, its shell sends SIGHUP to Ray's processes too. They must continue until the run has its
     # checkpoint.
-    with blocked(signal.SIGHUP), _named_if_it_fails():
-        init_ray(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder))
+    with blocked(signal.SIGHUP), _named_if_it_fails(), _few_processes():
+        init_ray(address="local", num_cpus=processors, _temp_dir=str(folder))
 
 
 def _wait_until_started(starting: Future[None]) -> None:
@@ -128,6 +129,32 @@ def _named_if_it_fails() -> Iterator[None]:
     except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_HOW_TO_START) from error
+
+
+@contextmanager
+def _few_processes() -> Iterator[None]:
+    """A Ray that is started in the block lacks the processes that nobody asks here: the dashboard, for whose start
+    `ray.init` waits, the autoscaler, and one that looks into all logs ten times a second."""
+    from alray.core.compat import ray_constants, ray_node
+
+    class FewProcesses(ray_node.Node):
+        def start_api_server(self, **_: Any) -> None:
+            self._webui_url = ""
+            # Ray's agent would ask for it every second, and sends nothing there.
+            place = ray_constants.DASHBOARD_ADDRESS.encode(), b"127.0.0.1:0", True
+            self.get_gcs_client().internal_kv_put(*place, ray_constants.KV_NAMESPACE_DASHBOARD)
+
+        def start_log_monitor(self) -> None:
+            return
+
+        def start_monitor(self) -> None:
+            return
+
+    before, ray_node.Node = ray_node.Node, FewProcesses
+    try:
+        yield
+    finally:
+        ray_node.Node = before
 
 
 _NAME_BYTES = 2

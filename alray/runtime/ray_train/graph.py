@@ -58,7 +58,6 @@ class TrainGraph(Graph):
         self._fitting: Any = None
         self._pending: Any = None
         self._latest = WorkerReports()
-        self._environment: dict[str, str] = {}
         self._answers = Answers()
 
     def start(self, assignments: Sequence[Assignment]) -> None:
@@ -90,10 +89,7 @@ class TrainGraph(Graph):
         )
         self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
         wait_for_room(self._workers_came, self._bundles, self._labels, self._note, whose="replicas")
-        self._environment = environment_of(list(self._latest.locations.values()), self._note)
-
-    def environment(self) -> dict[str, str]:
-        return self._environment
+        self.environment = environment_of(list(self._latest.locations.values()), self._note)
 
     def _workers_came(self) -> bool:
         """Whether all workers have reported."""

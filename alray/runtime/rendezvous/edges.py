@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
@@ -92,34 +93,28 @@ def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, tim
     return HostBarrier(pipes, leads=leads, timeout_s=timeout_s)
 
 
+@dataclass
 class EdgeEnds:
     """Opens the ends of one stage's edges, each of the kind of its edge."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        device: torch.device,
-        group: dist.ProcessGroup,
-        store: dist.Store,
-        locations: Sequence[DeviceLocation],
-        timeout_s: float,
-    ) -> None:
-        self._assignment = assignment
-        self._device = device
-        self._group = group
-        self._store = store
-        self._stage_locations = locations
-        self._timeout_s = timeout_s
+    assignment: Assignment
+    device: torch.device
+    group: dist.ProcessGroup
+    store: dist.Store
+    locations: Sequence[DeviceLocation]
+    timeout_s: float
+
+    def __post_init__(self) -> None:
         self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
         self._slow_links: dict[int, SlowLink] = {}
 
     def kind(self, peer: int) -> EdgeKind:
         """The kind of the edges to and from stage `peer`."""
-        return edge_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer])
+        return edge_kind(self.locations[self.assignment.stage], self.locations[peer])
 
     def _host_kind(self, peer: int) -> EdgeKind:
         """The kind of an edge to or from stage `peer` that carries what is in host memory."""
-        return host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer])
+        return host_kind(self.locations[self.assignment.stage], self.locations[peer])
 
     def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Sender:
         """
@@ -128,8 +123,8 @@ class EdgeEnds:
             rest_bytes: of the largest second part; 0: messages have one part.
             waiting: messages that may wait on this edge.
         """
-        edge = f"{self._assignment.stage}->{peer}"
-        device = self._device
+        edge = f"{self.assignment.stage}->{peer}"
+        device = self.device
         if on_gpus := self.kind(peer) is EdgeKind.NCCL:  # then headers alone go through the host
             capacity_bytes, rest_bytes, device = HEADER_CAPACITY, HEADER_CAPACITY if rest_bytes else 0, _HOST
         sender: Sender
@@ -139,8 +134,8 @@ class EdgeEnds:
                 peer=peer,
                 tag=tag,
                 capacity_bytes=capacity_bytes,
-                group=self._group,
-                timeout_s=self._timeout_s,
+                group=self.group,
+                timeout_s=self.timeout_s,
                 rest_bytes=rest_bytes,
                 device=device,
             )
@@ -149,19 +144,19 @@ class EdgeEnds:
                 edge=edge,
                 capacity_bytes=capacity_bytes,
                 in_flight=waiting,
-                timeout_s=self._timeout_s,
+                timeout_s=self.timeout_s,
                 device=device,
                 link=self._slow_link(peer),
             )
-            self._store.set(f"ring {tag} {edge}", sender.ring.as_text())
+            self.store.set(f"ring {tag} {edge}", sender.ring.as_text())
         if not on_gpus:
             return sender
         self._on_gpus[edge, tag] = found = NcclSender(
             edge=edge,
             headers=sender,
             group=self._pair(edge, tag, 0),
-            device=self._device,
-            timeout_s=self._timeout_s,
+            device=self.device,
+            timeout_s=self.timeout_s,
         )
         return found
 
@@ -170,8 +165,8 @@ class EdgeEnds:
         Args:
             capacity_bytes, rest_bytes, waiting: as for the sender.
         """
-        edge = f"{peer}->{self._assignment.stage}"
-        device = self._device
+        edge = f"{peer}->{self.assignment.stage}"
+        device = self.device
         if on_gpus := self.kind(peer) is EdgeKind.NCCL:
             capacity_bytes, rest_bytes, device = HEADER_CAPACITY, HEADER_CAPACITY if rest_bytes else 0, _HOST
         receiver: Receiver
@@ -183,20 +178,20 @@ class EdgeEnds:
                 capacity_bytes=capacity_bytes,
                 in_flight=waiting,
                 device=device,
-                group=self._group,
-                timeout_s=self._timeout_s,
+                group=self.group,
+                timeout_s=self.timeout_s,
                 rest_bytes=rest_bytes,
             )
         else:
-            ring = SlotRing.of_text(self._store.get(f"ring {tag} {edge}").decode())
-            receiver = SharedMemoryReceiver(edge=edge, ring=ring, device=device, timeout_s=self._timeout_s)
+            ring = SlotRing.of_text(self.store.get(f"ring {tag} {edge}").decode())
+            receiver = SharedMemoryReceiver(edge=edge, ring=ring, device=device, timeout_s=self.timeout_s)
         if not on_gpus:
             return receiver
         self._on_gpus[edge, tag] = found = NcclReceiver(
             edge=edge,
             headers=receiver,
             group=self._pair(edge, tag, 1),
-            device=self._device,
+            device=self.device,
         )
         return found
 
@@ -207,13 +202,13 @@ class EdgeEnds:
 
     def _pair(self, edge: str, tag: int, rank: int) -> dist.ProcessGroup:
         """The two stages of an edge, for NCCL."""
-        return nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
+        return nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self.store), rank, 2, self.timeout_s)
 
     def _slow_link(self, peer: int) -> SlowLink | None:
         """The link to stage `peer`, which all edges to it share; None if the spec says none."""
-        stage, last = self._assignment.stage, self._assignment.plan.stages - 1
+        stage, last = self.assignment.stage, self.assignment.plan.stages - 1
         lower = min(stage, peer) if abs(stage - peer) == 1 else last
-        section = self._assignment.spec.pipeline.link(lower)
+        section = self.assignment.spec.pipeline.link(lower)
         if section is None:
             return None
         made = SlowLink(s_per_byte=section.s_per_byte, latency_s=section.latency_s)

@@ -232,7 +232,7 @@ class RayEngine(ClusterEngine):
     def _begin_on_cluster(self) -> None:
         """Begin the stages' processes, unless their devices are to be measured first, which takes the same room."""
         if self._devices_are_like_here():
-            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count, self._spec.name)
+            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count)
 
     def _end_on_cluster(self) -> None:
         begun, reserved = self._begun, self._reserved
@@ -268,18 +268,14 @@ class RayEngine(ClusterEngine):
         """A process for each stage: those that were started with the cluster, which the first plan takes, or new
         ones."""
         begun, self._begun = self._begun, None
-        return begun or self._begin(plan.stages, plan.replicas, self._run_name)
+        return begun or self._begin(plan.stages, plan.replicas)
 
-    def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
-        """
-        Args:
-            run: how Ray's dashboard shows it, in the names of the actors.
-        """
+    def _begin(self, stages: int, replicas: int) -> StageProcesses:
         from alray.runtime.graph.processes import StageProcesses
 
         placement = self._placement(stage_bundles(self._spec, stages, replicas))
-        names = [
-            f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
+        names = [  # as Ray's dashboard shows them
+            f"{self._run_name}-{self.run_token}-replica-{replica}-stage-{stage}"
             for replica in range(replicas)
             for stage in range(stages)
         ]
@@ -320,13 +316,9 @@ class RayEngine(ClusterEngine):
         alike = at_hand(wanted).type == kind(wanted) or self._begun is not None
         return alike and self._devices_are_like_here()
 
-    def _are_given(self) -> bool:
-        """Whether the spec gives the costs, which then hold for all devices."""
-        return self._spec.pipeline.costs is not None
-
     def measures_devices(self) -> bool:
         # Of processors it is the memory of their machines, also where their speed is given.
-        finds = not self._are_given() or self._spec.resources.resolved_device == "cpu"
+        finds = self._spec.pipeline.costs is None or self._spec.resources.resolved_device == "cpu"
         return finds and not self._are_as_measured()
 
     def find_devices(
@@ -351,7 +343,7 @@ class RayEngine(ClusterEngine):
         found = StageDevices(
             memory_bytes=parts, cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link
         )
-        if self._are_given():
+        if spec.pipeline.costs is not None:  # they hold for all devices
             return found
         self._free_devices()
         here_s, measured_on = costs.train_s, at_hand(resources.resolved_device).type
@@ -399,13 +391,13 @@ class TrialEngine(RayEngine):
         super().mark_run_dir(run_dir)
         self._run_name = run_name(run_dir, self._study)
 
-    def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
+    def _begin(self, stages: int, replicas: int) -> StageProcesses:
         idle = TrialEngine._idle
         if idle is not None and idle.placement.bundles == tuple(stage_bundles(self._spec, stages, replicas)):
             TrialEngine._idle = None
             return idle
         self._free_devices()
-        return super()._begin(stages, replicas, run)
+        return super()._begin(stages, replicas)
 
     @staticmethod
     def _keep_idle(processes: StageProcesses) -> None:

@@ -6,10 +6,11 @@ The losses of a mini-batch are merged into one record. A checkpoint is completed
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from alray.core.errors import AlrayError, ReplicasDiffer
 from alray.core.run_folder.records import (
@@ -25,71 +26,32 @@ from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.runtime.stage.assignment import Start, start_from
 from alray.runtime.stage.telemetry import CheckpointPart, Losses, Telemetry
-from alray.runtime.workload import DataFacts, Workload
+from alray.runtime.workload import DataFacts
 
 
-@contextmanager
-def recording(
-    run_dir: Location,
-    workload: Workload,
-    environment: dict[str, Any],
-    started_wall_s: float,
-    token: str,
-    observers: Sequence[Callable[[Record], None]],
-) -> Iterator[Recorder]:
-    """The recorder of a run, as a context manager, which closes it at its end. The arguments are as for `Recorder`."""
-    spec = workload.spec
-    recorder = Recorder(
-        run_dir,
-        facts=workload.facts,
-        batch_size=spec.data.batch_size,
-        keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
-        environment=environment,
-        started_wall_s=started_wall_s,
-        observers=observers,
-        token=token,
-    )
-    try:
-        yield recorder
-    except BaseException:
-        with suppress(OSError, AlrayError):  # what failed first is the cause to report
-            recorder.close()
-        raise
-    recorder.close()
-
-
+@dataclass
 class Recorder:
-    """Writes `records.jsonl` and the checkpoints' manifests of one run."""
+    """Writes `records.jsonl` and the checkpoints' manifests of one run. A context manager, which closes the records.
 
-    def __init__(
-        self,
-        run_dir: Location,
-        *,
-        facts: DataFacts,
-        batch_size: int,
-        keep: int,
-        environment: dict[str, Any],
-        started_wall_s: float,
-        observers: Sequence[Callable[[Record], None]],
-        token: str,
-    ) -> None:
-        """
-        Args:
-            keep: number of checkpoints to keep.
-            environment: goes into every manifest; with the `engine`.
-            started_wall_s: `time.time()` when the run began, less the time it stood still.
-            observers: are called with every record as it comes.
-            token: with which the run folder is marked (`alray.core.run_folder.store.mark`).
-        """
-        self.run_dir = run_dir
-        self._writer = Writer(run_dir / "records.jsonl", require=lambda: require_own(run_dir, token))
-        self._facts = facts
-        self._batch_size = batch_size
-        self._keep = keep
-        self._environment = environment
-        self._started_wall_s = started_wall_s
-        self._observers = observers
-        self._token = token
+    Attributes:
+        keep: number of checkpoints to keep.
+        environment: goes into every manifest; with the `engine`.
+        started_wall_s: `time.time()` when the run began, less the time it stood still.
+        observers: are called with every record as it comes.
+        token: with which the run folder is marked (`alray.core.run_folder.store.mark`).
+    """
+
+    run_dir: Location
+    facts: DataFacts
+    batch_size: int
+    keep: int
+    environment: dict[str, Any]
+    started_wall_s: float
+    observers: Sequence[Callable[[Record], None]]
+    token: str
+
+    def __post_init__(self) -> None:
+        self._writer = Writer(self.run_dir / "records.jsonl", require=lambda: require_own(self.run_dir, self.token))
         self.last = Start()
         """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
         self.taken_processors: float | None = None
@@ -99,6 +61,13 @@ class Recorder:
         self._parts: dict[tuple[int, bool], list[CheckpointPart]] = {}
         """The parts of checkpoints that are not complete yet. After the evaluation that ends a run a second, final one
         may follow the first after the same mini-batch."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, raised: object, *_: object) -> None:
+        with suppress(OSError, AlrayError) if raised else nullcontext():  # what failed first is the cause to report
+            self.close()
 
     def began(self, plan: Plan, start: Start, *, again: bool) -> None:
         """Record that the run starts with this plan, or continues `again` from a checkpoint."""
@@ -115,7 +84,7 @@ class Recorder:
         self._plan = plan
         self._losses.clear()
         self._parts.clear()
-        self.write(PlanRecord(**self._position(step), plan=plan.as_json(), engine=self._environment.get("engine")))
+        self.write(PlanRecord(**self._position(step), plan=plan.as_json(), engine=self.environment.get("engine")))
 
     def event(
         self,
@@ -135,7 +104,7 @@ class Recorder:
 
     def write(self, record: Record) -> None:
         self._writer.write(record)
-        for observe in self._observers:
+        for observe in self.observers:
             observe(record)
 
     def take(self, reports: Sequence[Telemetry], *, replica: int) -> None:
@@ -189,7 +158,7 @@ class Recorder:
         _require_same_parameters(parts, report.step)
         files = [file for part in parts for file in part.files]
         position = self._position(report.step)
-        require_own(self.run_dir, self._token)
+        require_own(self.run_dir, self.token)
         self._writer.sync()  # no record is missing from before a checkpoint
         manifest = write_manifest(
             self.run_dir,
@@ -198,10 +167,10 @@ class Recorder:
             samples=position["samples"],
             partition=self._plan.partition,
             files=files,
-            environment=self._environment,
+            environment=self.environment,
             shares=report.shares,
             standing=next((part.standing for part in parts if part.standing is not None), None),
-            data=self._facts.identity,
+            data=self.facts.identity,
         )
         self.last = start_from(self.run_dir, manifest)
         self.write(
@@ -214,11 +183,11 @@ class Recorder:
         )
         # Older checkpoints may be deleted only if no other process has begun to continue this run meanwhile. One that
         # begins after this check finds the checkpoint that was just written.
-        require_own(self.run_dir, self._token)
-        prune(self.run_dir, self._keep, manifest)
+        require_own(self.run_dir, self.token)
+        prune(self.run_dir, self.keep, manifest)
 
     def _position(self, step: int) -> dict[str, Any]:
-        return {"time_s": time.time() - self._started_wall_s, **self._facts.position(step, self._batch_size)}
+        return {"time_s": time.time() - self.started_wall_s, **self.facts.position(step, self.batch_size)}
 
     def close(self) -> None:
         self._writer.close()

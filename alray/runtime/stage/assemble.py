@@ -41,6 +41,7 @@ from alray.runtime.stage.replication import Alone, Replication
 from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import Telemetry
 from alray.runtime.stage.work.backpropagation import WHOLE, BackpropagationWork, MicroBatching
+from alray.runtime.stage.work.data_parallel import DataParallel, DataParallelReplication
 from alray.runtime.stage.work.local_losses import LocalLosses
 from alray.runtime.workload import network_of, open_training_data
 
@@ -64,12 +65,6 @@ def network_for(assignment: Assignment) -> Network:
     """The network of the run, without its weights."""
     trained = assignment.start.folder is not None
     return network_of(assignment.spec, assignment.data, assignment.code, trained=trained, encoders=assignment.encoders)
-
-
-def load_code(assignment: Assignment) -> None:
-    """Import what only some stages need, before the memory of this one is measured."""
-    if assignment.data_parallel:
-        import alray.runtime.stage.work.data_parallel  # noqa: F401
 
 
 def assemble_loop(
@@ -189,8 +184,6 @@ def _replication(
     if replicas is None:
         return Alone(assignment.spec.data.batch_size)
     if assignment.data_parallel:
-        from alray.runtime.stage.work.data_parallel import DataParallelReplication
-
         return DataParallelReplication(assignment, replicas.store)
     return ReducedReplication(
         assignment,
@@ -209,8 +202,6 @@ def _stage(assignment: Assignment, components: list[Component], replication: Rep
     if spec.replicas.disturbance is not None:
         slowdown = Slowdown(spec, assignment.replica, steps_per_epoch=assignment.data.steps_per_epoch)
     if assignment.data_parallel:
-        from alray.runtime.stage.work.data_parallel import DataParallel, DataParallelReplication
-
         assert isinstance(replication, DataParallelReplication)
         work = DataParallel(chain_of(components), replication)
         return Stage(work, plan.actions(assignment.stage), micro_batches=plan.micro_batches, slowdown=slowdown)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 
 from alray.core.errors import DiskFault
@@ -37,54 +38,43 @@ from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import CheckpointPart, Telemetry
 
 
+@dataclass
 class Cuts:
     """One stage's part of every cut. Replica 0 decides and evaluates; every replica writes what it alone keeps.
 
     Of replicas that average weights, cuts evaluate and keep the mean, and with a moving average of the weights that
     one. Neither is put into training, so a cut does not change the run.
+
+    Attributes:
+        copies: None where components have no copies of others.
+        emit: takes what the driver is to hear.
+        inputs: an evaluation batch as the first component takes it.
+        measured: as in `Inference`.
+        before_checkpoint: is called before this stage's part of a checkpoint is written.
     """
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        *,
-        stage: Stage,
-        ports: Ports,
-        clock: Clock,
-        replication: Replication,
-        copies: Copies | None,
-        control: Control,
-        emit: Callable[[Telemetry], None],
-        inputs: Callable[[Batch], Tensors],
-        measured: Measured | None,
-    ) -> None:
-        """
-        Args:
-            copies: None where components have no copies of others.
-            emit: takes what the driver is to hear.
-            inputs: an evaluation batch as the first component takes it.
-            measured: as in `Inference`.
-        """
-        self._assignment = assignment
-        self._stage = stage
-        self._ports = ports
-        self._clock = clock
-        self._replication = replication
-        self._copies = copies
-        self._emit = emit
-        self._inputs = inputs
-        self._measured = measured
-        self._leader = Leader(assignment, control)
-        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
+    assignment: Assignment
+    stage: Stage
+    ports: Ports
+    clock: Clock
+    replication: Replication
+    copies: Copies | None
+    control: Control
+    emit: Callable[[Telemetry], None]
+    inputs: Callable[[Batch], Tensors]
+    measured: Measured | None
+    before_checkpoint: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self._leader = Leader(self.assignment, self.control)
+        self._writer = CheckpointWriter(self.assignment.checkpoints, self.emit, self.replication)
         self._told: set[str] = set()
-        self.changes = assignment.start.standing.plateau.changes
+        self.changes = self.assignment.start.standing.plateau.changes
         """How often the metric has changed the learning rate."""
-        self.before_checkpoint: Callable[[], None] = lambda: None
-        """Is called before this stage's part of a checkpoint is written."""
 
     def decided(self, step: int) -> Waiting[int]:
         """Flags of the cut after mini-batch `step`, on stage 0. Call it before that mini-batch, and run it after."""
-        return self._replication.decided(f"cut {step}", lambda: self._leader.cut_after(step))
+        return self.replication.decided(f"cut {step}", lambda: self._leader.cut_after(step))
 
     def over(self, step: int) -> bool:
         """Whether nothing is left to train after `step` mini-batches, with which this stage starts."""
@@ -95,12 +85,12 @@ class Cuts:
         if not flags:
             return False
         evaluator = None
-        if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
+        if flags & CutFlag.EVALUATE and self.assignment.replica == 0:
             evaluator = Evaluator(
                 data,
                 self._leader.splits(step),
-                depths=self._assignment.plan.costs.depths,
-                measured=self._measured is not None,
+                depths=self.assignment.plan.costs.depths,
+                measured=self.measured is not None,
             )
         cut = Message(MessageKind.CUT, step, flags=flags, count=len(evaluator) if evaluator else 0)
         yield from self._make(cut, evaluator)
@@ -109,7 +99,7 @@ class Cuts:
         if not (flags & CutFlag.EVALUATE and self._leader.minds_evaluations):
             return False
         decide = partial(self._leader.cut_after_evaluation, step, flags)
-        return (yield from self.lead((yield from self._replication.decided(f"second cut {step}", decide)), data, step))
+        return (yield from self.lead((yield from self.replication.decided(f"second cut {step}", decide)), data, step))
 
     def follow(self, message: Message) -> Waiting[bool]:
         """On every other stage: do what stage 0 decided. Returns whether the run stops here."""
@@ -122,27 +112,27 @@ class Cuts:
 
     def _make(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
         """Send the cut on, complete the mini-batch that is under way, then do this stage's part of the cut."""
-        above = self._ports.up_to[0]
-        if above is not None and self._assignment.stage < self._assignment.plan.stages - 1:
+        above = self.ports.up_to[0]
+        if above is not None and self.assignment.stage < self.assignment.plan.stages - 1:
             yield from above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
-        yield from self._stage.finish(self._ports, self._clock)
-        components = self._stage.components
-        with self._clock.pause("all_reduce"):
-            means = yield from self._replication.mean_weights(cut.step)
+        yield from self.stage.finish(self.ports, self.clock)
+        components = self.stage.components
+        with self.clock.pause("all_reduce"):
+            means = yield from self.replication.mean_weights(cut.step)
         if cut.flags & CutFlag.EVALUATE:
-            with self._clock.pause("evaluation"), holding(components, means), ExitStack() as shown:
+            with self.clock.pause("evaluation"), holding(components, means), ExitStack() as shown:
                 for component in components:
                     shown.enter_context(component.showing_average())
                 yield from self._evaluate(cut, evaluator)
         self.changes += bool(cut.flags & CutFlag.RATE)
-        if self._copies is not None and cut.flags & (CutFlag.CHECKPOINT | CutFlag.STOP):
-            with self._clock.pause("checkpoint"):
-                yield from self._copies.complete()
+        if self.copies is not None and cut.flags & (CutFlag.CHECKPOINT | CutFlag.STOP):
+            with self.clock.pause("checkpoint"):
+                yield from self.copies.complete()
         # A run that was over when it was resumed keeps the checkpoint it began with: other replicas may still read it.
-        if cut.flags & CutFlag.CHECKPOINT and cut.step > self._assignment.start.step:
+        if cut.flags & CutFlag.CHECKPOINT and cut.step > self.assignment.start.step:
             self.before_checkpoint()
-            leads = self._assignment.stage == self._assignment.replica == 0
-            with self._clock.pause("checkpoint"):
+            leads = self.assignment.stage == self.assignment.replica == 0
+            with self.clock.pause("checkpoint"):
                 self._writer.write(
                     components,
                     cut.step,
@@ -153,41 +143,41 @@ class Cuts:
 
     def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
         """This stage's part of the evaluation; stage 0, which has the evaluator, reports the record."""
-        began_s = self._clock.now_s()
+        began_s = self.clock.now_s()
         inference = Inference(
-            self._assignment.stage,
-            self._assignment.plan.stages,
-            self._assignment.plan.held(self._assignment.stage),
-            ports=self._ports,
-            clock=self._clock,
+            self.assignment.stage,
+            self.assignment.plan.stages,
+            self.assignment.plan.held(self.assignment.stage),
+            ports=self.ports,
+            clock=self.clock,
             evaluator=evaluator,
-            inputs=self._inputs,
-            measured=self._measured,
+            inputs=self.inputs,
+            measured=self.measured,
             step=cut.step,
             count=cut.count,
         )
-        yield from inference.run(self._stage)
+        yield from inference.run(self.stage)
         if evaluator is None:
             return
         per_depth = evaluator.scores()
-        whole = per_depth[-1] if per_depth else DepthScores(depth=len(self._assignment.plan.costs.components))
+        whole = per_depth[-1] if per_depth else DepthScores(depth=len(self.assignment.plan.costs.components))
         record = EvaluationRecord(
-            time_s=self._clock.now_s(),
-            **self._assignment.position(cut.step),
-            metric=self._assignment.spec.task.measures.name,
+            time_s=self.clock.now_s(),
+            **self.assignment.position(cut.step),
+            metric=self.assignment.spec.task.measures.name,
             train=whole.train,
             validation=whole.validation,
             test=whole.test,
             per_depth=per_depth,
             further=whole.further,
-            duration_s=self._clock.now_s() - began_s,
+            duration_s=self.clock.now_s() - began_s,
         )
         self._leader.heard(record)
-        self._emit(record)
+        self.emit(record)
         for line in evaluator.told(per_depth):
             if line not in self._told:
                 self._told.add(line)
-                self._emit(self._assignment.warning(line, cut.step))
+                self.emit(self.assignment.warning(line, cut.step))
 
 
 class CheckpointWriter:

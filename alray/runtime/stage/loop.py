@@ -7,6 +7,7 @@ all stages in turns. Where each stage has its own process, that process runs the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -27,97 +28,82 @@ from alray.runtime.stage.stage import MiniBatch, Stage
 from alray.runtime.stage.telemetry import Losses, Telemetry
 
 
+@dataclass
 class StageLoop:
-    """Runs one stage from its start to the cut that stops it. `alray.runtime.stage.assemble` makes one."""
+    """Runs one stage from its start to the cut that stops it. `alray.runtime.stage.assemble` makes one.
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        *,
-        stage: Stage,
-        ports: Ports,
-        cuts: Cuts,
-        copies: Copies | None,
-        clock: Clock,
-        replication: Replication,
-        emit: Callable[[Telemetry], None],
-        feed: Callable[[Iterable[Batch]], Iterator[tuple[Batch, Tensors]]],
-        dtype: torch.dtype,
-        pinned: bool,
-        open_data: Callable[[], Dataset],
-        peak_memory_bytes: Callable[[], int | None],
-        profiler: Profiler,
-    ) -> None:
-        """
-        Args:
-            copies: None where components have no copies of others.
-            emit: takes what the driver is to hear.
-            open_data, feed: of stage 0, see `alray.runtime.stage.assemble`.
-            dtype: in which the network computes.
-            pinned: whether its mini-batches lie in pinned memory.
-            peak_memory_bytes: of this stage so far, None where it is not measured.
-        """
-        self._assignment = assignment
-        self._rates = Rates(assignment.spec, assignment.code)
-        self._stage = stage
-        self._ports = ports
-        self._cuts = cuts
-        self._copies = copies
-        self._replication = replication
-        self._profiler = profiler
-        self._emit = emit
-        self._feed = feed
-        self._dtype = dtype
-        self._pinned = pinned
-        self._open_data = open_data
-        self._peak_memory_bytes = peak_memory_bytes
+    Attributes:
+        copies: None where components have no copies of others.
+        emit: takes what the driver is to hear.
+        open_data, feed: of stage 0, see `alray.runtime.stage.assemble`.
+        dtype: in which the network computes.
+        pinned: whether its mini-batches lie in pinned memory.
+        peak_memory_bytes: of this stage so far, None where it is not measured.
+    """
+
+    assignment: Assignment
+    stage: Stage
+    ports: Ports
+    cuts: Cuts
+    copies: Copies | None
+    clock: Clock
+    replication: Replication
+    emit: Callable[[Telemetry], None]
+    feed: Callable[[Iterable[Batch]], Iterator[tuple[Batch, Tensors]]]
+    dtype: torch.dtype
+    pinned: bool
+    open_data: Callable[[], Dataset]
+    peak_memory_bytes: Callable[[], int | None]
+    profiler: Profiler
+
+    def __post_init__(self) -> None:
+        self._rates = Rates(self.assignment.spec, self.assignment.code)
         self._epoch_began_s = 0.0  # `clock.by_samples_s` at the beginning of the epoch
         self._recorded: dict[str, int] = {}  # bytes sent, by the last record
         self._data: Dataset | None = None  # of stage 0, once it is open
         self._batches: TrainBatches | None = None  # while it waits for one of them
-        cuts.before_checkpoint = self._record_rest
-        self.clock = clock
-        self.step = assignment.start.step  # mini-batches completed
+        self.cuts.before_checkpoint = self._record_rest
+        self.step = self.assignment.start.step  # mini-batches completed
 
     def run(self) -> Waiting[None]:
         """The whole run of this stage. Raises what goes wrong on it; ends after the cut that stops."""
-        if self._copies is not None and self._assignment.start.folder is None:
-            yield from self._copies.begin()
-        yield from self._lead() if self._assignment.stage == 0 else self._follow()
+        if self.copies is not None and self.assignment.start.folder is None:
+            yield from self.copies.begin()
+        yield from self._lead() if self.assignment.stage == 0 else self._follow()
         self._record_rest()
-        for end in self._ports.senders:
+        for end in self.ports.senders:
             yield from end.flush()
-        self._cuts.finish()
+        self.cuts.finish()
         self.clock.activity = "finished"
 
     def _lead(self) -> Waiting[None]:
         """Stage 0 reads the mini-batches and decides the cuts."""
         self.clock.activity = "opening"  # it may take long, as the driver knows, which opened the data too
-        data = self._data = self._open_data()
-        total = self._assignment.total_steps
-        stopped = self._cuts.over(self.step) and (yield from self._cut(self._cuts.decided(self.step), data))
+        data = self._data = self.open_data()
+        total = self.assignment.total_steps
+        stopped = self.cuts.over(self.step) and (yield from self._cut(self.cuts.decided(self.step), data))
         while not stopped and self.step < total:
             end = self._shares_hold_until()
             batches = TrainBatches(
                 data,
-                seed=self._assignment.spec.seed,
+                seed=self.assignment.spec.seed,
                 start_step=self.step,
                 end_step=end,
-                workers=self._assignment.spec.data.workers,
-                dtype=self._dtype,
-                shares=self._replication.shares,
-                replica=self._replication.replica,
-                pinned=self._pinned,
+                workers=self.assignment.spec.data.workers,
+                dtype=self.dtype,
+                shares=self.replication.shares,
+                replica=self.replication.replica,
+                pinned=self.pinned,
             )
             with batches:
-                fed = self._feed(batches)
+                fed = self.feed(batches)
                 self.clock.first_time = True  # workers start
                 while not stopped and self.step < end:
                     self._batches = batches
                     with self.clock.measure("data", f"data {self.step}", self.step + 1):
                         batch, tensors = next(fed)
                     self._batches = None
-                    decided = self._cuts.decided(batch.step + 1)
+                    decided = self.cuts.decided(batch.step + 1)
                     yield from self._train(batch.step + 1, tensors)
                     stopped = yield from self._cut(decided, data)
 
@@ -132,18 +118,18 @@ class StageLoop:
     def _cut(self, decided: Waiting[int], data: Dataset) -> Waiting[bool]:
         """The cut after the mini-batch just completed, if there is one; whether the run stops here."""
         flags = yield from decided
-        return (yield from self._cuts.lead(flags, data, self.step))
+        return (yield from self.cuts.lead(flags, data, self.step))
 
     def _shares_hold_until(self) -> int:
         """The mini-batch after which replicas may take other shares: the last of the epoch, where shares change."""
-        total, per_epoch = self._assignment.total_steps, self._assignment.data.steps_per_epoch
-        if not self._replication.balances_shares:
+        total, per_epoch = self.assignment.total_steps, self.assignment.data.steps_per_epoch
+        if not self.replication.balances_shares:
             return total
         return min(total, (self.step // per_epoch + 1) * per_epoch)
 
     def _follow(self) -> Waiting[None]:
         """Every other stage does what comes, in the order it comes."""
-        below = self._ports.up_from[0]
+        below = self.ports.up_from[0]
         assert below is not None, "every stage but the first has one below"
         stopped = False
         while not stopped:
@@ -154,7 +140,7 @@ class StageLoop:
             else:
                 message = yield from below.take(message.kind, message.step)
                 below.release(message)
-                stopped = yield from self._cuts.follow(message)
+                stopped = yield from self.cuts.follow(message)
 
     def _train(self, step: int, tensors: Tensors) -> Waiting[None]:
         """One mini-batch.
@@ -162,18 +148,18 @@ class StageLoop:
         Args:
             tensors: the input of the first component on stage 0, nothing on the others.
         """
-        assignment = self._assignment
-        lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps, changes=self._cuts.changes)
+        assignment = self.assignment
+        lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps, changes=self.cuts.changes)
         samples = assignment.samples(step)
         batch = MiniBatch(step, lr, samples, tensors)
-        with self._profiler.mini_batch(step, self.clock):
-            losses = yield from self._stage.mini_batch(batch, self._ports, self.clock)
-        self._emit(Losses(step, losses, lr, self.clock.now_s(), self._replication.own_samples(samples)))
-        if self._replication.averages_weights:
+        with self.profiler.mini_batch(step, self.clock):
+            losses = yield from self.stage.mini_batch(batch, self.ports, self.clock)
+        self.emit(Losses(step, losses, lr, self.clock.now_s(), self.replication.own_samples(samples)))
+        if self.replication.averages_weights:
             with self.clock.measure("all_reduce", f"average {step - 1}", step):
-                yield from self._replication.average_weights(step)
-        if self._copies is not None:
-            yield from self._copies.after(step)
+                yield from self.replication.average_weights(step)
+        if self.copies is not None:
+            yield from self.copies.after(step)
         self.step = step
         self.clock.step_done()
         yield from self._balance_shares()
@@ -186,29 +172,29 @@ class StageLoop:
 
         Only time that grows with the samples counts. An update takes as long whatever the share is.
         """
-        per_epoch = self._assignment.data.steps_per_epoch
-        if not self._replication.balances_shares or self.step % per_epoch:
+        per_epoch = self.assignment.data.steps_per_epoch
+        if not self.replication.balances_shares or self.step % per_epoch:
             return
         computed_s = self.clock.by_samples_s - self._epoch_began_s
         with self.clock.measure("all_reduce", f"shares {self.step}", self.step):
-            yield from self._replication.balance(self.step // per_epoch, computed_s)
+            yield from self.replication.balance(self.step // per_epoch, computed_s)
         self._epoch_began_s = self.clock.by_samples_s
 
     def _record_rest(self) -> None:
         """Emit a record of what the records before do not have: before a checkpoint, so that none of the work that it
         keeps is missing if this process is killed later, and at the end."""
-        if self.clock.steps_in_window or self._ports.bytes_sent() != self._recorded:
+        if self.clock.steps_in_window or self.ports.bytes_sent() != self._recorded:
             self._close_window()
 
     def _uncompressed_bytes(self, sent: dict[str, int]) -> dict[str, int] | None:
         """What was sent, by edge, as it would be without compression; None where there is none."""
-        if self._assignment.spec.pipeline.messages is None:
+        if self.assignment.spec.pipeline.messages is None:
             return None
         whole = dict(sent)
-        for own, run in enumerate(self._stage.work.runs):
-            components = self._stage.work.components[run]
-            up = self._ports.up_to[own], components[-1].sends.get("up")
-            down = self._ports.down_to[own], components[0].sends.get("down")
+        for own, run in enumerate(self.stage.work.runs):
+            components = self.stage.work.components[run]
+            up = self.ports.up_to[own], components[-1].sends.get("up")
+            down = self.ports.down_to[own], components[0].sends.get("down")
             for outlet, passing in (up, down):
                 if outlet is not None and passing is not None and outlet.edge in whole:
                     whole[outlet.edge] += passing.saved_bytes
@@ -216,19 +202,19 @@ class StageLoop:
 
     def _close_window(self) -> None:
         """Emit the record of the mini-batches since the last one."""
-        self._recorded = sent = self._ports.bytes_sent()
+        self._recorded = sent = self.ports.bytes_sent()
         record = self.clock.close_window(
-            stage=self._assignment.stage,
-            replica=self._assignment.replica,
+            stage=self.assignment.stage,
+            replica=self.assignment.replica,
             bytes_sent=sent,
             uncompressed_bytes=self._uncompressed_bytes(sent),
-            peak_memory_bytes=self._peak_memory_bytes(),
-            **self._replication.account(),
-            **self._assignment.position(self.step),
+            peak_memory_bytes=self.peak_memory_bytes(),
+            **self.replication.account(),
+            **self.assignment.position(self.step),
         )
-        if self._assignment.stage < self._assignment.plan.stages - 1:
+        if self.assignment.stage < self.assignment.plan.stages - 1:
             record.step_times_s = []  # a mini-batch is completed on the last stage
-        below = self._ports.up_from[0]
-        if below is not None and not self._assignment.pipelined:
+        below = self.ports.up_from[0]
+        if below is not None and not self.assignment.pipelined:
             record.queued_messages = below.waiting()
-        self._emit(record)
+        self.emit(record)

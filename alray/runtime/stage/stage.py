@@ -18,9 +18,8 @@ from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.disturbance import Slowdown
-from alray.runtime.stage.losses import LossValues, finite_values
 from alray.runtime.stage.ports import Ports
-from alray.runtime.stage.work.work import MicroBatch, Norms, Work
+from alray.runtime.stage.work.work import LossValues, MicroBatch, Norms, Work, finite_values
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,6 @@ class Stage:
         if before is None:
             self._began_s = clock.by_samples_s
         self._unfinished = batch if self._overlaps else None
-        self.work.begin()
         return (yield from self._execute(batch, before, ports, clock))
 
     def finish(self, ports: Ports, clock: Clock) -> Waiting[None]:

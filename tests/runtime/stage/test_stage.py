@@ -14,11 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from alray.core.errors import NonFiniteLoss
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.clock import Clock
-from alray.runtime.stage.losses import all_finite, finite_values
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.stage import MiniBatch, Stage
 from alray.runtime.stage.work.backpropagation import BackpropagationWork
 from alray.runtime.stage.work.local_losses import LocalLosses
+from alray.runtime.stage.work.work import all_finite, finite_values
 
 from ...mini_batches import backward, forward
 from ...programs import parse_program

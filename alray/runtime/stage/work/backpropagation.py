@@ -29,12 +29,13 @@ from alray.models.encoder import Tensors, alias, in_default_strides, row_major
 from alray.models.gradients import clip, gradient_norms, separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.models.weight_average import name_in_checkpoint
-from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication
-from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Norms, Work
+from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Norms, Work, all_finite
 
 Losses = dict[int, torch.Tensor]
 """The losses of the components that have one, by their index: scalars."""
+Named = dict[tuple[int, str], nn.Parameter]
+"""Parameters by the component's number and their name in a checkpoint."""
 Buffers = dict[tuple[nn.Module, str], torch.Tensor | None]
 """Buffers by their module and their name in it."""
 
@@ -82,6 +83,7 @@ class ChainWork(Work):
                 clip(component.updated, self._clip_norm, self._norms)
             component.step_under_way = step
             component.step_optimizers(lr)
+        self.zero_gradients(own)
 
     @torch.no_grad()
     def _infer_up(self, incoming: Tensors, step: int, batch: int, own: int) -> tuple[Tensors, list[torch.Tensor]]:
@@ -162,6 +164,7 @@ class BackpropagationWork(ChainWork):
             for chain in self.chains
         ]
         self._late = [_late(chain) for chain in self.chains]
+        self._fixed = [_fixed(chain) for chain in self.chains]
         # The virtual stages and mini-batches in which parameters were summed up around a forward.
         self._summed: set[tuple[int, int]] = set()
         self._samples = 0  # of the mini-batch that a virtual stage completes
@@ -169,7 +172,6 @@ class BackpropagationWork(ChainWork):
 
     def update(self, lr: float, own: int = 0, *, step: int) -> None:
         super().update(lr, own, step=step)
-        self.zero_gradients(own)
         self._left[own] = self._micro_batches
         if own == len(self.chains) - 1:  # no other one has losses
             self._losses = {}
@@ -247,7 +249,7 @@ class BackpropagationWork(ChainWork):
         Raises StageError if it changes a parameter: the second forward would do so again.
         """
         key = batch.own, batch.number
-        with self._weights(batch), self._unchanging(batch, self._parameters_of(batch.own), _changes_again):
+        with self._weights(batch), self._unchanging(batch, self._fixed[batch.own], _changes_again):
             self._buffers[key] = self._buffers_kept(batch)
         del self._graphs[key]
 
@@ -255,7 +257,7 @@ class BackpropagationWork(ChainWork):
     def _unchanging(
         self,
         batch: MicroBatch,
-        parameters: Mapping[tuple[int, str], nn.Parameter],
+        parameters: Named,
         refused: Callable[[int, str], StageError],
     ) -> Iterator[None]:
         """Raise the StageError that `refused` makes if a forward within it changes one of these parameters, or gives it
@@ -312,18 +314,6 @@ class BackpropagationWork(ChainWork):
     def _buffers_of(self, own: int) -> Buffers:
         modules = (part for component in self.chains[own] for part in component.modules())
         return {(module, name): value for module in modules for name, value in module._buffers.items()}
-
-    def _parameters_of(self, own: int) -> dict[tuple[int, str], nn.Parameter]:
-        """The parameters that a forward must not change, by the component's number and their name in a checkpoint.
-        Embeddings with a largest norm are not among them: a second forward finds them within it."""
-        return {
-            (component.index, name_in_checkpoint(f"{path}.{name}")): value
-            for component in self.chains[own]
-            for path, module in component.named_modules()
-            if not (isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None)
-            for name, value in module._parameters.items()
-            if value is not None
-        }
 
     def backward(self, batch: MicroBatch) -> ComponentLosses:
         """B of a micro-batch. The last one returns the mean losses of the mini-batch."""
@@ -504,14 +494,30 @@ def _versions(component: Component) -> list[DelayedWeights]:
     return [each.delayed for each in component.optimizers().values() if each.delayed is not None]
 
 
-def _late(chain: Sequence[Component]) -> dict[tuple[int, str], nn.Parameter]:
-    """The parameters that have several versions, by the component's number and their name in a checkpoint."""
+def _late(chain: Sequence[Component]) -> Named:
+    """The parameters that have several versions."""
     late = {each for component in chain for versions in _versions(component) for each in versions.parameters}
+    return _named(chain, late.__contains__)
+
+
+def _fixed(chain: Sequence[Component]) -> Named:
+    """The parameters that no forward may change that is computed twice. Embeddings with a largest norm are not among
+    them: a second forward finds them within it."""
+    within = {
+        module.weight
+        for component in chain
+        for module in component.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
+    }
+    return _named(chain, lambda each: each not in within)
+
+
+def _named(chain: Sequence[Component], wanted: Callable[[nn.Parameter], bool]) -> Named:
     return {
         (component.index, name_in_checkpoint(name)): value
         for component in chain
         for name, value in component.named_parameters()
-        if value in late
+        if wanted(value)
     }
 
 

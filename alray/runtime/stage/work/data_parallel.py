@@ -90,9 +90,6 @@ class DataParallel(ChainWork):
         self._pending: Losses | None = None  # between F and B
         replication.register(self._network)
 
-    def begin(self) -> None:
-        self.zero_gradients()
-
     def forward(self, batch: MicroBatch) -> None:
         with _lost_replicas():
             scores = self._network(batch.incoming, batch.step)

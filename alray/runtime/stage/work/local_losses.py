@@ -10,9 +10,8 @@ from alray.models.component import ComparingComponent, LocalComponent, SampleSpa
 from alray.models.encoder import Tensors
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.clock import Clock
-from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication
-from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
+from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work, all_finite
 
 
 class LocalLosses(Work):

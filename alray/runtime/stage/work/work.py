@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 import torch
 from torch import nn
 
+from alray.core.errors import NonFiniteLoss
 from alray.models.component import Component
 from alray.models.encoder import Tensors
 from alray.runtime.channel.edge import Waiting
@@ -19,6 +21,8 @@ from alray.runtime.stage.replication import Alone, Replication
 
 ComponentLosses = Mapping[int, Tensors]
 """Losses that are complete: component (counted from 0) -> name of the loss -> scalar."""
+LossValues = dict[int, dict[str, float]]
+"""Losses of one mini-batch: component (counted from 0) -> name of the loss -> value."""
 Norms = dict[int, torch.Tensor]
 """The norms of gradients: component -> `[parameters]`, with 0 for a parameter that a mini-batch gives none."""
 
@@ -101,10 +105,6 @@ class Work(ABC):
         self._held: list[_Held] = []  # the buffers of all modules, while an evaluation goes on
         self._moving: dict[int, list[_Held]] = {}  # of those that change them in evaluation, by virtual stage
 
-    def begin(self) -> None:
-        """Before the first action of a mini-batch."""
-        return
-
     @abstractmethod
     def forward(self, batch: MicroBatch) -> None:
         """F: run the encoders on `batch.incoming`, and put what the next virtual stage gets into `batch.outgoing`."""
@@ -169,7 +169,7 @@ class Work(ABC):
 
     @abstractmethod
     def update(self, lr: float, own: int = 0, *, step: int) -> None:
-        """U: one step of the optimizers of every component of virtual stage `own`.
+        """U: one step of the optimizers of every component of virtual stage `own`, whose gradients are then forgotten.
 
         Args:
             step: of the mini-batch, from 1.
@@ -207,3 +207,42 @@ class Work(ABC):
         modules = [each for component in self.components for each in component.modules() if each._buffers]
         self._held = [_Held.of(each) for each in modules] if on else []
         self._moving = {}
+
+
+def finite_values(
+    losses: Mapping[int, Mapping[str, torch.Tensor]], step: int, samples: int | None = None
+) -> LossValues:
+    """Losses as numbers. Raises NonFiniteLoss where one is infinite or not a number.
+
+    They are read all at once: each reading waits until a GPU has done all that it was given.
+
+    Args:
+        samples: of the mini-batch, on this replica. Of one sample a loss that compares samples has no value.
+    """
+    numbers = iter(_stacked([loss for named in losses.values() for loss in named.values()]).tolist())
+    values = {index: {name: next(numbers) for name in named} for index, named in losses.items()}
+    for index, named in values.items():
+        for name, value in named.items():
+            if not math.isfinite(value):
+                if samples == 1:
+                    raise NonFiniteLoss(
+                        f"component {index}: the {name} loss is {value} at mini-batch {step}, of one sample",
+                        key="data.batch_size",
+                        hint="a loss that compares samples needs two: raise data.batch_size or drop the last one",
+                    )
+                raise NonFiniteLoss(
+                    f"component {index}: the {name} loss is {value} at mini-batch {step}",
+                    hint="lower optimizer.lr or set optimizer.clip_norm; checkpoints from before it are kept",
+                )
+    return values
+
+
+def all_finite(losses: Iterable[torch.Tensor]) -> bool:
+    """Whether none of the losses, scalars, is infinite or not a number; read all at once."""
+    return bool(_stacked(losses).isfinite().all())
+
+
+def _stacked(losses: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The scalars as one flat tensor."""
+    held = [loss.reshape(()) for loss in losses]
+    return torch.stack(held) if held else torch.empty(0)
