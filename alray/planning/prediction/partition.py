@@ -101,23 +101,15 @@ def run_sums(costs: Sequence[float]) -> RunCost:
 def with_cheapest_largest(
     of_stage: Callable[[int], Matrix], size: int, stages: int, *, more: float = 0.0
 ) -> tuple[Cut, float]:
-    """The partition whose most expensive stage is the cheapest, and the cost of that stage.
+    """The partition whose most expensive stage is the cheapest, and the cost of that stage; inf where no partition is
+    possible.
 
     Args:
         more: by which share the most expensive stage of the partition may be above the cheapest possible cost, for
             more even ones.
-        of_stage: as for `slowest_behind`. It is asked twice for each stage, so that not all have to be in memory.
-
-    Raises:
-        PlanError: where no partition fits.
+        of_stage: as for `_cheapest`. It is asked twice for each stage, so that not all have to be in memory.
     """
-    slowest = float(slowest_behind(of_stage, size, stages)[0])
-    if not math.isfinite(slowest):
-        raise PlanError(
-            f"no cut of {size} components into {stages} stages fits the memory of the devices",
-            hint="use more stages, a smaller mini-batch or larger devices",
-            key="pipeline.partition",
-        )
+    slowest = _cheapest(of_stage, size, stages, np.maximum)[1]
     # Among the cuts that reach it, the smallest sum of squares.
     unit = _power_of_two(slowest, 0)
 
@@ -126,9 +118,7 @@ def with_cheapest_largest(
         found: Matrix = np.where(own <= slowest * (1.0 + more), own / unit, np.inf) ** 2
         return found
 
-    cut = smallest_sum(squares, size, stages)
-    assert cut is not None, "some cut reaches it"
-    return cut[0], slowest
+    return _cheapest(squares, size, stages, np.add)[0], slowest
 
 
 def short_runs(cost: RunCost, size: int, longest: int) -> Matrix:
@@ -158,38 +148,21 @@ def run_ends(size: int, longest: int) -> NDArray[np.int64]:
     return ends
 
 
-def slowest_behind(of_stage: Callable[[int], Matrix], size: int, stages: int, first: int = 0) -> NDArray[np.float64]:
-    """[size + 1]: the lowest possible cost of the most expensive one of stages `first` and later, where these hold each
-    component and those after it.
+def _cheapest(of_stage: Callable[[int], Matrix], size: int, stages: int, together: np.ufunc) -> tuple[Cut, float]:
+    """The partition with the lowest cost, the earliest of several, and this cost; inf where there is none.
 
     Args:
         of_stage: gives the cost of each run as a stage, in the order of `run_ends`; inf where it cannot be one.
+        together: the cost of all stages from those of two groups of them.
     """
-    slowest = np.full(size + 1, np.inf)
-    slowest[-1] = 0.0
-    for stage in reversed(range(first, stages)):
-        own = of_stage(stage)
-        slowest = np.append(np.maximum(own, _at_ends(slowest, own)).min(axis=1), np.inf)
-    return slowest
-
-
-def smallest_sum(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float] | None:
-    """The partition with the smallest sum of the costs of its stages, the earliest of several, and this sum. None where
-    there is none.
-
-    Args:
-        of_stage: as for `slowest_behind`.
-    """
-    after = np.full(size + 1, np.inf)
+    after = np.full(size + 1, np.inf)  # the lowest cost of the stages behind, where these begin with each component
     after[-1] = 0.0
     lengths = []
     for stage in reversed(range(stages)):
         own = of_stage(stage)
-        total = own + _at_ends(after, own)
+        total = together(own, _at_ends(after, own))
         lengths.append(1 + np.argmin(total, axis=1))  # argmin takes the first: the earliest cut
         after = np.append(total.min(axis=1), np.inf)
-    if not math.isfinite(after[0]):
-        return None
     cut: list[int] = []
     for length in reversed(lengths):
         cut.append(int(length[sum(cut)]))
