@@ -86,7 +86,7 @@ def _key(spec: Spec, code: UserCode, surroundings: Surroundings) -> str:
         key: bool(value) if isinstance(value, float) else value for key, value in described["optimizer"].items()
     }
     around = {**asdict(surroundings), "device": surroundings.device.type}
-    around |= {"precision": spec.run.precision, "compile": spec.run.compile}
+    around |= spec.run.model_dump(include={"precision", "compile", "deterministic"})
     if spec.optimizer.ema_decay is not None:  # then late gradients have copies of buffers
         around["late"] = SCHEDULES[spec.schedule].gradient_delay > 0
     if spec.pipeline.messages is not None:

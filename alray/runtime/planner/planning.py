@@ -198,7 +198,7 @@ class Planner:
         spec, cores = self.workload.spec, self.cores()
         around = self.surroundings()
         if cores is not None:
-            around = replace(around, others=max(0, cores // around.threads - 1))
+            around = replace(around, others=max(0, cores // spec.resources.threads - 1))
         if spec.method.local_losses:
             return around
         samples = max(self._shares(spec.replicas.count))
@@ -210,10 +210,9 @@ class Planner:
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
+        resources, deterministic = self.workload.spec.resources, self.workload.spec.run.deterministic
         with (
-            devices.configured(
-                surroundings.threads, surroundings.deterministic, surroundings.device, surroundings.tf32
-            ),
+            devices.configured(resources.threads, deterministic, surroundings.device, resources.tf32),
             self._batches() as batches,
         ):
             costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
@@ -363,9 +362,6 @@ class Planner:
         stages = 1 if self.one_process else spec.pipeline.stages * spec.replicas.count
         return Surroundings(
             device=self.workload.device,
-            threads=threads,
-            deterministic=spec.run.deterministic,
-            tf32=spec.resources.tf32,
             pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
             micro_batches=spec.micro_batches,
             others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
@@ -406,7 +402,6 @@ class Planner:
             self.workload.network,
             batch_size=samples or max(self._shares(self.workload.spec.replicas.count)),
             device=self.workload.device,
-            threads=self.workload.spec.resources.threads,
         )
 
     def _costs_elsewhere(self, *, probe: bool) -> Costs:

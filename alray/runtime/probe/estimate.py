@@ -52,12 +52,12 @@ class _Counted:
         return update / self.together + (gather if self.together > 1 else 0.0)
 
 
-def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
+def estimate_costs(network: Network, *, batch_size: int, device: torch.device) -> Costs:
     """Costs counted on the meta device, without allocating or computing. Global generators stay as they were.
 
     The times are the counts over assumed speeds of a thread: they are right relative to each other.
     """
-    counted = _count_all(network, batch_size, device)
+    counted, threads = _count_all(network, batch_size, device), network.spec.resources.threads
     rate = ASSUMED_FLOPS_PER_S * threads
     return _costs(
         network,
