@@ -16,7 +16,6 @@ from alray.planning.prediction.make import step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.table import SCHEDULES
 
 NEAR = 1.1
 """Ways that are slower than the fastest one by less get the search for the best cut; the first pass is off by less,
@@ -86,7 +85,7 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
     needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
     prediction = predict_step(setting, cut)
     return Fit(
-        schedule=SCHEDULES[setting.schedule].name,
+        schedule=setting.scheduled.name,
         stages=setting.stages,
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,

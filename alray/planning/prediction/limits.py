@@ -14,7 +14,6 @@ from alray.planning.prediction.predict import StepPrediction, predict_step
 from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_links
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.placement import of_stages
 
 _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
 _EQUAL = 1e-6  # sums are rounded
@@ -46,7 +45,7 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
 def _averages(setting: StepSetting, partition: Sequence[int], step_s: float) -> str:
     """The share of the step in which a stage averages over the replicas; nothing where it is less than 1 %."""
     averages_s = RunSeconds(setting).of_cuts(partition).averages_s
-    longest_s = max(of_stages(averages_s, setting.stages, setting.place))
+    longest_s = max(setting.by_stage(averages_s))
     if longest_s <= (_WORTH_TELLING - 1.0) * step_s:
         return ""
     return f"; averages over the replicas take {_percent(longest_s / step_s)} of a step"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.partition import Places
 from alray.planning.schedules.actions import Action
-from alray.planning.schedules.recomputation import schedule_with
+from alray.planning.schedules.schedule import Schedule
 
 Values = NDArray[np.float64]
 _MINI_BATCHES = 2  # each later one overlaps with the one before as the second does with the first
@@ -91,20 +91,16 @@ def price(moment: MemoryMoment, runs: Sequence[RunPeaks]) -> Priced:
 
 @lru_cache(maxsize=256)
 def moments_of(
-    schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False
+    schedule: Schedule, stage: int, stages: int, micro_batches: int, virtual_stages: int
 ) -> tuple[MemoryMoment, ...]:
     """The moments at which a stage may hold most.
 
     A stage begins a mini-batch without gradients; with local losses it keeps those of a mini-batch until the next one's
     replace them. A split backward has two moments: what its forward left is kept until the second half ends. A forward
     that is computed again leaves nothing the first time.
-
-    Args:
-        recomputes: as in `StepSetting`.
     """
-    asked = schedule_with(schedule, recomputes=recomputes)
-    local = asked.local_losses
-    run = asked.run_of(stage, stages, 1 if local else _MINI_BATCHES, micro_batches, virtual_stages)
+    local = schedule.local_losses
+    run = schedule.run_of(stage, stages, 1 if local else _MINI_BATCHES, micro_batches, virtual_stages)
     again = {_micro_batch(action) for action in run if action.kind == "C"}
     held = [0] * virtual_stages
     has = [local] * virtual_stages

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from alray.planning.schedules.actions import KINDS, Action, ActionKind
 from alray.planning.schedules.evaluation import evaluation_actions
-from alray.planning.schedules.recomputation import schedule_with
+from alray.planning.schedules.schedule import Schedule
 
 _KINDS = tuple(KINDS)
 NUMBERS: dict[ActionKind, int] = {kind: number for number, kind in enumerate(_KINDS)}
@@ -41,29 +41,23 @@ class Program:
     @classmethod
     def of_schedule(
         cls,
-        schedule: str,
+        schedule: Schedule,
         stages: int,
         num_batches: int,
         *,
         micro_batches: int = 1,
         virtual_stages: int = 1,
-        recomputes: bool = False,
-        clips_together: bool = False,
     ) -> Program:
         """The actions of a schedule for mini-batches 0 to `num_batches` - 1.
 
-        Args:
-            recomputes, clips_together: as in `StepSetting`.
-
-        Raises PlanError where there is no such schedule, or where it cannot run with these numbers.
+        Raises PlanError where it cannot run with these numbers.
         """
-        found = schedule_with(schedule, recomputes=recomputes, clips_together=clips_together)
-        found.check(stages, micro_batches, virtual_stages)
+        schedule.check(stages, micro_batches, virtual_stages)
         lists = []
         for stage in range(stages):
-            once = _rows(found.actions(stage, stages, 0, micro_batches, virtual_stages))
-            rows = np.tile(once, num_batches + found.gradient_delay)
-            rows["batch"] += np.repeat(np.arange(num_batches + found.gradient_delay, dtype=np.int32), len(once))
+            once = _rows(schedule.actions(stage, stages, 0, micro_batches, virtual_stages))
+            rows = np.tile(once, num_batches + schedule.gradient_delay)
+            rows["batch"] += np.repeat(np.arange(num_batches + schedule.gradient_delay, dtype=np.int32), len(once))
             lists.append(rows[(rows["batch"] >= 0) & (rows["batch"] < num_batches)])
         return cls(tuple(lists))
 

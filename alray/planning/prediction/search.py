@@ -18,7 +18,7 @@ from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import program_of, simulated_batches
 from alray.planning.prediction.program import Floats
-from alray.planning.prediction.seconds import RunSeconds, computing_s, lines_of
+from alray.planning.prediction.seconds import RunSeconds, computing_s
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulation_of
 
@@ -128,8 +128,8 @@ class _SimulatedSteps:
         flushes = setting.scheduled.is_pipeline and not setting.scheduled.gradient_delay
         self._repeats = simulated_batches(setting) if flushes else None
         program = program_of(setting, 1 if flushes else None)
-        self._simulation = simulation_of(program, setting.in_flight, lines_of(setting))
         self._seconds = RunSeconds(setting)
+        self._simulation = simulation_of(program, setting.in_flight, self._seconds.lines)
         self._size = sum(map(len, program.lists)) * (self._repeats or 1)
         self.affordable = self.most(MOST_ACTIONS)
 
