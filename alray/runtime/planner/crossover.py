@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from alray.config.loading.inputs import load_with_inputs
 from alray.config.loading.load import LoadedSpec, SpecSource, read_spec
-from alray.config.loading.overrides import override_text
 from alray.config.sections.method import DEFAULT
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.basis import basis_of
@@ -30,7 +29,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import require_stages_alike, values_given
+from alray.runtime.planner.fitting import FREE, in_place, require_stages_alike, values_given
 from alray.runtime.planner.memory_limits import step_setting
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -48,11 +47,7 @@ USUAL_DEVICES = (1, 2, 4, 8, 16)
 """The numbers of devices where none are asked for; with machines those below what they have, and that."""
 _CHECKPOINTING = "pipeline.activation_checkpointing"
 _ALONE = {
-    "pipeline.schedule": "auto",
-    "pipeline.stages": 1,
-    "pipeline.partition": "auto",
-    "pipeline.micro_batches": None,
-    "pipeline.virtual_stages": None,
+    **FREE,
     "pipeline.links": [],
     "replicas.count": 1,
     "replicas.shares": None,
@@ -153,12 +148,6 @@ def _devices(asked: tuple[int, ...], spec: Spec) -> tuple[int, ...]:
     return asked or (*(number for number in USUAL_DEVICES if number < most), most)
 
 
-def _sets_any(override: str, keys: Collection[str]) -> bool:
-    """Whether an override sets one of these keys, or a key of the section that one of them is."""
-    key = override.partition("=")[0].strip()
-    return any(key == each or key.startswith(f"{each}.") for each in keys)
-
-
 @dataclass(frozen=True)
 class _Opener:
     """Opens the planners of a spec with other methods.
@@ -176,11 +165,10 @@ class _Opener:
 
     def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
         """The spec with these values, on one device unless they say more."""
-        texts = [override_text(key, value) for key, value in {**_ALONE, **values}.items()]
-        others = [text for text in self.overrides if not _sets_any(text, values)]
+        values = {**_ALONE, **values}
         return load_with_inputs(
             self.source,
-            [*others, *texts],
+            in_place(self.overrides, values, values),
             allow_elsewhere=self.options.allow_code,
             without_data=True,
             objects=self.options.objects,

@@ -55,6 +55,7 @@ from alray.runtime.probe.other_programs import measured_beside
 from alray.runtime.workload import Workload
 
 _AS_USUAL = Options()
+_AS_HERE = StageDevices()
 _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
@@ -176,7 +177,14 @@ class Planner:
                 timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
             return on_their_devices(timed, self._machines)
         if self._machines is not None:
-            return self._costs_elsewhere(probe=probe)
+            if probe:
+                raise PlanError(
+                    "--probe measures this machine, and the plan is for others",
+                    key="--probe",
+                    hint="leave it out; `alray plan` takes what `alray probe SPEC --output costs.json` "
+                    "measured on such a device, with --costs costs.json",
+                )
+            return self._costs_on(self._machines.kinds[0])
         if not probe:
             return self._estimate()
         surroundings = self._around_any_layout() if any_layout else self.surroundings()
@@ -263,32 +271,8 @@ class Planner:
         """
         if (samples := max(self._shares(replicas))) != costs.batch_size:
             costs = in_proportion(costs, self._estimate(samples))
-        spec, found = self.workload.spec, found or StageDevices()
-        costs = self.averaged(costs, replicas, found.replica_link)
-        limits = stage_memory_limits(
-            spec,
-            stages,
-            replicas,
-            self.workload.device,
-            one_process=self.one_process,
-            found=found,
-            to_measure=to_measure,
-        )
-        setting = self.placed(
-            step_setting(
-                spec,
-                costs,
-                stages,
-                replicas,
-                one_process=self.one_process,
-                stage_speed=() if self.one_process else found.stage_speed,
-                evaluation_speed=found.evaluation_speed,
-                memory_limits=limits,
-                cores=found.cores or self.cores(),
-                in_turns=self.one_process and stages * replicas > 1,
-                links=() if self.one_process else stage_links(spec, stages, found),
-            )
-        )
+        spec, found = self.workload.spec, found or _AS_HERE
+        setting = self.setting(spec, costs, stages, replicas, found, to_measure=to_measure)
         plan = make_plan(
             setting,
             self._partition(stages),
@@ -307,6 +291,43 @@ class Planner:
             basis=basis_of(setting.costs, machines, replicas=replicas),
         )
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
+
+    def setting(
+        self,
+        spec: Spec,
+        costs: Costs,
+        stages: int,
+        replicas: int,
+        found: StageDevices = _AS_HERE,
+        *,
+        to_measure: bool = False,
+    ) -> StepSetting:
+        """The setting of a step as `spec`, which may be that of the planner in another layout, lays it out on the devices
+        that were found. The other arguments are as for `plan_for`."""
+        limits = stage_memory_limits(
+            spec,
+            stages,
+            replicas,
+            self.workload.device,
+            one_process=self.one_process,
+            found=found,
+            to_measure=to_measure,
+        )
+        return self.placed(
+            step_setting(
+                spec,
+                self.averaged(costs, replicas, found.replica_link),
+                stages,
+                replicas,
+                one_process=self.one_process,
+                stage_speed=() if self.one_process else found.stage_speed,
+                evaluation_speed=found.evaluation_speed,
+                memory_limits=limits,
+                cores=found.cores or self.cores(),
+                in_turns=self.one_process and stages * replicas > 1,
+                links=() if self.one_process else stage_links(spec, stages, found),
+            )
+        )
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
@@ -404,19 +425,8 @@ class Planner:
             device=self.workload.device,
         )
 
-    def _costs_elsewhere(self, *, probe: bool) -> Costs:
-        """The costs on the first kind of device of the machines, by its roofline."""
-        if probe:
-            raise PlanError(
-                "--probe measures this machine, and the plan is for others",
-                key="--probe",
-                hint="leave it out; `alray plan` takes what `alray probe SPEC --output costs.json` "
-                "measured on such a device, with --costs costs.json",
-            )
-        assert self._machines is not None, "the plan is for machines elsewhere"
-        return self._costs_on(self._machines.kinds[0])
-
     def _costs_on(self, device: Device) -> Costs:
+        """By the roofline of a device that is not here."""
         workload = self.workload
         return costs_on(
             workload.network,
@@ -439,16 +449,7 @@ class Planner:
         machines = self._machines
         assert machines is not None, "the plan is for machines elsewhere"
         kinds = tuple(dict.fromkeys(group.device for _, group in machines.taken(stages, replicas)))
-        if len(kinds) == 1:
-            return None
-        for kind in kinds:
-            if not kind.peaks:
-                raise PlanError(
-                    f"how fast `{kind.name}` is beside the other devices is not known",
-                    key="machines.nodes",
-                    hint="describe it in machines.devices, with its float32 and the bandwidth of its memory",
-                )
-        return {kind.name: self._train_s(kinds[0]) / self._train_s(kind) for kind in kinds}
+        return None if len(kinds) == 1 else {kind.name: self._train_s(kinds[0]) / self._train_s(kind) for kind in kinds}
 
     @cached_property
     def _train_s(self) -> Callable[[Device], float]:
