@@ -80,14 +80,13 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     Where computations are uneven (`Costs.jitter_s`), stages and replicas wait for whichever takes longer this time. The
     step is then the median of simulated ones, and with R replicas the median of the longest of R.
     """
-    costs = setting.costs
-    cores = setting.cores
+    costs, cores = setting.costs, setting.cores
     durations = RunSeconds(setting).of_cuts(partition)
     if setting.in_turns:
         work_s = setting.replicas * sum(computing_s(setting, durations))
         return StepPrediction(work_s, None, first_step_s=work_s, shared=False, even_step_s=work_s)
     timeline = timeline_of(setting, partition)
-    if setting.cores is not None and costs.contention > 1.0:
+    if cores is not None and costs.contention > 1.0:
         durations = durations.times(_slower(setting, timeline))
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     even_step_s = step_time_s = timeline.step_time_s
@@ -95,15 +94,14 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
         simulation = simulation_of(program_of(setting), setting.in_flight, durations.lines)
         steps = simulation.uneven_steps(durations, costs.jitter_s)
         step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))
-    copied_s = copies_s(setting)
-    step_time_s, even_step_s = max(step_time_s, copied_s), max(even_step_s, copied_s)
-    shared = False
+    least_s, shared = copies_s(setting), False
     if cores is not None:
         # The processors pack and unpack the messages too.
         messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
-        work = (sum(computing_s(setting, durations)) + messages) * _threads(setting) / cores
-        shared = work > step_time_s
-        step_time_s, even_step_s = max(step_time_s, work), max(even_step_s, work)
+        work_s = (sum(computing_s(setting, durations)) + messages) * _threads(setting) / cores
+        shared = work_s > max(step_time_s, least_s)
+        least_s = max(least_s, work_s)
+    step_time_s, even_step_s = max(step_time_s, least_s), max(even_step_s, least_s)
     computing = sum(computing_s(setting, durations, averages=False))
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
     return StepPrediction(step_time_s, bubble, float(timeline.completed_s[0]), shared, even_step_s)

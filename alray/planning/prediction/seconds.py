@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -83,14 +84,12 @@ class RunSeconds:
         sizes = np.array(cuts, dtype=np.int64)
         ends = np.cumsum(sizes, axis=-1)
         found = self.of(np.arange(sizes.shape[-1]), ends - sizes, ends)
-        costs, pipeline = self.setting.costs, self.setting.scheduled.is_pipeline
         after = ends[..., :-1] - 1  # the component that each message comes after
-        found = replace(found, latency_s=costs.edge_latency_s)
         outputs, labels, down = (self._leaves * self._bytes(name)[after] for name in _SENT)
-        if not pipeline:
-            return _as_lists(self._with_messages(found, outputs - labels, labels, np.zeros(after.shape)))
+        if not self.setting.scheduled.is_pipeline:
+            return self._with_messages(found, outputs - labels, labels, np.zeros(after.shape))
         share = 1.0 / self.setting.micro_batches
-        return _as_lists(self._with_messages(found, share * outputs, None, share * down))
+        return self._with_messages(found, share * outputs, None, share * down)
 
     def of_evaluation(self, cut: Sequence[int]) -> Durations:
         """The durations of an evaluation with whole mini-batches: outputs go up, answers of all routes above come
@@ -102,14 +101,10 @@ class RunSeconds:
         up = self._bytes("infer_bytes")[after] * self._leaves
         down = self._bytes("route_bytes")[after + 1] * np.array(costs.routes_above)[after + 1] * self._leaves
         found = Durations(
-            (),
-            (),
-            (),
             infer_s=infer + np.where(virtual == 0, costs.data_s, 0.0),
             route_s=self._added("routes_s", ends - sizes, ends) / self._speeds,
-            latency_s=costs.edge_latency_s,
         )
-        return _as_lists(self._with_messages(found, up, None, down))
+        return self._with_messages(found, up, None, down)
 
     def of_stage(self, stage: int, first: Places, ends: Places, *, sends: bool = True) -> Floats:
         """Seconds for which a stage is busy with a mini-batch where it holds these components, without virtual stages:
@@ -196,29 +191,34 @@ class RunSeconds:
 
     def _with_messages(self, durations: Durations, up: Floats, labels: Floats | None, down: Floats) -> Durations:
         """The durations with the seconds of each message, and for which it takes the link to the next (virtual) stage.
+        Of one cut they are numbers of Python.
 
         Args:
             up, labels, down: bytes of each message.
         """
-        per_byte = self.setting.costs.edge_s_per_byte
-        durations = replace(
+        per_byte, links = self.setting.costs.edge_s_per_byte, dict[str, Any]()
+        if self._links:
+            up_s = np.array([link.up_s_per_byte for link in self._links])
+            links = {
+                "up_link_s": up * up_s,
+                "labels_link_s": () if labels is None else labels * up_s,
+                "down_link_s": down * np.array([link.down_s_per_byte for link in self._links]),
+                "link_latency_s": [link.latency_s for link in self._links],
+                "link_buffer_s": [
+                    link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in self._links
+                ],
+                "lines": self.lines,
+            }
+        found = replace(
             durations,
             up_s=up * per_byte,
             labels_up_s=() if labels is None else labels * per_byte,
             down_s=down * per_byte,
+            latency_s=self.setting.costs.edge_latency_s,
+            **links,
         )
-        if not self._links:
-            return durations
-        up_s = np.array([link.up_s_per_byte for link in self._links])
-        return replace(
-            durations,
-            up_link_s=up * up_s,
-            labels_link_s=() if labels is None else labels * up_s,
-            down_link_s=down * np.array([link.down_s_per_byte for link in self._links]),
-            link_latency_s=[link.latency_s for link in self._links],
-            link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in self._links],
-            lines=self.lines,
-        )
+        one_cut = {name: each.tolist() for name, each in vars(found).items() if getattr(each, "ndim", 0) == 1}
+        return replace(found, **one_cut)
 
     @property
     def lines(self) -> tuple[Through | None, ...]:
@@ -244,15 +244,6 @@ _ADDED = (
     *("forward_fixed_s", "backward_fixed_s"),
 )
 _SENT = ("output_bytes", "label_bytes", "gradient_message_bytes")
-
-
-def _as_lists(durations: Durations) -> Durations:
-    """Of one cut, numbers of Python."""
-    values = {each.name: getattr(durations, each.name) for each in fields(durations)}
-    return replace(
-        durations,
-        **{name: value.tolist() for name, value in values.items() if isinstance(value, np.ndarray) and value.ndim == 1},
-    )
 
 
 def share_s(whole_s: Floats, fixed_s: Floats, share: float) -> Floats:

@@ -16,7 +16,7 @@ by a text: the name of the file in the first line, and its rows in the others.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
@@ -167,23 +167,18 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
 
 def _require_end(name: str, lists: Sequence[Sequence[Action]]) -> None:
     """Raises PlanError where stages with these lists wait for each other for ever, however much room edges have."""
-    positions = [0] * len(lists)
-    sent: set[tuple[int, int, bool]] = set()
+    left, sent = [deque(own) for own in lists], set[tuple[int, int, bool]]()
     proceeds = True
     while proceeds:
         proceeds = False
-        for stage, own in enumerate(lists):
-            for action in own[positions[stage] :]:
-                if action.kind == "R" and (action.stage, action.number, action.down) not in sent:
-                    break
+        for own in left:
+            while own and (own[0].kind != "R" or (own[0].stage, own[0].number, own[0].down) in sent):
+                action = own.popleft()
                 if action.kind == "S":
                     sent.add((action.peer, action.number, action.down))
-                positions[stage] += 1
                 proceeds = True
-    ends = enumerate(zip(positions, lists, strict=True))
     # Each waits for a message, and what needs it comes next.
-    early = [(stage, own[position + 1]) for stage, (position, own) in ends if position < len(own)]
-    if early:
+    if early := [(stage, own[1]) for stage, own in enumerate(left) if own]:
         waits = (f"stage {stage} cannot do `{action.stage}{action.kind}{action.number}`" for stage, action in early)
         raise _fault(
             f"{name}: the stages wait for each other for ever: {', '.join(waits)}", "move one of these computations"

@@ -104,14 +104,12 @@ def _cause_first(fault: BaseException) -> tuple[bool, bool]:
 
 def _naming_own_code(replicas: Replicas) -> AbstractContextManager[None]:
     """Inside, an error of a compression or an all-reduce of the user's becomes one that names it."""
+    sections = {"compression": replicas.compression, "all_reduce": replicas.all_reduce}
     own = {
-        f"replicas.{key}": f"{what} `{section.kind}`"
-        for key, what, section in (
-            ("compression", "compression", replicas.compression),
-            ("all_reduce", "all-reduce", replicas.all_reduce),
-        )
+        key: f"{key.replace('_', '-')} `{section.kind}`"
+        for key, section in sections.items()
         if isinstance(section, OwnCode)
     }
     if not own:
         return nullcontext()
-    return named(" or ".join(own.values()), "an average of gradients", key=next(iter(own)))
+    return named(" or ".join(own.values()), "an average of gradients", key=f"replicas.{next(iter(own))}")
