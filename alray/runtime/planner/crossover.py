@@ -26,11 +26,10 @@ from alray.planning.prediction.crossover import (
 )
 from alray.planning.prediction.machines import MOST_DEVICES, Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.prediction.stage_devices import AS_HERE
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import FREE, in_place, require_stages_alike, values_given
-from alray.runtime.planner.memory_limits import step_setting
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -229,23 +228,29 @@ class _Opened:
         laid_out = self._laid_out(way.schedule, stages, replicas)
         require_samples_to_normalise(cut_into(laid_out, way.micro_batches), self._planner.workload)
         asked = spec.resources.memory_bytes or spec.resources.bundles(1)[0].get("memory")  # alike for all stages
-        setting = step_setting(
-            spec,
+        planner = self._over(link)
+        setting = planner.setting(
+            planner.workload.spec,
             self._alone(replicas),
             stages,
             replicas,
             schedule=way.schedule,
             micro_batches=way.micro_batches,
             virtual_stages=way.virtual_stages,
-            memory_limits=() if asked is None else (int(asked),) * stages,
         )
         if spec.machines is not None:
-            return self._over(link).placed(setting)
-        found = StageDevices()
+            return setting
+        found = AS_HERE
         if link != HOST:  # each device is a node by itself, with this card
             machines = machines_of([(Device("device", None), stages * replicas, 1, _link(link), None)])
             found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
-        return replace(setting, costs=self._shared(replicas, found.replica_link), links=found.links)
+        return replace(
+            setting,
+            costs=self._shared(replicas, found.replica_link),
+            links=found.links,
+            cores=None,
+            memory_limits=() if asked is None else (int(asked),) * stages,
+        )
 
     def _costs(self, replicas: int) -> Costs:
         """Of one replica of so many, without averages."""
@@ -258,10 +263,9 @@ class _Opened:
         return replace(self._planner, workload=replace(self._planner.workload, spec=spec))
 
     def _planner_over(self, link: str) -> Planner:
-        """The planner for the machines of the spec with this card."""
+        """The planner, for the machines of the spec with this card."""
         machines = self._spec.machines
-        assert machines is not None, "links are named for machines"
-        if not self._opener.links:
+        if machines is None or not self._opener.links:
             return self._planner
         return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
 

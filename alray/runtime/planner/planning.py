@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -31,7 +32,7 @@ from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
-from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.prediction.stage_devices import AS_HERE, StageDevices
 from alray.planning.schedules.partition_rules import partition_faults, stage_faults
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.all_reduce import all_reduce_class
@@ -43,7 +44,7 @@ from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
-from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits, step_setting
+from alray.runtime.planner.memory_limits import require_memory, stage_memory_limits, step_setting
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
@@ -55,7 +56,6 @@ from alray.runtime.probe.other_programs import measured_beside
 from alray.runtime.workload import Workload
 
 _AS_USUAL = Options()
-_AS_HERE = StageDevices()
 _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
@@ -255,11 +255,11 @@ class Planner:
         costs: Costs,
         stages: int,
         replicas: int,
-        found: StageDevices | None = None,
+        found: StageDevices = AS_HERE,
         *,
         to_measure: bool = False,
     ) -> Plan:
-        """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
+        """The plan for this many stages and replicas, on the devices that the engine found.
 
         Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
         up to rounding with backpropagation, unless messages are compressed between stages alone. Another number of
@@ -271,7 +271,7 @@ class Planner:
         """
         if (samples := max(self._shares(replicas))) != costs.batch_size:
             costs = in_proportion(costs, self._estimate(samples))
-        spec, found = self.workload.spec, found or _AS_HERE
+        spec = self.workload.spec
         setting = self.setting(spec, costs, stages, replicas, found, to_measure=to_measure)
         plan = make_plan(
             setting,
@@ -298,35 +298,66 @@ class Planner:
         costs: Costs,
         stages: int,
         replicas: int,
-        found: StageDevices = _AS_HERE,
+        found: StageDevices = AS_HERE,
         *,
         to_measure: bool = False,
+        **others: Any,
     ) -> StepSetting:
-        """The setting of a step as `spec`, which may be that of the planner in another layout, lays it out on the devices
-        that were found. The other arguments are as for `plan_for`."""
+        """The setting of a step: on the machines of the spec, which have a device for each stage, or on the devices that
+        were found.
+
+        Raises PlanError where there are too few devices.
+
+        Args:
+            spec: that of the planner, perhaps in another layout.
+            costs: as `costs` gives them. For machines, counted times are completed for the number of micro-batches.
+            found, to_measure: as for `plan_for`.
+            others: as for `step_setting`.
+        """
+        spec, machines, one_process = with_their_resources(spec), self._machines, self.one_process
         limits = stage_memory_limits(
             spec,
             stages,
             replicas,
             self.workload.device,
-            one_process=self.one_process,
+            one_process=one_process,
             found=found,
             to_measure=to_measure,
         )
-        return self.placed(
-            step_setting(
-                spec,
-                self.averaged(costs, replicas, found.replica_link),
+        setting = step_setting(
+            spec,
+            costs,
+            stages,
+            replicas,
+            one_process=one_process,
+            memory_limits=limits,
+            in_turns=one_process and stages * replicas > 1,
+            **others,
+        )
+        if machines is not None:
+            if costs.source == "roofline":
+                costs = in_micro_batches(
+                    costs,
+                    self.workload.network,
+                    setting.micro_batches,
+                    device=machines.kinds[0],
+                    here=self.workload.device,
+                )
+            found = machines.stage_devices(
                 stages,
                 replicas,
-                one_process=self.one_process,
-                stage_speed=() if self.one_process else found.stage_speed,
-                evaluation_speed=found.evaluation_speed,
-                memory_limits=limits,
-                cores=found.cores or self.cores(),
-                in_turns=self.one_process and stages * replicas > 1,
-                links=() if self.one_process else stage_links(spec, stages, found),
+                self._speeds(stages, replicas),
+                shares=self._shares(replicas),
+                ring=setting.is_ring,
+                down=setting.scheduled.is_pipeline,
             )
+        return replace(
+            setting,
+            costs=self.averaged(costs, replicas, found.replica_link),
+            stage_speed=() if one_process else found.stage_speed,
+            evaluation_speed=found.evaluation_speed,
+            cores=found.cores or self.cores(),
+            links=() if one_process else stage_links(spec, stages, found),
         )
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
@@ -455,42 +486,6 @@ class Planner:
     def _train_s(self) -> Callable[[Device], float]:
         """Seconds of all components on a kind of device of the machines, which many layouts ask for."""
         return cache(lambda kind: self._costs_on(kind).train_s)
-
-    def placed(self, setting: StepSetting) -> StepSetting:
-        """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
-        each stage, averages over their links, and counted times for its number of micro-batches.
-
-        Raises PlanError where there are too few devices.
-
-        Args:
-            setting: with costs as `costs` gives them.
-        """
-        spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
-        if self._machines is None:
-            return setting
-        costs = setting.costs
-        if costs.source == "roofline":
-            costs = in_micro_batches(
-                costs,
-                self.workload.network,
-                setting.micro_batches,
-                device=self._machines.kinds[0],
-                here=self.workload.device,
-            )
-        ring, down = setting.is_ring, setting.scheduled.is_pipeline
-        found = self._machines.stage_devices(
-            stages, replicas, self._speeds(stages, replicas), shares=self._shares(replicas), ring=ring, down=down
-        )
-        return replace(
-            setting,
-            costs=self.averaged(costs, replicas, found.replica_link),
-            stage_speed=found.stage_speed,
-            evaluation_speed=found.evaluation_speed,
-            links=found.links,
-            cores=found.cores,
-            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
-            memories=stage_memories(spec, stages, replicas),
-        )
 
     def _speed_test(self) -> SpeedTest:
         """Measures the components on another device, with the mini-batch that they were measured with here."""
