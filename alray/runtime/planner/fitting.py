@@ -186,7 +186,7 @@ def fit_spec(
             teller.note(line)
         search = _LayoutSearch(source, overrides, sizes, number, planner, costs, free, teller)
         rows, refused = search.all()
-        placed = search.costs_of(rows[0]) if rows else search.costs
+        placed = rows[0].setting.costs if rows else costs
     devices_asked = overrides_for_devices(spec)
     elsewhere = {"machines", *(each.partition("=")[0] for each in devices_asked)}
     if isinstance(spec.pipeline.costs, Path):
@@ -196,7 +196,7 @@ def fit_spec(
         method=spec.method.kind,
         replicas=spec.replicas.count,
         devices=sizes,
-        costs=search.costs,
+        costs=costs,
         rows=rows,
         refused=refused,
         given=(*in_place(overrides, {}, free | elsewhere), *devices_asked),
@@ -260,7 +260,7 @@ class _LayoutSearch:
 
         The best cut is searched for those that could be the fastest one that fits.
         """
-        found: list[tuple[StepSetting, Fit]] = []
+        found: list[Fit] = []
         refused: list[Refused] = []
         faults: list[AlrayError] = []
         every = self._stages()
@@ -271,11 +271,10 @@ class _LayoutSearch:
                 for number in self._micro_batches(schedule, stages):
                     before = found[first:]
                     # More for each stage are tried only while nothing fits.
-                    if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in before):
+                    if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for fit in before):
                         break
                     try:
-                        setting = self._setting(schedule, stages, number)
-                        found.append((setting, fit_of(setting, search=False)))
+                        found.append(fit_of(self._setting(schedule, stages, number), search=False))
                     except AlrayError as error:  # with more micro-batches they have fewer samples still
                         if not before:
                             faults.append(error)
@@ -292,10 +291,6 @@ class _LayoutSearch:
         for fit in sorted(best, key=lambda each: each.rank):
             rows.setdefault((fit.schedule, fit.stages), fit)
         return tuple(rows.values()), tuple(refused)
-
-    def costs_of(self, row: Fit) -> Costs:
-        """The costs of a row, with averages of its replicas."""
-        return self._setting(row.schedule, row.stages, row.micro_batches if row.micro_batches > 1 else None).costs
 
     def _stages(self) -> Sequence[int]:
         spec, given = self.planner.workload.spec, "pipeline.stages" not in self.free
