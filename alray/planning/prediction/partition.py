@@ -39,7 +39,6 @@ _BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact 
 
 def partition_uniform(num_components: int, stages: int) -> Cut:
     """The same number of components on each stage; the first stages take one more where the division leaves a rest."""
-    check_size(num_components, stages)
     each, left = divmod(num_components, stages)
     return tuple(each + (stage < left) for stage in range(stages))
 
@@ -48,13 +47,9 @@ def partition_auto(costs: Sequence[float], stages: int) -> Cut:
     """The partition whose most expensive stage is the cheapest.
 
     Args:
-        costs: of each component, in any unit.
-
-    Raises:
-        PlanError: where there are more stages than components.
+        costs: of each component, in any unit; there are at least as many as stages.
     """
     size = len(costs)
-    check_size(size, stages)
     cost, known = run_sums(costs), np.cumsum([0, *partition_uniform(size, stages)])
     runs = runs_within(cost, cost, float(cost(known[:-1], known[1:]).max()), size, size + 1 - stages)
     return with_cheapest_largest(lambda stage: runs, size, stages)[0]
@@ -181,9 +176,7 @@ def _power_of_two(value: float, bits: int) -> float:
 
 
 def check_size(num_components: int, stages: int, virtual_stages: int = 1) -> None:
-    """Raise PlanError where there are more (virtual) stages than components, or none."""
-    if stages < 1:
-        raise PlanError(f"{stages} stages", hint="use at least 1", key="pipeline.stages")
+    """Raise PlanError where there are more (virtual) stages than components."""
     _refuse(stage_faults(num_components, stages, virtual_stages))
 
 

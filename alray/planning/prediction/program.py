@@ -48,11 +48,7 @@ class Program:
         micro_batches: int = 1,
         virtual_stages: int = 1,
     ) -> Program:
-        """The actions of a schedule for mini-batches 0 to `num_batches` - 1.
-
-        Raises PlanError where it cannot run with these numbers.
-        """
-        schedule.check(stages, micro_batches, virtual_stages)
+        """The actions of a schedule for mini-batches 0 to `num_batches` - 1."""
         lists = []
         for stage in range(stages):
             once = _rows(schedule.actions(stage, stages, 0, micro_batches, virtual_stages))
@@ -71,16 +67,11 @@ class Program:
         return len(self.lists)
 
     @cached_property
-    def num_batches(self) -> int:
-        """Mini-batches 0 to `num_batches` - 1 occur in it."""
-        return 1 + max(int(rows["batch"].max()) for rows in self.lists if len(rows))
-
-    @cached_property
     def steady_batches(self) -> int:
         """Mini-batches that end as they would in a longer program: all, but for the last one where stages begin a
         mini-batch before they have completed the one before."""
         overlap = any(np.any(np.diff(rows["batch"]) < 0) for rows in self.lists)
-        return max(1, self.num_batches - overlap)
+        return max(1, 1 + max(int(rows["batch"].max()) for rows in self.lists if len(rows)) - overlap)
 
     def action(self, stage: int, index: int) -> Action:
         """The action at index `index` in the list of `stage`."""

@@ -26,7 +26,7 @@ from typing import cast
 from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import Action, ActionKind
-from alray.planning.schedules.micro_batches import MOST_MICRO_BATCHES, MOST_VIRTUAL_STAGES, any_number
+from alray.planning.schedules.micro_batches import any_number
 from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.placement import PLACES, Place
 from alray.planning.schedules.schedule import Computation, Layout, Schedule
@@ -135,11 +135,8 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
             "number them from 0 without a gap",
         )
     each, left = divmod(last + 1, stages)
-    if left or each > MOST_VIRTUAL_STAGES:
-        raise _fault(
-            f"{name}: {last + 1} virtual stages on {stages} stages",
-            f"give every stage as many of them, at most {MOST_VIRTUAL_STAGES}",
-        )
+    if left:
+        raise _fault(f"{name}: {last + 1} virtual stages on {stages} stages", "give every stage as many of them")
     for place in PLACES:
         if all(place(own, stages) == stage for own, stage in holders.items()):
             break
@@ -150,8 +147,6 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
             f"lay them in turns (1 to {stages}, and from 1 again) or as a V (1 to {stages}, and back down to 1)",
         )
     micro_batches = 1 + max(part for row in rows for _, _, part in row)
-    if micro_batches > MOST_MICRO_BATCHES:
-        raise _fault(f"{name}: {micro_batches} micro-batches", f"use 1 to {MOST_MICRO_BATCHES}")
     done: defaultdict[tuple[int, int], str] = defaultdict(str)
     for kind, own, part in (computation for row in rows for computation in row):
         done[own, part] += "W" if kind == "G" else kind

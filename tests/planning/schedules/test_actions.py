@@ -87,4 +87,4 @@ def test_unknown_schedule_and_single_on_two_stages() -> None:
     with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, overlapped"):
         SCHEDULES["gpip"]
     with pytest.raises(PlanError, match="schedule `single` runs on one stage, not on 2"):
-        Program.of_schedule(SCHEDULES["single"], 2, 1)
+        SCHEDULES["single"].check(2, 1, 1)
