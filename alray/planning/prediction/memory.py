@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums
+from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums, values_of
 from alray.planning.prediction.peaks import Priced, moments_of, price, run_peaks
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
@@ -96,7 +96,7 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
     """
     total: Matrix = np.zeros(())
     memory, held, parts = setting.memory(stage), setting.held(stage), setting.micro_batches
-    output = np.array([component.output_bytes for component in setting.costs.components], dtype=float)
+    output = values_of(setting.costs, "output_bytes")
     received = [output[first - 1] for virtual, (first, _) in zip(held, runs, strict=True) if virtual > 0]
     sent = [output[ends - 1] for virtual, (_, ends) in zip(held, runs, strict=True) if virtual < setting.top]
     if setting.scheduled.is_pipeline:

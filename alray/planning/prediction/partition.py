@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.core.errors import PlanError
+from alray.planning.prediction.costs import Costs
 from alray.planning.schedules.partition_rules import Fault, partition_faults, stage_faults
 
 Matrix = NDArray[np.float64]
@@ -81,13 +82,23 @@ def requested_partition(
     return tuple(partition)
 
 
+def values_of(costs: Costs, name: str) -> Matrix:
+    """A field of all components."""
+    return np.array([getattr(each, name) for each in costs.components], dtype=float)
+
+
+def before(values: Sequence[float] | Matrix) -> Matrix:
+    """[n + 1]: the sum of the values before each index."""
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
 def run_sums(costs: Sequence[float]) -> RunCost:
     """The cost of all components of runs together. No cost is below 0."""
     unit = _power_of_two(max(costs), _BITS)
-    before = np.concatenate([[0.0], np.cumsum(np.rint(np.array(costs, dtype=float) / unit))])
+    until = before(np.rint(np.array(costs, dtype=float) / unit))
 
     def of(first: Places, ends: Places) -> Matrix:
-        sums: Matrix = (before[ends] - before[first]) * unit
+        sums: Matrix = (until[ends] - until[first]) * unit
         return sums
 
     return of

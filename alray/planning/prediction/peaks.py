@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import ge
 from typing import Literal
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.partition import Places
+from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.schedule import Schedule
 
@@ -146,10 +146,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> Callable[[Places, Places], Ru
     What does not depend on the number of samples is not divided: the new gradient of a weight, or the copy of a weight
     in lower precision, which the graph of each micro-batch keeps.
     """
-    components = costs.components
-
-    def each(name: str) -> Values:
-        return np.array([getattr(component, name) for component in components], dtype=float)
+    each = partial(values_of, costs)
 
     def part(whole: Values, fixed: Values) -> Values:
         values: Values = fixed + (whole - fixed) / micro_batches
@@ -163,7 +160,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> Callable[[Places, Places], Ru
         np.maximum(part(each(f"{name}_peak_bytes"), each(f"{name}_fixed_bytes")), activations)
         for name in ("forward", "backward", "adding")
     )
-    left, made = _before(activations), _before(gradients)  # of the components before each
+    left, made = before(activations), before(gradients)  # of the components before each
     # A forward goes upwards and holds what the components below left. A backward goes downwards: what the components
     # above left is freed, and their gradients are there. A backward of local losses goes upwards again, and each
     # component holds the output of the one below as its input.
@@ -189,11 +186,6 @@ def run_peaks(costs: Costs, micro_batches: int) -> Callable[[Places, Places], Ru
         )
 
     return of
-
-
-def _before(values: Values) -> Values:
-    """[n + 1]: the sum of the values before each index."""
-    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def _largest(*rows: Values) -> Callable[[Places, Places], Values]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from alray.planning.prediction.costs import Link
 from alray.planning.prediction.layout import StepLayout
-from alray.planning.prediction.partition import Places
+from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.prediction.program import Floats
 from alray.planning.schedules.durations import Durations, Through
 
@@ -85,7 +85,7 @@ class RunSeconds:
         ends = np.cumsum(sizes, axis=-1)
         found = self.of(np.arange(sizes.shape[-1]), ends - sizes, ends)
         after = ends[..., :-1] - 1  # the component that each message comes after
-        outputs, labels, down = (self._leaves * self._bytes(name)[after] for name in _SENT)
+        outputs, labels, down = (self._leaves * values_of(self.setting.costs, name)[after] for name in _SENT)
         if not self.setting.scheduled.is_pipeline:
             return self._with_messages(found, outputs - labels, labels, np.zeros(after.shape))
         share = 1.0 / self.setting.micro_batches
@@ -98,8 +98,8 @@ class RunSeconds:
         ends = np.cumsum(sizes)
         virtual, after = np.arange(len(sizes)), ends[:-1] - 1
         infer = self._added("infer_s", ends - sizes, ends) / self._speeds
-        up = self._bytes("infer_bytes")[after] * self._leaves
-        down = self._bytes("route_bytes")[after + 1] * np.array(costs.routes_above)[after + 1] * self._leaves
+        up = values_of(costs, "infer_bytes")[after] * self._leaves
+        down = values_of(costs, "route_bytes")[after + 1] * np.array(costs.routes_above)[after + 1] * self._leaves
         found = Durations(
             infer_s=infer + np.where(virtual == 0, costs.data_s, 0.0),
             route_s=self._added("routes_s", ends - sizes, ends) / self._speeds,
@@ -126,9 +126,9 @@ class RunSeconds:
                 total = total + setting.counts[kind, stage] * np.asarray(seconds)
         if setting.replicas > 1:
             total = total + np.asarray(own.averages_s)
-        sent = self._bytes("output_bytes")
+        sent = values_of(costs, "output_bytes")
         if setting.scheduled.is_pipeline:
-            sent = sent + self._bytes("gradient_message_bytes")
+            sent = sent + values_of(costs, "gradient_message_bytes")
         half = np.concatenate([[0.0], sent * costs.edge_s_per_byte / 2])
         half[-1] = 0.0
         total = total + half[first] + sends * half[ends]
@@ -170,14 +170,10 @@ class RunSeconds:
     @cached_property
     def _until(self) -> dict[str, Floats]:
         """[components + 1]: the seconds of all components before each one."""
-        components, costs = self.setting.costs.components, self.setting.costs
-        every = {name: [getattr(each, name) for each in components] for name in _ADDED}
-        from_above = [*costs.routes_above[1:], 0]
-        every["routes_s"] = [each.route_s * routes for each, routes in zip(components, from_above, strict=True)]
-        return {name: np.concatenate([[0.0], np.cumsum(seconds)]) for name, seconds in every.items()}
-
-    def _bytes(self, name: str) -> Floats:
-        return np.array([getattr(each, name) for each in self.setting.costs.components], dtype=float)
+        costs = self.setting.costs
+        every = {name: values_of(costs, name) for name in _ADDED}
+        every["routes_s"] = values_of(costs, "route_s") * [*costs.routes_above[1:], 0]
+        return {name: before(seconds) for name, seconds in every.items()}
 
     @cached_property
     def _has_less_alone(self) -> bool:
