@@ -88,8 +88,6 @@ def probe_costs(
     incoming = batch.with_labels(device, network.dtype)
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, ComponentTimings] = {}
-    gatherings: dict[str, float] = {}
-    reductions: dict[str, float] = {}
     passed_on: dict[str, Tensors] = {}
     busiest: dict[int, ComponentWork] = {}
     busiest_s = 0.0
@@ -109,13 +107,12 @@ def probe_costs(
                 for name in new:
                     alike = [index for index in works if names[index] == name]
                     kinds[name] = ComponentTimings.mean_of([measured[index] for index in alike])
-                    work = works[alike[0]]
+                    work, seconds, together = works[alike[0]], kinds[name].seconds, spec.optimizer.accumulate
                     with _faults_of(network, alike[0]):
-                        if spec.optimizer.accumulate > 1:
-                            gatherings[name] = time_gathering(work.component, timing)
-                        reductions[name] = time_reduction(
-                            work.component, spec.replicas, spec.optimizer.accumulate, network.load
-                        )
+                        seconds["update_s"] /= together
+                        if together > 1:
+                            seconds["update_s"] += time_gathering(work.component, timing)
+                        seconds["reduce_s"] = time_reduction(work.component, spec.replicas, together, network.load)
                     if network.tokens is not None:
                         require_no_later_position(
                             work.component, network.encoders[alike[0]], work.incoming, network.tokens
@@ -138,12 +135,7 @@ def probe_costs(
         counted,
         source="probe",
         components=tuple(
-            replace(
-                _with_times(component, kinds[name], surroundings),
-                update_s=kinds[name].seconds["update_s"] / spec.optimizer.accumulate + gatherings.get(name, 0.0),
-                reduce_s=reductions[name],
-            )
-            for component, name in zip(counted.components, names, strict=True)
+            _with_times(*each, surroundings) for each in zip(counted.components, components, strict=True)
         ),
         processor_share=_processor_share(components, threads),
         edge_s_per_byte=edge_s_per_byte,
