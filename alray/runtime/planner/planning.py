@@ -187,7 +187,7 @@ class Planner:
             return self._costs_on(self._machines.kinds[0])
         if not probe:
             return self._estimate()
-        surroundings = self._around_any_layout() if any_layout else self.surroundings()
+        surroundings = self.surroundings(any_layout=any_layout)
         if kept is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(kept, self.workload.spec, self.workload.code, surroundings, measure)
@@ -195,26 +195,10 @@ class Planner:
 
     def costs_for_others(self, note: Note = lambda line: None) -> Costs:
         """Costs measured here for any number of stages, as a file has them."""
-        costs = self._measure(self._around_any_layout(), lambda: None)
+        costs = self._measure(self.surroundings(any_layout=True), lambda: None)
         if (line := measured_beside(costs.taken_processors)) is not None:
             note(line)
         return probed(costs, self.workload.spec)
-
-    def _around_any_layout(self) -> Surroundings:
-        """The surroundings with micro-batches where the method has any, and with as many other stages as there are
-        processors for, although the spec may have one stage."""
-        spec, cores = self.workload.spec, self.cores()
-        around = self.surroundings()
-        if cores is not None:
-            around = replace(around, others=max(0, cores // spec.resources.threads - 1))
-        if spec.method.local_losses:
-            return around
-        samples = max(self._shares(spec.replicas.count))
-        parts = spec.micro_batches
-        if parts == 1:
-            least = 1 if self.workload.network.needs_two_samples is None else 2
-            parts = next((each for each in _MICRO_BATCHES if samples % each == 0 and samples // each >= least), 1)
-        return replace(around, pipeline=True, micro_batches=parts)
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
@@ -284,13 +268,13 @@ class Planner:
             nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
         )
         machines = self._machines
-        plan = replace(
+        return replace(
             plan,
+            deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec),
             assumed=self.workload.data.assumed,
             machines=None if machines is None else str(machines),
             basis=basis_of(setting.costs, machines, replicas=replicas),
         )
-        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def setting(
         self,
@@ -406,17 +390,26 @@ class Planner:
             fewer += [(count, 1) for count in range(before.stages - 1, 0, -1)]
         return fewer
 
-    def surroundings(self) -> Surroundings:
-        """The load of this machine while a component computes, so that the probe can imitate it."""
-        spec, threads = self.workload.spec, self.workload.spec.resources.threads
-        several = spec.pipeline.stages > 1
-        cores = self.cores()
-        stages = 1 if self.one_process else spec.pipeline.stages * spec.replicas.count
+    def surroundings(self, *, any_layout: bool = False) -> Surroundings:
+        """The load of this machine while a component computes, so that the probe can imitate it.
+
+        Args:
+            any_layout: with micro-batches where the method has any, and with as many other stages as there are
+                processors for, although the spec may have one stage.
+        """
+        spec, cores = self.workload.spec, self.cores()
+        stages, parts = spec.pipeline.stages, spec.micro_batches
+        pipeline = stages > 1 and SCHEDULES[spec.schedule].is_pipeline
+        at_once = 1 if cores is None else cores // spec.resources.threads
+        if not any_layout:
+            at_once = min(at_once, 1 if self.one_process else stages * spec.replicas.count)
+        elif not spec.method.local_losses:
+            pipeline, samples = True, max(self._shares(spec.replicas.count))
+            least = 1 if self.workload.network.needs_two_samples is None else 2
+            if parts == 1:
+                parts = next((each for each in _MICRO_BATCHES if samples % each == 0 and samples // each >= least), 1)
         return Surroundings(
-            device=self.workload.device,
-            pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
-            micro_batches=spec.micro_batches,
-            others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
+            device=self.workload.device, pipeline=pipeline, micro_batches=parts, others=max(0, at_once - 1)
         )
 
     def _batches(self) -> TrainBatches:
