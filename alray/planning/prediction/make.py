@@ -8,14 +8,13 @@ from dataclasses import fields, replace
 from itertools import pairwise
 
 from alray.planning.prediction.best import best_cut, fullest_stage
-from alray.planning.prediction.layout import StepLayout
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.prediction.predict import StepPrediction, bound_of, predict_evaluation, predict_step
 from alray.planning.prediction.seconds import RunSeconds
-from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.setting import StepLayout, StepSetting
 from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs
-from alray.planning.schedules.partition_rules import Fault, partition_faults, stage_faults
+from alray.planning.schedules.partition_rules import partition_faults, refuse, stage_faults
 
 Matrix = NDArray[np.float64]
 Places = NDArray[np.int64] | int
@@ -70,7 +69,7 @@ def requested_partition(
     Raises:
         PlanError: where that is no partition of the components.
     """
-    check_size(len(parameters), stages)
+    refuse(stage_faults(len(parameters), stages))
     if partition == "auto":
         return auto()
     if partition in ("uniform", "cyclic"):  # round-robin: one component on each virtual stage
@@ -78,7 +77,7 @@ def requested_partition(
     if partition == "parameters":
         return partition_auto([float(count) for count in parameters], stages)
     assert not isinstance(partition, str), "a spec has no other names"
-    _refuse(partition_faults(partition, len(parameters), stages))
+    refuse(partition_faults(partition, len(parameters), stages))
     return tuple(partition)
 
 
@@ -184,13 +183,3 @@ def _at_ends(values: NDArray[np.float64], runs: Matrix) -> Matrix:
 def _power_of_two(value: float, bits: int) -> float:
     """About 2^-bits of the value, as a power of two: dividing by it loses no digits."""
     return math.ldexp(1.0, max(math.frexp(value)[1] - bits, -1000)) if value > 0 else 1.0
-
-
-def check_size(num_components: int, stages: int, virtual_stages: int = 1) -> None:
-    """Raise PlanError where there are more (virtual) stages than components."""
-    _refuse(stage_faults(num_components, stages, virtual_stages))
-
-
-def _refuse(faults: Iterable[Fault]) -> None:
-    for key, message, hint in faults:
-        raise PlanError(message, hint=hint, key=f"pipeline.{key}")

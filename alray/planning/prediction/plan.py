@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alray.planning.prediction.layout import StepLayout
+from alray.planning.prediction.setting import StepLayout
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.edge_slots import most_in_use
 

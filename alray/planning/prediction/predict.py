@@ -9,10 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from alray.planning.prediction.layout import StepLayout
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_s
-from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.setting import StepLayout, StepSetting
 from alray.planning.prediction.simulate import simulate, simulation_of, unhindered_steps
 from alray.planning.prediction.timeline import Timeline
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.layout import StepLayout
+from alray.planning.prediction.setting import StepLayout
 from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.prediction.program import Floats
 from alray.planning.schedules.durations import Durations, Through

@@ -224,8 +224,7 @@ class Schedule:
 @cache
 def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
     parts = schedule.default_micro_batches(stages), schedule.default_virtual_stages
-    asked = range(stages) if schedule.only_layout is not None else {0, stages - 1}
-    return frozenset(action.kind for stage in asked for action in schedule.actions(stage, stages, 0, *parts))
+    return frozenset(action.kind for stage in range(stages) for action in schedule.actions(stage, stages, 0, *parts))
 
 
 @lru_cache(maxsize=4)  # the edges of a stage are looked at one after another, and its memory with them

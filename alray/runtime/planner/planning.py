@@ -33,7 +33,7 @@ from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
 from alray.planning.prediction.stage_devices import AS_HERE, StageDevices
-from alray.planning.schedules.partition_rules import partition_faults, stage_faults
+from alray.planning.schedules.partition_rules import partition_faults, refuse, stage_faults
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.compression import compression_class
@@ -612,8 +612,7 @@ def _require_components(spec: Spec, components: int) -> None:
         faults = stage_faults(components, pipeline.stages, spec.virtual_stages)
     else:
         faults = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
-    for key, message, hint in faults:
-        raise PlanError(message, hint=hint, key=f"pipeline.{key}")
+    refuse(faults)
 
 
 def _require_edges(network: Network) -> None:
