@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.setting import StepLayout
 from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.prediction.program import Floats
+from alray.planning.prediction.setting import StepLayout
 from alray.planning.schedules.durations import Durations, Through
 
 LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepLayout:
-    """What the time of a step depends on, except the cut into stages. A plan has it from the setting it was made for."""
+    """What the time of a step depends on, except the cut into stages. A plan has that of its setting."""
 
     schedule: str  # its name; `scheduled` is the schedule itself
     costs: Costs

@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from alray.config.sections.own_code import OBJECT, OwnCode
 from alray.config.sections.replica_checks import layout_faults
 from alray.config.sections.replicas import AverageEvery
@@ -287,8 +285,7 @@ class Planner:
         to_measure: bool = False,
         **others: Any,
     ) -> StepSetting:
-        """The setting of a step: on the machines of the spec, which have a device for each stage, or on the devices that
-        were found.
+        """The setting of a step: on the machines of the spec, where each stage has a device, or on those that were found.
 
         Raises PlanError where there are too few devices.
 
@@ -620,10 +617,7 @@ def _require_edges(network: Network) -> None:
     if not isinstance(network.spec.method, OwnCode):
         return
     for after in range(len(network) - 1):
-        tensors = {
-            name: torch.empty((1, *shape), dtype=shape.dtype, device="meta")
-            for name, shape in network.edge(after).items()
-        }
+        tensors = {name: shape.empty(1, "meta") for name, shape in network.edge(after).items()}
         try:
             packed_layout(tensors, f"after component {after}")
         except MessageError as error:

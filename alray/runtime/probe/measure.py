@@ -134,9 +134,7 @@ def probe_costs(
     costs = replace(
         counted,
         source="probe",
-        components=tuple(
-            _with_times(*each, surroundings) for each in zip(counted.components, components, strict=True)
-        ),
+        components=tuple(_with_times(*each, surroundings) for each in zip(counted.components, components, strict=True)),
         processor_share=_processor_share(components, threads),
         edge_s_per_byte=edge_s_per_byte,
         contention=contention.contention + (_interrupted(used) if surroundings.others else 0.0),

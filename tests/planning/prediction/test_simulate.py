@@ -92,7 +92,9 @@ def durations_of(times: list[tuple[int, int, int]]) -> Durations:
 def test_without_messages_the_steady_step_is_the_bound(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int
 ) -> None:
-    timeline = simulate(Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times), in_flight=in_flight)
+    timeline = simulate(
+        Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times), in_flight=in_flight
+    )
     bound = unhindered_steps(Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times))
     assert timeline.step_time_s == pytest.approx(bound[0])
 
@@ -101,7 +103,9 @@ def test_without_messages_the_steady_step_is_the_bound(
 @settings(max_examples=25)
 def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
     def step(schedule: str) -> float:
-        return simulate(Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times), in_flight=4).step_time_s
+        return simulate(
+            Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times), in_flight=4
+        ).step_time_s
 
     forward = sum(f for f, _, _ in times)
     assert step("streamed") == max(sum(own) for own in times)
@@ -118,7 +122,9 @@ def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
 @given(stage_times, st.integers(1, 3))
 @settings(max_examples=25)
 def test_at_most_in_flight_messages_wait_on_an_edge(times: list[tuple[int, int, int]], in_flight: int) -> None:
-    timeline = simulate(Program.of_schedule(SCHEDULES["streamed"], len(times), 12), durations_of(times), in_flight=in_flight)
+    timeline = simulate(
+        Program.of_schedule(SCHEDULES["streamed"], len(times), 12), durations_of(times), in_flight=in_flight
+    )
     at = {bar.action: bar for bar in timeline.bars()}
     for stage in range(len(times) - 1):
         for batch in range(12):
