@@ -285,7 +285,7 @@ class Planner:
         to_measure: bool = False,
         **others: Any,
     ) -> StepSetting:
-        """The setting of a step: on the machines of the spec, where each stage has a device, or on those that were found.
+        """The setting of a step: on the machines of the spec, where each stage has a device, or on what was found.
 
         Raises PlanError where there are too few devices.
 
