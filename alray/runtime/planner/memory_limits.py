@@ -81,15 +81,16 @@ def stage_memory_limits(
         to_measure: they are still to be found, so the memory here says nothing of theirs.
     """
     resources = spec.resources
+    on_cpu = resources.resolved_device == "cpu"
     given = () if resources.memory_bytes is None else (resources.memory_bytes,) * stages
     if spec.machines is not None:
+        besides = 0 if on_cpu else _BESIDES_TENSORS_BYTES
         whole = spec.machines.described().memory_limits(stages, replicas)
-        planned = tuple(left_for_tensors(each, spec) for each in whole)
+        planned = tuple(max(1, each - besides) for each in whole)
         return tuple(map(min, given, planned)) if given and planned else given or planned
     if given:
         return given
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
-    on_cpu = resources.resolved_device == "cpu"
     if on_cpu:
         here_each = None if to_measure else machine_memory_bytes() // (stages * replicas)
         theirs = list(found.memory_bytes) or [here_each] * stages
@@ -106,12 +107,6 @@ def stage_memory_limits(
     ]
     known = [each for each in limits if each is not None]
     return tuple(known) if len(known) == len(limits) else ()
-
-
-def left_for_tensors(device_bytes: int, spec: Spec) -> int:
-    """What a stage alone on a device may hold of its memory."""
-    besides = 0 if spec.resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
-    return max(1, device_bytes - besides)
 
 
 def _gpu_shares(
