@@ -52,7 +52,7 @@ def simulated_batches(setting: StepLayout) -> int:
     schedule = setting.scheduled
     if schedule.is_pipeline and setting.num_parts * setting.micro_batches > _LARGE:
         return _FEW_BATCHES + schedule.gradient_delay
-    return NUM_DRAINED_BATCHES if schedule.is_pipeline or schedule.has_barrier(setting.stages) else NUM_BATCHES
+    return NUM_DRAINED_BATCHES if schedule.drains(setting.stages) else NUM_BATCHES
 
 
 _program = lru_cache(maxsize=4)(Program.of_schedule)

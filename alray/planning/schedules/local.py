@@ -31,9 +31,7 @@ def in_order(text: str) -> Actions:
     listed = [parse(f"0{word[0]}0{word[1:]}") for word in text.split()]
     phases = [(waits, list(phase)) for waits, phase in groupby(listed, key=lambda each: each.kind == "W")]
 
-    def actions(
-        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> tuple[Action, ...]:
+    def actions(stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
         last = stages * virtual_stages - 1
         found = []
         for waits, phase in phases:

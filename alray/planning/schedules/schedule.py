@@ -130,13 +130,9 @@ class Schedule:
         """The virtual stages that a stage holds, the lowest first."""
         return held(self.place, stage, stages, virtual_stages)
 
-    def has_barrier(self, stages: int) -> bool:
-        """Whether stages wait for each other at a barrier."""
-        return "W" in self.kinds(stages)
-
-    def splits(self, stages: int) -> bool:
-        """Whether some backwards are split into I and G."""
-        return "I" in self.kinds(stages)
+    def drains(self, stages: int) -> bool:
+        """Whether stages drain while mini-batches go through: at a barrier, or as those of a pipeline."""
+        return self.is_pipeline or "W" in self.kinds(stages)
 
     def run_of(
         self, stage: int, stages: int, mini_batches: int, micro_batches: int = 1, virtual_stages: int = 1

@@ -568,7 +568,7 @@ def _unmeasured_notes(spec: Spec) -> Iterator[str]:
 def _unsplit_notes(network: Network) -> Iterator[str]:
     """Yield a note if the schedule splits backward passes, and those of some components stay whole."""
     spec = network.spec
-    if not SCHEDULES[spec.schedule].splits(spec.pipeline.stages):
+    if "I" not in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
         return
     # Nothing waits for the gradients of component 0.
     components = [network.component(index, "meta") for index in range(1, len(network))]
