@@ -182,14 +182,14 @@ class _Opener:
     def links_of(self, spec: Spec) -> tuple[str, ...]:
         """Their names. Raises RequestError where one is no link."""
         for text in self.links:
-            if text == HOST and spec.machines is not None:
+            if text != HOST:
+                _link(text)
+            elif spec.machines is not None:
                 raise RequestError(
                     "the machines say which devices are on one host",
                     key="--link",
                     hint="give their network card, or leave it out",
                 )
-            if text != HOST:
-                _link(text)
         if self.links:
             if spec.machines is not None:
                 spec.machines.require_used("link")
