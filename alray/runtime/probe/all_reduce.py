@@ -104,12 +104,14 @@ def _cause_first(fault: BaseException) -> tuple[bool, bool]:
 
 def _naming_own_code(replicas: Replicas) -> AbstractContextManager[None]:
     """Inside, an error of a compression or an all-reduce of the user's becomes one that names it."""
-    sections = {"compression": replicas.compression, "all_reduce": replicas.all_reduce}
     own = {
-        key: f"{key.replace('_', '-')} `{section.kind}`"
-        for key, section in sections.items()
+        f"replicas.{key}": f"{what} `{section.kind}`"
+        for key, what, section in (
+            ("compression", "compression", replicas.compression),
+            ("all_reduce", "all-reduce", replicas.all_reduce),
+        )
         if isinstance(section, OwnCode)
     }
     if not own:
         return nullcontext()
-    return named(" or ".join(own.values()), "an average of gradients", key=f"replicas.{next(iter(own))}")
+    return named(" or ".join(own.values()), "an average of gradients", key=next(iter(own)))
