@@ -121,17 +121,21 @@ class StudyTables:
 
         return min(self.settings(point), key=cost)
 
-    def values(self, point: tuple[str, ...], figure: str, *, logs: bool) -> Values:
+    def values(self, point: tuple[str, ...], figure: str, *, logs: bool, of_seeds: bool = False) -> Values:
         """The figure of each seed, of times in a study of several sessions that of each day, or of each session before
-        the third day: a mean over trials."""
+        the third day unless `of_seeds`: a mean over trials."""
         ended = [row for row in self.chosen(point) if row["status"] in ENDED and row.get(figure)]
         unit = seed
-        if figure in OF_TIMES and self.study.get("sessions", 1) > 1:
+        if figure in OF_TIMES and self.several_sessions and not of_seeds:
             unit = session if self.days < 3 else self.day
         scaled = math.log if logs else float
         return {
             each: float(np.mean([scaled(float(row[figure])) for row in rows])) for each, rows in by(unit, ended).items()
         }
+
+    @property
+    def several_sessions(self) -> bool:
+        return int(self.study.get("sessions", 1)) > 1
 
     @property
     def days(self) -> int:
@@ -243,9 +247,13 @@ def figure(tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, .
     logs = bool(claim["over"]) or (not claim["minus"] and name not in AMOUNTS)
     if name.endswith("_to_target") and not all(row[name] for point in points for row in tables.chosen(point)):
         return None
-    of_points = [tables.values(point, name, logs=logs) for point in points]
-    shared = [seed for seed in of_points[0] if all(seed in each for each in of_points)]
-    values = [sum(sign * each[seed] for sign, each in zip((1, -1, -1, 1), of_points, strict=False)) for seed in shared]
+    values = compared([tables.values(point, name, logs=logs) for point in points])
+    if name == "seconds_to_target" and tables.several_sessions:
+        by_session = of_values(values)
+        by_seed = of_values(compared([tables.values(point, name, logs=logs, of_seeds=True) for point in points]))
+        if by_session is None or by_seed is None:
+            return None
+        return max(by_session, by_seed, key=lambda each: each.at(0.95) - each.at(0.05))
     if name in ("steps_to_target", "samples_to_target"):
         values = spread(np.asarray(values), sum(evaluations_apart(tables, name, point) for point in points)).tolist()
     if name in ("validation", "test") and len(values) > 1 and max(values) - min(values) < 1e-9:
@@ -258,6 +266,12 @@ def figure(tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, .
         grain = math.log1p(1 / samples / min(shares)) if logs else 1 / samples
         values = spread(np.full(len(values), values[0]), len(points) * grain).tolist()
     return of_values(values)
+
+
+def compared(of_points: list[Values]) -> list[float]:
+    """At each seed or session that all points have: the figure, its difference, or a difference of differences."""
+    shared = [unit for unit in of_points[0] if all(unit in each for each in of_points)]
+    return [sum(sign * each[unit] for sign, each in zip((1, -1, -1, 1), of_points, strict=False)) for unit in shared]
 
 
 def denominator(share: float) -> int:

@@ -3,7 +3,8 @@ size of a series.
 
 The points of a study have the same seeds, and what a seed does to one point it does to others too: the seed of a run
 draws its first weights and the order of its samples. So points are compared seed by seed. Times are those of a machine
-on one day, so a study that ran on several days compares them day by day.
+on one day, so a study that ran on several days compares them day by day. A time to a target is both: how many
+mini-batches it takes is that of a seed, and how long one takes that of a day. Its interval is the wider of the two.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from alray.studies.busy import is_disturbed
 from alray.studies.confidence import (
     Confidence,
     Interval,
+    Student,
     of_mean,
     spread_out,
 )
@@ -44,6 +46,7 @@ COUNTED = ("accuracy", "top_1")
 _MOST_SAMPLES = 1_000_000
 _EDGE = 0.05
 """A value within this share of its range from an end lies on the edge, on the scale of its distribution."""
+_TIME_TO_TARGET = "seconds_to_target"
 _OF_EVALUATIONS = ("steps_to_target", "samples_to_target")
 """Figures that are known to one interval between two evaluations."""
 NO_FIGURE = "there is no such figure"
@@ -244,9 +247,10 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
         if 0 < (lacking := sum(value_of(record, name) is None for record in row.best)) < len(row.best):
             lack = "lacks" if lacking == 1 else "lack"
             reasons.append(f"{lacking} of {counted(len(row.best), 'trial')} {lack} the figure")
-    of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
-    shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
-    values = [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
+    of_sessions = name in TIMES and results.study.sessions > 1
+    unit_of = partial(_session_of, results) if of_sessions else _seed_of
+    of_rows = [_by_unit(row, name, unit_of, by_factors=by_factors) for row in rows]
+    values = _combined(of_rows)
     if name in _OF_EVALUATIONS and values:
         values = spread_out(values, sum(_grain(results, row, name, by_factors=by_factors) for row in rows))
     elif name in SCORES and results.metric.share and _tie(values) and not _have_same_weights(rows):
@@ -258,16 +262,20 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
         values = spread_out(values, sum(of_each))
     confidence = of_mean(values)
     unit = results.unit_of_times if name in TIMES else "seed"
-    if len(shared) < min(map(len, of_rows)):
+    units = results.when(len(values)) if name in TIMES else counted(len(values), unit)
+    if of_sessions and name == _TIME_TO_TARGET and confidence is not None:
+        of_seeds = _combined([_by_unit(row, name, _seed_of, by_factors=by_factors) for row in rows])
+        confidence = _wider(confidence, of_mean(of_seeds))
+        units += f"; {counted(len(of_seeds), 'seed')}"
+    if len(values) < min(map(len, of_rows)):
         most = counted(max(map(len, of_rows)), "seed" if unit == "run" else unit)
-        reasons.append(f"the points share {len(shared)} of {most}")
+        reasons.append(f"the points share {len(values)} of {most}")
     if not all(of_rows):
         reasons.append(NO_FIGURE)
     elif not all(map(math.isfinite, values)):
         reasons.append("not all of its values are finite")
     elif confidence is None and values:
         reasons.append(_few(len(values), unit))
-    units = results.when(len(values)) if name in TIMES else counted(len(values), unit)
     return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)
 
 
@@ -295,19 +303,36 @@ def _few(count: int, unit: str) -> str:
     return f"one {unit} shows no spread" if count == 1 else f"{counted(count, unit)} show no spread"
 
 
-def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) -> dict[int, float]:
-    """The figure of each seed of a point, and of times in a study of several sessions that of each day, or of each
-    start before the third day: the mean over the trials of the seed, day or start, as a logarithm if `by_factors`."""
-    of_session = name in TIMES and results.study.sessions > 1
-    of_days = results.unit_of_times == "day"
+def _by_unit(
+    row: PointRow, name: str, unit_of: Callable[[TrialRecord], int], *, by_factors: bool
+) -> dict[int, float]:
+    """The figure of each unit of a point: the mean over its trials, as a logarithm if `by_factors`."""
     found: dict[int, list[float]] = {}
     for record in row.best:
         value = value_of(record, name)
         if value is not None:
-            scaled = math.log(value) if by_factors else value
-            session = results.days[record.session] if of_days else record.session
-            found.setdefault(session if of_session else record.seed, []).append(scaled)
+            found.setdefault(unit_of(record), []).append(math.log(value) if by_factors else value)
     return {unit: fmean(values) for unit, values in found.items()}
+
+
+def _seed_of(record: TrialRecord) -> int:
+    return record.seed
+
+
+def _session_of(results: Results, record: TrialRecord) -> int:
+    """The day of a trial in a study of several sessions, or its start before the third day."""
+    return results.days[record.session] if results.unit_of_times == "day" else record.session
+
+
+def _combined(of_rows: Sequence[dict[int, float]]) -> list[float]:
+    """The figure, difference or difference of differences of each unit that all points have."""
+    shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
+    return [sum(sign * each[unit] for sign, each in zip(_SIGNS, of_rows, strict=False)) for unit in shared]
+
+
+def _wider(one: Student, other: Student | None) -> Student | None:
+    """The distribution with the wider interval; None where one is not known."""
+    return None if other is None else max(one, other, key=lambda each: each.interval.high - each.interval.low)
 
 
 def _tie(values: Sequence[float]) -> bool:
