@@ -604,12 +604,8 @@ def _require_memory(workload: Workload) -> None:
 def _require_components(spec: Spec, components: int) -> None:
     """Raise PlanError if the stages of a spec do not suit so many components: the checks of a spec do not know how many
     a model is cut into."""
-    pipeline = spec.pipeline
-    if isinstance(pipeline.partition, str):
-        faults = stage_faults(components, pipeline.stages, spec.virtual_stages)
-    else:
-        faults = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
-    refuse(faults)
+    cut, numbers = spec.pipeline.partition, (components, spec.pipeline.stages, spec.virtual_stages)
+    refuse(stage_faults(*numbers) if isinstance(cut, str) else partition_faults(cut, *numbers))
 
 
 def _require_edges(network: Network) -> None:
