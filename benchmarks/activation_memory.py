@@ -61,7 +61,7 @@ def measure() -> list[dict[str, Any]]:
     entries = []
     for name, way, batch_size in WAYS:
         network = gpt(way.method, batch_size)
-        costs = estimate_costs(network, batch_size=batch_size, device=torch.device("cpu"), threads=1)
+        costs = estimate_costs(network, batch_size=batch_size, device=torch.device("cpu"))
         plan = plan_of(way, costs)
         for stage in range(STAGES):
             predicted, weights = beyond_weights(plan, stage)

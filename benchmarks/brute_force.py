@@ -113,7 +113,7 @@ def _setting(number: int, most: int) -> StepSetting:
     names = [each.name for each in SCHEDULES.values() if each.only_layout is None and not each.one_stage]
     schedule = SCHEDULES[names[number % len(names)]]
     virtual_stages = schedule.default_virtual_stages
-    if schedule.has_virtual_stages and schedule.most_virtual_stages > 2:
+    if schedule.fewest_virtual_stages is not None and schedule.most_virtual_stages > 2:
         virtual_stages = drawn.choice((virtual_stages, 2))
     stages = drawn.choice((2, 3)) if virtual_stages > 1 else drawn.choice((2, 3, 4))
     micro_batches = 1

@@ -31,6 +31,7 @@ from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import unhindered_steps
 from alray.planning.schedules.actions import COMPUTE, Action, ActionKind, parse
 from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.recomputation import schedule_with
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.runtime.device import devices
@@ -200,12 +201,11 @@ def _ideal_s(spec: Spec, micro_batches: int, computed: Mapping[tuple[ActionKind,
         recompute_s=seconds("C"),
     )
     program = Program.of_schedule(
-        spec.schedule,
+        schedule_with(spec.schedule, recomputes=spec.pipeline.activation_checkpointing),
         spec.pipeline.stages,
         8,
         micro_batches=micro_batches,
         virtual_stages=spec.virtual_stages,
-        recomputes=spec.pipeline.activation_checkpointing,
     )
     return float(unhindered_steps(program, durations)[0])
 

@@ -16,6 +16,7 @@ from alray.core.run_folder.records import Record, StageRecord
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import unhindered_steps
 from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.table import SCHEDULES
 from benchmarks.runs import Recorded, described, recorded, settings, write_results
 
 SPEC = Path(__file__).with_name("sleeping.yaml")
@@ -52,7 +53,7 @@ def clocks_law_s(schedule: str, records: Sequence[Record]) -> float:
 
 
 def _without_messages_s(schedule: str, forward_s: Sequence[float], backward_s: Sequence[float]) -> float:
-    program = Program.of_schedule(schedule, STAGES, 64)
+    program = Program.of_schedule(SCHEDULES[schedule], STAGES, 64)
     return float(unhindered_steps(program, Durations(forward_s, backward_s, [0.0] * STAGES))[0])
 
 

@@ -137,7 +137,7 @@ def _no_code(reference: str) -> Any:
 
 def costs_of(network: Network, size: Size) -> Costs:
     """Counted costs of a network, for mini-batches of `size`."""
-    return estimate_costs(network, batch_size=size.batch, device=_CPU, threads=1)
+    return estimate_costs(network, batch_size=size.batch, device=_CPU)
 
 
 def plan_of(way: Way, costs: Costs) -> Plan:

@@ -190,7 +190,7 @@ def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def count(network: Network, batch: Any, around: Any, **named: Any) -> Costs:
         size = len(batch.labels)
-        return planning.estimate_costs(network, batch_size=size, device=around.device, threads=around.threads)
+        return planning.estimate_costs(network, batch_size=size, device=around.device)
 
     monkeypatch.setattr(planning, "probe_costs", count)
 

@@ -10,7 +10,7 @@ import pytest
 from alray.config.loading.load import load_spec
 from alray.config.study.load import is_study, load_study
 from alray.config.user_code import UserCode
-from alray.planning.prediction.predict import predicted_timeline
+from alray.planning.prediction.predict import timeline_of
 from alray.runtime.planner.planning import Planner
 
 from .stand_ins import Overrides, on_stand_in
@@ -51,7 +51,7 @@ def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Override
     plan = planner.plan(planner.costs(probe=False))
     assert (plan.stages, plan.schedule) == (loaded.spec.pipeline.stages, loaded.spec.schedule)
     assert sum(plan.partition) == len(plan.costs.components) == loaded.spec.model.num_components
-    timeline = predicted_timeline(plan, NUM_BATCHES)
+    timeline = timeline_of(plan, plan.partition, NUM_BATCHES)
     assert len(timeline.completed_s) == NUM_BATCHES
     assert timeline.step_time_s > 0
     assert plan.predicted_step_time_s >= plan.bound_s * (1 - 1e-9)

@@ -8,7 +8,7 @@ from itertools import chain
 
 from alray.core.run_folder.records import Record
 from alray.planning.prediction.plan import Plan
-from alray.planning.prediction.predict import predicted_timeline
+from alray.planning.prediction.predict import timeline_of
 from alray.planning.prediction.timeline import TimedAction, Timeline
 from alray.planning.schedules.actions import parse
 from alray.report.attempts import split_attempts
@@ -32,11 +32,11 @@ def predicted_lanes(plan: Plan, num_batches: int) -> list[Lane]:
     the same factor, so that they match the plan's predicted step time. Stages that take turns in one process compute
     one after another instead.
     """
-    bars = predicted_timeline(plan, num_batches).bars()
+    bars = timeline_of(plan, plan.partition, num_batches).bars()
     if plan.in_turns:
         bars = _one_after_another(bars)
     else:
-        steady_s = predicted_timeline(plan).step_time_s
+        steady_s = timeline_of(plan, plan.partition).step_time_s
         if plan.predicted_step_time_s > 1.001 * steady_s:  # a smaller difference may be rounding
             slowdown = plan.predicted_step_time_s / steady_s
             bars = [bar._replace(start_s=bar.start_s * slowdown, end_s=bar.end_s * slowdown) for bar in bars]
@@ -62,7 +62,7 @@ def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
 
     The predicted step time is the mean over these mini-batches.
     """
-    timeline = predicted_timeline(plan)
+    timeline = timeline_of(plan, plan.partition)
     num_batches = timeline.program.steady_batches
     return timeline, range((num_batches - 1) // 2 + 1, num_batches) if num_batches > 1 else range(1)
 

@@ -73,7 +73,7 @@ def test_what_is_measured_for_several_layouts_suits_them(
 
     def probed(network: Network, batch: Batch, surroundings: Surroundings, **others: Any) -> Costs:
         around.append(surroundings)
-        counted = estimate_costs(network, batch_size=len(batch.labels), device=surroundings.device, threads=1)
+        counted = estimate_costs(network, batch_size=len(batch.labels), device=surroundings.device)
         return replace(counted, source="probe")
 
     monkeypatch.setattr("alray.runtime.planner.planning.probe_costs", probed)
@@ -91,7 +91,7 @@ def test_a_layout_has_one_step_in_its_plan_and_in_a_comparison(
     """A comparison measures beside as many others as there are processors, a plan beside its own stages."""
 
     def probed(network: Network, batch: Batch, surroundings: Surroundings, **_: Any) -> Costs:
-        counted = estimate_costs(network, batch_size=len(batch.labels), device=surroundings.device, threads=1)
+        counted = estimate_costs(network, batch_size=len(batch.labels), device=surroundings.device)
         others = surroundings.others
         return replace(counted, source="probe", contention=1.0 + 0.1 * others, beside=others, data_s=0.0)
 

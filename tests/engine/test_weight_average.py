@@ -107,7 +107,7 @@ def test_it_is_evaluated_and_takes_memory(averaging) -> None:
     specs = [load_spec(averaging.spec, [f"optimizer.ema_decay={decay}"]).spec for decay in ("0.8", "null")]
     networks = [Workload.open(spec, UserCode(averaging.folder)).network for spec in specs]
     cpu = torch.device("cpu")
-    with_it, without = (estimate_costs(each, batch_size=16, device=cpu, threads=1).components for each in networks)
+    with_it, without = (estimate_costs(each, batch_size=16, device=cpu).components for each in networks)
     for own, other in zip(with_it, without, strict=True):
         counts = 8  # of mini-batches, in the batch normalisation, an integer
         assert own.optimizer_bytes - other.optimizer_bytes == own.parameter_bytes - counts

@@ -112,7 +112,7 @@ def test_a_change_that_torch_does_not_count_is_found_by_the_probe(make_workload,
     def probe(name: str) -> None:
         workload = make_workload(named(name), code=BUFFERS)
         with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
-            probe_costs(workload.network, next(batches), Surroundings(workload.device, 1, deterministic=True))
+            probe_costs(workload.network, next(batches), Surroundings(workload.device))
 
     probe("Cached")
     with pytest.raises(SpecError, match=r"the buffer `inner.seen` changes in training"):

@@ -80,7 +80,7 @@ def test_a_route_gives_the_bits_of_an_evaluation(make_network: Callable[..., Any
 def test_the_parameters_of_a_route_are_counted_as_it_has_them(make_network: Callable[..., Any], method: str) -> None:
     network = make_network(f"method={method}", text=CHAIN, code=OWN)
     components = [network.component(index, "cpu") for index in range(3)]
-    costs = estimate_costs(network, batch_size=8, device=torch.device("cpu"), threads=1)
+    costs = estimate_costs(network, batch_size=8, device=torch.device("cpu"))
     parameters = [sum(p.numel() for p in component.parameters()) for component in components]
     assert [sum(entry.parts.values()) for entry in costs.components] == parameters
     for depth in network.depths:

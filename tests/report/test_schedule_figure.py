@@ -10,6 +10,7 @@ from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import simulate
 from alray.planning.prediction.timeline import TimedAction
 from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.table import SCHEDULES
 from alray.report.figure import Figure
 from alray.report.lanes import Lane, View, lanes_of, whole
 from alray.report.schedule_figure import schedule_figure
@@ -29,7 +30,7 @@ PLAN = SimpleNamespace(
 
 def view_of(schedule: str = "streamed", batches: int = 2) -> View:
     durations = Durations([1e-3] * 2, [2e-3] * 2, [1e-3] * 2)
-    return shown(*simulate(Program.of_schedule(schedule, 2, batches), durations, in_flight=4).bars())
+    return shown(*simulate(Program.of_schedule(SCHEDULES[schedule], 2, batches), durations, in_flight=4).bars())
 
 
 def shown(*bars: TimedAction) -> View:

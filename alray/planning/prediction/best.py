@@ -113,9 +113,7 @@ def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float
 
     fastest, slowest_s = with_cheapest_largest(of_stage, size, stages)
     starts = [fastest, with_cheapest_largest(of_stage, size, stages, more=_MORE_EVEN)[0]]
-    if setting.scheduled.gradient_delay or not (
-        setting.scheduled.is_pipeline or setting.scheduled.has_barrier(setting.stages)
-    ):
+    if setting.scheduled.gradient_delay or not setting.scheduled.drains(setting.stages):
         return starts, slowest_s
     arrival = run_seconds.arrival_s[:-1, None]
 

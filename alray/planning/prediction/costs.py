@@ -189,15 +189,6 @@ class Costs:
         """How many routes of inference end at each component or above it."""
         return tuple(accumulate(int(each.ends_route) for each in reversed(self.components)))[::-1]
 
-    def up_s(self, end: ComponentCosts) -> float:
-        """Seconds of a message with the outputs and labels of a mini-batch after this component, without its latency:
-        of its sender and its receiver together."""
-        return self.edge_s_per_byte * end.output_bytes
-
-    def down_s(self, end: ComponentCosts) -> float:
-        """The same of a message of gradients that comes down to this component."""
-        return self.edge_s_per_byte * end.gradient_message_bytes
-
     def route_parameters(self, depth: int) -> int | None:
         """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.
 

@@ -279,17 +279,17 @@ def map_crossover(asked: Crossover, doing: Callable[[str], None]) -> Crossover:
 
     Raises RequestError or UserCodeError where no way can run.
     """
-    found: dict[Row, tuple[Contender, StepSetting]] = {}
+    found: dict[Row, Contender] = {}
     faults: dict[tuple[str, str], RequestError | UserCodeError] = {}
     for contender in asked.contenders:
         doing(f"predicting {contender.method}")
         for way in _ways(contender, asked.axes):
             try:
-                rows = {link: _row(contender, way, link) for link in asked.axes.links}
+                rows = [_row(contender, way, link) for link in asked.axes.links]
             except (RequestError, UserCodeError) as error:  # a block may not take so few samples
                 faults.setdefault((way.method, way.schedule), error)
             else:
-                found |= {row: (contender, setting) for row, setting in rows.values()}
+                found |= dict.fromkeys(rows, contender)
     if not found and faults:
         raise next(iter(faults.values()))
     run = {(row.way.method, row.way.schedule) for row in found}
@@ -297,7 +297,7 @@ def map_crossover(asked: Crossover, doing: Callable[[str], None]) -> Crossover:
     near = replace(asked, rows=tuple(found), refused=refused)
     doing("searching the best cuts of the fastest")
     best = _near_the_fastest(near)
-    return replace(near, rows=tuple(_with_best_cut(row, *found[row]) if row in best else row for row in found))
+    return replace(near, rows=tuple(_with_best_cut(row, found[row]) if row in best else row for row in found))
 
 
 def _near_the_fastest(found: Crossover) -> set[Row]:
@@ -336,26 +336,24 @@ def _divisors(number: int) -> list[int]:
     return [each for each in range(1, number + 1) if number % each == 0]
 
 
-def _row(contender: Contender, way: Way, link: str) -> tuple[Row, StepSetting]:
-    """A way, and its setting: with forwards computed again where it does not fit without."""
-    setting = contender.setting(way, link)
-    fit = fit_of(setting, search=False)
-    if not fit.fits and setting.scheduled.is_pipeline and setting.stages > 1:
-        again = replace(setting, recomputes=True)
-        with_less = fit_of(again, search=False)
-        if with_less.fits:
-            setting, fit = again, with_less
-    way = replace(way, recomputes=setting.recomputes)
-    return Row(way, link, fit, _sent_bytes(contender, way, setting, fit)), setting
+def _row(contender: Contender, way: Way, link: str) -> Row:
+    """A way: with forwards computed again where it does not fit without."""
+    fit = fit_of(contender.setting(way, link), search=False)
+    if not fit.fits and fit.setting.scheduled.is_pipeline and way.stages > 1:
+        again = fit_of(replace(fit.setting, recomputes=True), search=False)
+        fit = again if again.fits else fit
+    way = replace(way, recomputes=fit.setting.recomputes)
+    return Row(way, link, fit, _sent_bytes(contender, fit))
 
 
-def _with_best_cut(row: Row, contender: Contender, setting: StepSetting) -> Row:
-    fit = with_best_cut(setting, row.fit)
-    return replace(row, fit=fit, sent_bytes=_sent_bytes(contender, row.way, setting, fit))
+def _with_best_cut(row: Row, contender: Contender) -> Row:
+    fit = with_best_cut(row.fit)
+    return replace(row, fit=fit, sent_bytes=_sent_bytes(contender, fit))
 
 
-def _sent_bytes(contender: Contender, way: Way, setting: StepSetting, fit: Fit) -> float:
+def _sent_bytes(contender: Contender, fit: Fit) -> float:
+    setting = fit.setting
     between = sum(edge.bytes_per_step for edge in edge_plans(setting, fit.partition)) + copied_bytes(setting)
     # In every all-reduce alray has, n ranks send 2 (n - 1) times the bytes of the gradients together.
-    averages = 2 * (way.replicas - 1) * sum(component.gradient_bytes for component in setting.costs.components)
-    return way.replicas * between + contender.averaged_share * averages
+    averages = 2 * (setting.replicas - 1) * sum(component.gradient_bytes for component in setting.costs.components)
+    return setting.replicas * between + contender.averaged_share * averages

@@ -7,7 +7,7 @@ fastest get the search of `partition: auto`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from alray.core.counting import counted
@@ -16,7 +16,6 @@ from alray.planning.prediction.make import step_range
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.table import SCHEDULES
 
 NEAR = 1.1
 """Ways that are slower than the fastest one by less get the search for the best cut; the first pass is off by less,
@@ -58,6 +57,7 @@ class Fit:
     predicted_step_range_s: tuple[float, float] | None = None  # as of a `Plan`
     searched: bool = False  # whether the best cut was searched
     gradient_delay: int = 0  # as of a `Schedule`: above 0 it trains other weights
+    setting: StepSetting = field(kw_only=True, compare=False, repr=False)  # that fits so
 
     @property
     def fits(self) -> bool:
@@ -71,7 +71,7 @@ class Fit:
         return True, -min(self.left_bytes), self.stages, self.micro_batches
 
     def as_json(self) -> dict[str, Any]:
-        return {"fits": self.fits, **asdict(self)}
+        return {"fits": self.fits, **{name: value for name, value in vars(self).items() if name != "setting"}}
 
 
 def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
@@ -86,7 +86,7 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
     needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
     prediction = predict_step(setting, cut)
     return Fit(
-        schedule=SCHEDULES[setting.schedule].name,
+        schedule=setting.scheduled.name,
         stages=setting.stages,
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,
@@ -98,30 +98,30 @@ def fit_of(setting: StepSetting, *, search: bool = True) -> Fit:
         predicted_step_range_s=step_range(setting, cut),
         searched=searched,
         gradient_delay=setting.scheduled.gradient_delay,
+        setting=setting,
     )
 
 
-def with_best_cuts(found: Sequence[tuple[StepSetting, Fit]], doing: Callable[[int, int], None]) -> list[Fit]:
+def with_best_cuts(found: Sequence[Fit], doing: Callable[[int, int], None]) -> list[Fit]:
     """How settings fit, each that comes near to the fastest with its best cut. The others stay as they are.
 
     Args:
-        found: settings, each as it fits without a search.
+        found: how each fits without a search.
         doing: is called before a search with its number, and with how many there are at most.
     """
-    found = sorted(found, key=lambda each: each[1].rank)
-    fits = [fit for _, fit in found]
+    fits = sorted(found, key=lambda fit: fit.rank)
     near_s = NEAR * min((fit.predicted_step_time_s for fit in fits if fit.fits), default=0.0)
     candidates = [index for index, fit in enumerate(fits) if fit.fits and fit.predicted_step_time_s <= near_s]
     for number, index in enumerate(candidates):
         doing(number + 1, len(candidates))
-        fits[index] = with_best_cut(*found[index])
+        fits[index] = with_best_cut(fits[index])
     return fits
 
 
-def with_best_cut(setting: StepSetting, near: Fit) -> Fit:
+def with_best_cut(near: Fit) -> Fit:
     """How a setting fits with its best cut.
 
     Args:
         near: how it fits without a search, which need not find what was found without it.
     """
-    return near if near.searched else min(fit_of(setting), near, key=lambda fit: fit.rank)
+    return near if near.searched else min(fit_of(near.setting), near, key=lambda fit: fit.rank)

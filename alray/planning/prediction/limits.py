@@ -14,7 +14,6 @@ from alray.planning.prediction.predict import StepPrediction, predict_step
 from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_links
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.placement import of_stages
 
 _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
 _EQUAL = 1e-6  # sums are rounded
@@ -34,19 +33,19 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
     if setting.in_turns:
         return "the stages take turns in one process: a step takes as long as the work of all of them"
     step_s, even_s = prediction.step_time_s, prediction.even_step_s
-    more = _averages(setting, partition, step_s)
+    durations = RunSeconds(setting).of_cuts(partition)
+    more = _averages(setting, durations, step_s)
     if stages == 1:
         return f"one stage does all the work{more}"
     if step_s > _WORTH_TELLING * even_s:
         more += f"; waiting for uneven computations adds {_percent(step_s / even_s - 1.0)}"
     other_cuts = _other_cuts(setting, partition, prediction.even_step_s)
-    return f"{_reason(setting, partition, prediction)}{more}; {other_cuts}"
+    return f"{_reason(setting, durations, prediction)}{more}; {other_cuts}"
 
 
-def _averages(setting: StepSetting, partition: Sequence[int], step_s: float) -> str:
+def _averages(setting: StepSetting, durations: Durations, step_s: float) -> str:
     """The share of the step in which a stage averages over the replicas; nothing where it is less than 1 %."""
-    averages_s = RunSeconds(setting).of_cuts(partition).averages_s
-    longest_s = max(of_stages(averages_s, setting.stages, setting.place))
+    longest_s = max(setting.by_stage(durations.averages_s))
     if longest_s <= (_WORTH_TELLING - 1.0) * step_s:
         return ""
     return f"; averages over the replicas take {_percent(longest_s / step_s)} of a step"
@@ -69,9 +68,8 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
     return "no other cut is better" if proven else "no better cut was found"
 
 
-def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
+def _reason(setting: StepSetting, durations: Durations, prediction: StepPrediction) -> str:
     """The slowest stage and how long stages idle, or the link that takes longer than any stage."""
-    durations = RunSeconds(setting).of_cuts(partition)
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
         return f"the link between stages {busy[1]} and {busy[2]} takes {_milliseconds(busy[0])} for a mini-batch"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 from alray.planning.prediction.best import best_cut, fullest_stage
@@ -13,10 +14,9 @@ from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.prediction.predict import StepPrediction, bound_of, predict_evaluation, predict_step
 from alray.planning.prediction.seconds import RunSeconds
-from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.setting import StepLayout, StepSetting
 from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.table import SCHEDULES
 
 LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
 DEADLINE_FACTOR = 20.0  # costs may be estimates
@@ -53,33 +53,21 @@ def make_plan(
     durations = RunSeconds(setting).of_cuts(counts)
     evaluating = _of_evaluations(setting, shares)
     return Plan(
+        **{each.name: getattr(setting, each.name) for each in fields(StepLayout)},
         method=method,
-        schedule=setting.schedule,
-        stages=setting.stages,
-        replicas=setting.replicas,
         partition=counts,
-        in_flight=setting.in_flight,
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
         stage_plans=tuple(_stage_plan(setting, counts, durations, stage) for stage in range(setting.stages)),
         edges=edge_plans(setting, counts),
-        costs=setting.costs,
-        cores=setting.cores,
         predicted_step_time_s=prediction.step_time_s,
         predicted_bubble=prediction.bubble,
         bound_s=bound_of(setting, counts),
         limited_by=limited_by(setting, counts, prediction),
         evaluation_s=predict_evaluation(evaluating, counts, evaluation_batches),
         deadline_s=_deadline_s(evaluating, counts, prediction),
-        micro_batches=setting.micro_batches,
-        virtual_stages=setting.virtual_stages,
-        stage_speed=setting.stage_speed,
         shares=tuple(shares),
-        in_turns=setting.in_turns,
-        links=setting.links,
         nodes=tuple(nodes),
-        recomputes=setting.recomputes,
-        clips_together=setting.clips_together,
         predicted_step_range_s=step_range(setting, counts),
         too_large=_too_large(setting, counts),
     )
@@ -146,12 +134,11 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], durations: Durati
     held = setting.held(stage)
     ranges = stage_ranges(counts)
     runs = [ranges[virtual] for virtual in held]
-    computed = setting.scheduled.counts(setting.stages, setting.micro_batches, setting.virtual_stages)
     seconds = durations.computations
 
     def total(*kinds: ActionKind) -> float:
         of_kinds = ((kind, virtual) for kind in kinds if len(seconds[kind]) for virtual in held)
-        return sum(computed.get((kind, virtual), 0) * seconds[kind][virtual] for kind, virtual in of_kinds)
+        return sum(setting.counts.get((kind, virtual), 0) * seconds[kind][virtual] for kind, virtual in of_kinds)
 
     data_s = setting.costs.data_s if stage == 0 else 0.0
     return StagePlan(
@@ -170,18 +157,18 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], durations: Durati
 
 def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, ...]:
     """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
-    moved: dict[tuple[int, int], int] = {}
-    whole: dict[tuple[int, int], int] = {}  # without compression
+    moved = Counter[tuple[int, int]]()
+    whole = Counter[tuple[int, int]]()  # without compression
     for own, (lower, upper) in zip(stage_ranges(counts), pairwise(setting.holders), strict=False):
         if lower == upper:  # handed over within the stage
             continue
         end = setting.costs.components[own.stop - 1]
         uncompressed = end.output_bytes if end.uncompressed_bytes is None else end.uncompressed_bytes
-        moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
-        whole[lower, upper] = whole.get((lower, upper), 0) + uncompressed
-        if SCHEDULES[setting.schedule].is_pipeline:
-            moved[upper, lower] = moved.get((upper, lower), 0) + end.gradient_message_bytes
-            whole[upper, lower] = whole.get((upper, lower), 0) + end.uncompressed_gradient_bytes
+        moved[lower, upper] += end.output_bytes
+        whole[lower, upper] += uncompressed
+        if setting.scheduled.is_pipeline:
+            moved[upper, lower] += end.gradient_message_bytes
+            whole[upper, lower] += end.uncompressed_gradient_bytes
     compressed = any(component.uncompressed_bytes is not None for component in setting.costs.components)
     return tuple(
         EdgePlan(f"{source}->{goal}", total, whole[source, goal] if compressed else None)

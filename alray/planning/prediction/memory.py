@@ -9,12 +9,11 @@ from math import ceil
 
 import numpy as np
 
-from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums
+from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums, values_of
 from alray.planning.prediction.peaks import Priced, moments_of, price, run_peaks
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.edge_slots import most_in_use
-from alray.planning.schedules.table import SCHEDULES
 
 Run = tuple[Places, Places]
 """The first component, and the one behind the last."""
@@ -69,9 +68,7 @@ def _priced(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: boo
     peaks = [peaks_of(first, ends) for first, ends in runs]
     if not sends:
         peaks = [replace(each, output=np.zeros(())) for each in peaks]
-    moments = moments_of(
-        setting.schedule, stage, setting.stages, setting.micro_batches, len(peaks), recomputes=setting.recomputes
-    )
+    moments = moments_of(setting.scheduled, stage, setting.stages, setting.micro_batches, len(peaks))
     return [price(moment, peaks) for moment in moments]
 
 
@@ -80,7 +77,7 @@ def _sums(setting: StepSetting) -> tuple[RunCost, ...]:
     """Bytes of runs of components: of weights, with their further versions; of what is kept between two updates
     besides; and of the tensors in which replicas average."""
     components, several = setting.costs.components, setting.replicas > 1
-    versions = SCHEDULES[setting.schedule].gradient_delay
+    versions = setting.scheduled.gradient_delay
     every = [
         [each.parameter_bytes + versions * each.gradient_bytes for each in components],
         [each.optimizer_bytes + several * each.average_state_bytes for each in components],
@@ -99,13 +96,13 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
     """
     total: Matrix = np.zeros(())
     memory, held, parts = setting.memory(stage), setting.held(stage), setting.micro_batches
-    output = np.array([component.output_bytes for component in setting.costs.components], dtype=float)
+    output = values_of(setting.costs, "output_bytes")
     received = [output[first - 1] for virtual, (first, _) in zip(held, runs, strict=True) if virtual > 0]
-    sent = [output[ends - 1] for virtual, (_, ends) in zip(held, runs, strict=True) if virtual < setting.num_parts - 1]
-    if SCHEDULES[setting.schedule].is_pipeline:
+    sent = [output[ends - 1] for virtual, (_, ends) in zip(held, runs, strict=True) if virtual < setting.top]
+    if setting.scheduled.is_pipeline:
         if setting.stages == 1:
             return total
-        sources = [setting.place(virtual - 1, setting.stages) for virtual in held if virtual > 0]
+        sources = [setting.stage_of(virtual - 1) for virtual in held if virtual > 0]
         for below, nbytes in zip(sources, received, strict=True):
             slots = most_in_use(
                 setting.schedule, below, stage, setting.stages, parts, setting.virtual_stages, down=False

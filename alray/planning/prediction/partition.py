@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.core.errors import PlanError
-from alray.planning.schedules.partition_rules import Fault, partition_faults, stage_faults
+from alray.planning.prediction.costs import Costs
+from alray.planning.schedules.partition_rules import partition_faults, refuse, stage_faults
 
 Matrix = NDArray[np.float64]
 Places = NDArray[np.int64] | int
@@ -39,7 +39,6 @@ _BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact 
 
 def partition_uniform(num_components: int, stages: int) -> Cut:
     """The same number of components on each stage; the first stages take one more where the division leaves a rest."""
-    check_size(num_components, stages)
     each, left = divmod(num_components, stages)
     return tuple(each + (stage < left) for stage in range(stages))
 
@@ -48,13 +47,9 @@ def partition_auto(costs: Sequence[float], stages: int) -> Cut:
     """The partition whose most expensive stage is the cheapest.
 
     Args:
-        costs: of each component, in any unit.
-
-    Raises:
-        PlanError: where there are more stages than components.
+        costs: of each component, in any unit; there are at least as many as stages.
     """
     size = len(costs)
-    check_size(size, stages)
     cost, known = run_sums(costs), np.cumsum([0, *partition_uniform(size, stages)])
     runs = runs_within(cost, cost, float(cost(known[:-1], known[1:]).max()), size, size + 1 - stages)
     return with_cheapest_largest(lambda stage: runs, size, stages)[0]
@@ -74,7 +69,7 @@ def requested_partition(
     Raises:
         PlanError: where that is no partition of the components.
     """
-    check_size(len(parameters), stages)
+    refuse(stage_faults(len(parameters), stages))
     if partition == "auto":
         return auto()
     if partition in ("uniform", "cyclic"):  # round-robin: one component on each virtual stage
@@ -82,17 +77,27 @@ def requested_partition(
     if partition == "parameters":
         return partition_auto([float(count) for count in parameters], stages)
     assert not isinstance(partition, str), "a spec has no other names"
-    _refuse(partition_faults(partition, len(parameters), stages))
+    refuse(partition_faults(partition, len(parameters), stages))
     return tuple(partition)
+
+
+def values_of(costs: Costs, name: str) -> Matrix:
+    """A field of all components."""
+    return np.array([getattr(each, name) for each in costs.components], dtype=float)
+
+
+def before(values: Sequence[float] | Matrix) -> Matrix:
+    """[n + 1]: the sum of the values before each index."""
+    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def run_sums(costs: Sequence[float]) -> RunCost:
     """The cost of all components of runs together. No cost is below 0."""
     unit = _power_of_two(max(costs), _BITS)
-    before = np.concatenate([[0.0], np.cumsum(np.rint(np.array(costs, dtype=float) / unit))])
+    until = before(np.rint(np.array(costs, dtype=float) / unit))
 
     def of(first: Places, ends: Places) -> Matrix:
-        sums: Matrix = (before[ends] - before[first]) * unit
+        sums: Matrix = (until[ends] - until[first]) * unit
         return sums
 
     return of
@@ -101,23 +106,15 @@ def run_sums(costs: Sequence[float]) -> RunCost:
 def with_cheapest_largest(
     of_stage: Callable[[int], Matrix], size: int, stages: int, *, more: float = 0.0
 ) -> tuple[Cut, float]:
-    """The partition whose most expensive stage is the cheapest, and the cost of that stage.
+    """The partition whose most expensive stage is the cheapest, and the cost of that stage; inf where no partition is
+    possible.
 
     Args:
         more: by which share the most expensive stage of the partition may be above the cheapest possible cost, for
             more even ones.
-        of_stage: as for `slowest_behind`. It is asked twice for each stage, so that not all have to be in memory.
-
-    Raises:
-        PlanError: where no partition fits.
+        of_stage: as for `_cheapest`. It is asked twice for each stage, so that not all have to be in memory.
     """
-    slowest = float(slowest_behind(of_stage, size, stages)[0])
-    if not math.isfinite(slowest):
-        raise PlanError(
-            f"no cut of {size} components into {stages} stages fits the memory of the devices",
-            hint="use more stages, a smaller mini-batch or larger devices",
-            key="pipeline.partition",
-        )
+    slowest = _cheapest(of_stage, size, stages, np.maximum)[1]
     # Among the cuts that reach it, the smallest sum of squares.
     unit = _power_of_two(slowest, 0)
 
@@ -126,9 +123,7 @@ def with_cheapest_largest(
         found: Matrix = np.where(own <= slowest * (1.0 + more), own / unit, np.inf) ** 2
         return found
 
-    cut = smallest_sum(squares, size, stages)
-    assert cut is not None, "some cut reaches it"
-    return cut[0], slowest
+    return _cheapest(squares, size, stages, np.add)[0], slowest
 
 
 def short_runs(cost: RunCost, size: int, longest: int) -> Matrix:
@@ -158,38 +153,21 @@ def run_ends(size: int, longest: int) -> NDArray[np.int64]:
     return ends
 
 
-def slowest_behind(of_stage: Callable[[int], Matrix], size: int, stages: int, first: int = 0) -> NDArray[np.float64]:
-    """[size + 1]: the lowest possible cost of the most expensive one of stages `first` and later, where these hold each
-    component and those after it.
+def _cheapest(of_stage: Callable[[int], Matrix], size: int, stages: int, together: np.ufunc) -> tuple[Cut, float]:
+    """The partition with the lowest cost, the earliest of several, and this cost; inf where there is none.
 
     Args:
         of_stage: gives the cost of each run as a stage, in the order of `run_ends`; inf where it cannot be one.
+        together: the cost of all stages from those of two groups of them.
     """
-    slowest = np.full(size + 1, np.inf)
-    slowest[-1] = 0.0
-    for stage in reversed(range(first, stages)):
-        own = of_stage(stage)
-        slowest = np.append(np.maximum(own, _at_ends(slowest, own)).min(axis=1), np.inf)
-    return slowest
-
-
-def smallest_sum(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float] | None:
-    """The partition with the smallest sum of the costs of its stages, the earliest of several, and this sum. None where
-    there is none.
-
-    Args:
-        of_stage: as for `slowest_behind`.
-    """
-    after = np.full(size + 1, np.inf)
+    after = np.full(size + 1, np.inf)  # the lowest cost of the stages behind, where these begin with each component
     after[-1] = 0.0
     lengths = []
     for stage in reversed(range(stages)):
         own = of_stage(stage)
-        total = own + _at_ends(after, own)
+        total = together(own, _at_ends(after, own))
         lengths.append(1 + np.argmin(total, axis=1))  # argmin takes the first: the earliest cut
         after = np.append(total.min(axis=1), np.inf)
-    if not math.isfinite(after[0]):
-        return None
     cut: list[int] = []
     for length in reversed(lengths):
         cut.append(int(length[sum(cut)]))
@@ -205,15 +183,3 @@ def _at_ends(values: NDArray[np.float64], runs: Matrix) -> Matrix:
 def _power_of_two(value: float, bits: int) -> float:
     """About 2^-bits of the value, as a power of two: dividing by it loses no digits."""
     return math.ldexp(1.0, max(math.frexp(value)[1] - bits, -1000)) if value > 0 else 1.0
-
-
-def check_size(num_components: int, stages: int, virtual_stages: int = 1) -> None:
-    """Raise PlanError where there are more (virtual) stages than components, or none."""
-    if stages < 1:
-        raise PlanError(f"{stages} stages", hint="use at least 1", key="pipeline.stages")
-    _refuse(stage_faults(num_components, stages, virtual_stages))
-
-
-def _refuse(faults: Iterable[Fault]) -> None:
-    for key, message, hint in faults:
-        raise PlanError(message, hint=hint, key=f"pipeline.{key}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import ge
 from typing import Literal
 
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.partition import Places
+from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.schedules.actions import Action
-from alray.planning.schedules.recomputation import schedule_with
+from alray.planning.schedules.schedule import Schedule
 
 Values = NDArray[np.float64]
 _MINI_BATCHES = 2  # each later one overlaps with the one before as the second does with the first
@@ -91,20 +91,16 @@ def price(moment: MemoryMoment, runs: Sequence[RunPeaks]) -> Priced:
 
 @lru_cache(maxsize=256)
 def moments_of(
-    schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False
+    schedule: Schedule, stage: int, stages: int, micro_batches: int, virtual_stages: int
 ) -> tuple[MemoryMoment, ...]:
     """The moments at which a stage may hold most.
 
     A stage begins a mini-batch without gradients; with local losses it keeps those of a mini-batch until the next one's
     replace them. A split backward has two moments: what its forward left is kept until the second half ends. A forward
     that is computed again leaves nothing the first time.
-
-    Args:
-        recomputes: as in `StepSetting`.
     """
-    asked = schedule_with(schedule, recomputes=recomputes)
-    local = asked.local_losses
-    run = asked.run_of(stage, stages, 1 if local else _MINI_BATCHES, micro_batches, virtual_stages)
+    local = schedule.local_losses
+    run = schedule.run_of(stage, stages, 1 if local else _MINI_BATCHES, micro_batches, virtual_stages)
     again = {_micro_batch(action) for action in run if action.kind == "C"}
     held = [0] * virtual_stages
     has = [local] * virtual_stages
@@ -150,10 +146,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> Callable[[Places, Places], Ru
     What does not depend on the number of samples is not divided: the new gradient of a weight, or the copy of a weight
     in lower precision, which the graph of each micro-batch keeps.
     """
-    components = costs.components
-
-    def each(name: str) -> Values:
-        return np.array([getattr(component, name) for component in components], dtype=float)
+    each = partial(values_of, costs)
 
     def part(whole: Values, fixed: Values) -> Values:
         values: Values = fixed + (whole - fixed) / micro_batches
@@ -167,7 +160,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> Callable[[Places, Places], Ru
         np.maximum(part(each(f"{name}_peak_bytes"), each(f"{name}_fixed_bytes")), activations)
         for name in ("forward", "backward", "adding")
     )
-    left, made = _before(activations), _before(gradients)  # of the components before each
+    left, made = before(activations), before(gradients)  # of the components before each
     # A forward goes upwards and holds what the components below left. A backward goes downwards: what the components
     # above left is freed, and their gradients are there. A backward of local losses goes upwards again, and each
     # component holds the output of the one below as its input.
@@ -193,11 +186,6 @@ def run_peaks(costs: Costs, micro_batches: int) -> Callable[[Places, Places], Ru
         )
 
     return of
-
-
-def _before(values: Values) -> Values:
-    """[n + 1]: the sum of the values before each index."""
-    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def _largest(*rows: Values) -> Callable[[Places, Places], Values]:

@@ -6,11 +6,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.setting import StepLayout
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.edge_slots import most_in_use
-from alray.planning.schedules.recomputation import schedule_with
-from alray.planning.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -92,36 +90,23 @@ class EdgePlan:
     uncompressed_bytes_per_step: int | None = None  # without compression of messages; None: there is none
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Plan(StepLayout):
     """The work of each stage and the prediction: all that a graph needs besides the spec."""
 
     method: str
-    schedule: str
-    stages: int
-    replicas: int
     partition: tuple[int, ...]  # components per stage; per virtual stage where there are several on each
-    in_flight: int
     steps_per_epoch: int
     total_steps: int | None  # None where no number of steps ends the run
     stage_plans: tuple[StagePlan, ...]
     edges: tuple[EdgePlan, ...]
-    costs: Costs
-    cores: int | None  # processors the stages share; None where each has its own device
     predicted_step_time_s: float
     predicted_bubble: float | None  # as `Summary.bubble`; None where stages take turns in one process
     bound_s: float  # the schedule's bound: with these costs no step is shorter
     limited_by: str  # one sentence: what limits the step, and a better cut where there is one
     evaluation_s: float  # predicted duration of one evaluation
     deadline_s: float  # where no stage goes on for longer, the run continues from its last checkpoint
-    micro_batches: int = 1  # equal parts each mini-batch is cut into
-    virtual_stages: int = 1  # on each stage
-    stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike
     shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
-    in_turns: bool = False  # whether all stages and replicas take turns in one process
-    recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
-    clips_together: bool = False  # whether stages wait for each other, to clip the gradients of all of them
-    links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.planning.prediction.setting.StepSetting`
     nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
     assumed: str | None = None  # a sentence: what was taken for data that are not there; None: they were opened
     machines: str | None = None  # that it is for, in words; None: this one, or those of a cluster
@@ -138,37 +123,18 @@ class Plan:
     @property
     def schedule_name(self) -> str:
         """The name of the schedule as it is shown; of a file, its name."""
-        return SCHEDULES[self.schedule].name
+        return self.scheduled.name
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """The actions of `stage` for mini-batch 0; every mini-batch has the same list."""
-        schedule = schedule_with(self.schedule, recomputes=self.recomputes, clips_together=self.clips_together)
-        return schedule.actions(stage, self.stages, 0, self.micro_batches, self.virtual_stages)
-
-    @property
-    def top(self) -> int:
-        """The last virtual stage, counted from 0."""
-        return self.stages * self.virtual_stages - 1
-
-    def stage_of(self, virtual: int) -> int:
-        """The stage that holds a virtual stage."""
-        return SCHEDULES[self.schedule].place(virtual, self.stages)
-
-    def held(self, stage: int) -> list[int]:
-        """The virtual stages that a stage holds, the lowest first."""
-        return SCHEDULES[self.schedule].held(stage, self.stages, self.virtual_stages)
-
-    def edges_between(self) -> list[tuple[int, int]]:
-        """The stages between which outputs go up; gradients and routes go down the other way."""
-        pairs = [(self.stage_of(virtual), self.stage_of(virtual + 1)) for virtual in range(self.top)]
-        return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+        return self.scheduled.actions(stage, self.stages, 0, self.micro_batches, self.virtual_stages)
 
     def waiting(self, source: int, goal: int, *, down: bool) -> int:
         """How many messages may wait on the edge from one stage to another while the receiver works on one more.
 
         With local losses those of `in_flight` mini-batches; in a pipeline as many as its lists ever have on the way.
         """
-        if SCHEDULES[self.schedule].is_pipeline:
+        if self.scheduled.is_pipeline:
             parts = self.micro_batches, self.virtual_stages
             return max(1, most_in_use(self.schedule, source, goal, self.stages, *parts, down=down) - 1)
         if down:

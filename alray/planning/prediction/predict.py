@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.program import Program
-from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_s, lines_of
-from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_s
+from alray.planning.prediction.setting import StepLayout, StepSetting
 from alray.planning.prediction.simulate import simulate, simulation_of, unhindered_steps
 from alray.planning.prediction.timeline import Timeline
-from alray.planning.schedules.schedule import Schedule
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
 NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
@@ -35,29 +32,7 @@ class StepPrediction:
     even_step_s: float  # the step if every computation always took its mean
 
 
-def predicted_timeline(plan: Plan, num_batches: int | None = None) -> Timeline:
-    """The predicted timeline of a run's first mini-batches, with a device for each stage.
-
-    Args:
-        num_batches: as in `program_of`.
-    """
-    setting = StepSetting(
-        schedule=plan.schedule,
-        costs=plan.costs,
-        stages=plan.stages,
-        in_flight=plan.in_flight,
-        micro_batches=plan.micro_batches,
-        virtual_stages=plan.virtual_stages,
-        stage_speed=plan.stage_speed,
-        links=plan.links,
-        replicas=plan.replicas,
-        recomputes=plan.recomputes,
-        clips_together=plan.clips_together,
-    )
-    return timeline_of(setting, plan.partition, num_batches)
-
-
-def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
+def program_of(setting: StepLayout, num_batches: int | None = None) -> Program:
     """The program that is simulated to predict a step. It is the same for every cut.
 
     Args:
@@ -65,36 +40,30 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
     """
     return _program(
         setting.scheduled,
-        setting.schedule,
         setting.stages,
         num_batches or simulated_batches(setting),
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,
-        recomputes=setting.recomputes,
-        clips_together=setting.clips_together,
     )
 
 
-def simulated_batches(setting: StepSetting) -> int:
+def simulated_batches(setting: StepLayout) -> int:
     """How many mini-batches are simulated to predict a step."""
     schedule = setting.scheduled
     if schedule.is_pipeline and setting.num_parts * setting.micro_batches > _LARGE:
         return _FEW_BATCHES + schedule.gradient_delay
-    return NUM_DRAINED_BATCHES if schedule.is_pipeline or schedule.has_barrier(setting.stages) else NUM_BATCHES
+    return NUM_DRAINED_BATCHES if schedule.drains(setting.stages) else NUM_BATCHES
 
 
-@lru_cache(maxsize=4)
-def _program(schedule: Schedule, name: str, stages: int, num_batches: int, **setting: Any) -> Program:
-    """As `Program.of_schedule`.
+_program = lru_cache(maxsize=4)(Program.of_schedule)
+
+
+def timeline_of(setting: StepLayout, partition: Sequence[int], num_batches: int | None = None) -> Timeline:
+    """The timeline of the first mini-batches of a run with this layout and partition, with a device for each stage.
 
     Args:
-        schedule: of this name; another one may get the name later.
+        num_batches: as in `program_of`.
     """
-    return Program.of_schedule(name, stages, num_batches, **setting)
-
-
-def timeline_of(setting: StepSetting, partition: Sequence[int], num_batches: int | None = None) -> Timeline:
-    """The timeline of the first mini-batches of a run with this setting and partition."""
     durations = RunSeconds(setting).of_cuts(partition)
     return simulate(program_of(setting, num_batches), durations, in_flight=setting.in_flight)
 
@@ -110,30 +79,28 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     Where computations are uneven (`Costs.jitter_s`), stages and replicas wait for whichever takes longer this time. The
     step is then the median of simulated ones, and with R replicas the median of the longest of R.
     """
-    costs = setting.costs
-    cores = setting.cores
+    costs, cores = setting.costs, setting.cores
     durations = RunSeconds(setting).of_cuts(partition)
     if setting.in_turns:
         work_s = setting.replicas * sum(computing_s(setting, durations))
         return StepPrediction(work_s, None, first_step_s=work_s, shared=False, even_step_s=work_s)
     timeline = timeline_of(setting, partition)
-    if setting.cores is not None and costs.contention > 1.0:
+    if cores is not None and costs.contention > 1.0:
         durations = durations.times(_slower(setting, timeline))
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     even_step_s = step_time_s = timeline.step_time_s
     if costs.jitter_s > 0.0 and setting.stages * setting.replicas > 1:
-        simulation = simulation_of(program_of(setting), setting.in_flight, lines_of(setting))
+        simulation = simulation_of(program_of(setting), setting.in_flight, durations.lines)
         steps = simulation.uneven_steps(durations, costs.jitter_s)
         step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))
-    copied_s = copies_s(setting)
-    step_time_s, even_step_s = max(step_time_s, copied_s), max(even_step_s, copied_s)
-    shared = False
+    least_s, shared = copies_s(setting), False
     if cores is not None:
         # The processors pack and unpack the messages too.
         messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
-        work = (sum(computing_s(setting, durations)) + messages) * _threads(setting) / cores
-        shared = work > step_time_s
-        step_time_s, even_step_s = max(step_time_s, work), max(even_step_s, work)
+        work_s = (sum(computing_s(setting, durations)) + messages) * _threads(setting) / cores
+        shared = work_s > max(step_time_s, least_s)
+        least_s = max(least_s, work_s)
+    step_time_s, even_step_s = max(step_time_s, least_s), max(even_step_s, least_s)
     computing = sum(computing_s(setting, durations, averages=False))
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
     return StepPrediction(step_time_s, bubble, float(timeline.completed_s[0]), shared, even_step_s)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from alray.planning.schedules.actions import KINDS, Action, ActionKind
 from alray.planning.schedules.evaluation import evaluation_actions
-from alray.planning.schedules.recomputation import schedule_with
+from alray.planning.schedules.schedule import Schedule
 
 _KINDS = tuple(KINDS)
 NUMBERS: dict[ActionKind, int] = {kind: number for number, kind in enumerate(_KINDS)}
@@ -41,29 +41,19 @@ class Program:
     @classmethod
     def of_schedule(
         cls,
-        schedule: str,
+        schedule: Schedule,
         stages: int,
         num_batches: int,
         *,
         micro_batches: int = 1,
         virtual_stages: int = 1,
-        recomputes: bool = False,
-        clips_together: bool = False,
     ) -> Program:
-        """The actions of a schedule for mini-batches 0 to `num_batches` - 1.
-
-        Args:
-            recomputes, clips_together: as in `StepSetting`.
-
-        Raises PlanError where there is no such schedule, or where it cannot run with these numbers.
-        """
-        found = schedule_with(schedule, recomputes=recomputes, clips_together=clips_together)
-        found.check(stages, micro_batches, virtual_stages)
+        """The actions of a schedule for mini-batches 0 to `num_batches` - 1."""
         lists = []
         for stage in range(stages):
-            once = _rows(found.actions(stage, stages, 0, micro_batches, virtual_stages))
-            rows = np.tile(once, num_batches + found.gradient_delay)
-            rows["batch"] += np.repeat(np.arange(num_batches + found.gradient_delay, dtype=np.int32), len(once))
+            once = _rows(schedule.actions(stage, stages, 0, micro_batches, virtual_stages))
+            rows = np.tile(once, num_batches + schedule.gradient_delay)
+            rows["batch"] += np.repeat(np.arange(num_batches + schedule.gradient_delay, dtype=np.int32), len(once))
             lists.append(rows[(rows["batch"] >= 0) & (rows["batch"] < num_batches)])
         return cls(tuple(lists))
 
@@ -77,16 +67,11 @@ class Program:
         return len(self.lists)
 
     @cached_property
-    def num_batches(self) -> int:
-        """Mini-batches 0 to `num_batches` - 1 occur in it."""
-        return 1 + max(int(rows["batch"].max()) for rows in self.lists if len(rows))
-
-    @cached_property
     def steady_batches(self) -> int:
         """Mini-batches that end as they would in a longer program: all, but for the last one where stages begin a
         mini-batch before they have completed the one before."""
         overlap = any(np.any(np.diff(rows["batch"]) < 0) for rows in self.lists)
-        return max(1, self.num_batches - overlap)
+        return max(1, 1 + max(int(rows["batch"].max()) for rows in self.lists if len(rows)) - overlap)
 
     def action(self, stage: int, index: int) -> Action:
         """The action at index `index` in the list of `stage`."""

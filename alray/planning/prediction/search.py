@@ -18,7 +18,7 @@ from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import program_of, simulated_batches
 from alray.planning.prediction.program import Floats
-from alray.planning.prediction.seconds import RunSeconds, computing_s, lines_of
+from alray.planning.prediction.seconds import RunSeconds, computing_s
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulation_of
 
@@ -63,16 +63,12 @@ def search_cut(setting: StepSetting, starts: Sequence[Cut], *, complete: bool = 
     size, parts = len(setting.costs.components), setting.num_parts
     number = comb(size - 1, parts - 1)
     if complete and number <= steps.affordable:
-        found = steps.shortest(list(every_cut(size, parts)))
-        assert found is not None, "`starts` keep within the memory limits"
-        return BestCut(*found, is_best=True)
+        return BestCut(*steps.shortest(list(every_cut(size, parts))), is_best=True)
     steps.affordable = steps.most(MOST_MOVED_ACTIONS)
-    best = steps.shortest(starts)
-    assert best is not None, "`starts` keep within the memory limits"
-    together = 1
+    best, together = steps.shortest(starts), 1
     while together < parts and steps.affordable > 0:
         moved = steps.shortest(list(islice(_moves(best[0], together), steps.affordable)))
-        if moved is not None and moved[1] < best[1] * (1.0 - SAME):
+        if moved[1] < best[1] * (1.0 - SAME):
             best, together = moved, 1
         else:
             together += 1
@@ -128,8 +124,8 @@ class _SimulatedSteps:
         flushes = setting.scheduled.is_pipeline and not setting.scheduled.gradient_delay
         self._repeats = simulated_batches(setting) if flushes else None
         program = program_of(setting, 1 if flushes else None)
-        self._simulation = simulation_of(program, setting.in_flight, lines_of(setting))
         self._seconds = RunSeconds(setting)
+        self._simulation = simulation_of(program, setting.in_flight, self._seconds.lines)
         self._size = sum(map(len, program.lists)) * (self._repeats or 1)
         self.affordable = self.most(MOST_ACTIONS)
 
@@ -147,10 +143,11 @@ class _SimulatedSteps:
             found.append(self._simulation.step_times(durations, repeats=self._repeats))
         return np.concatenate(found)
 
-    def shortest(self, cuts: Sequence[Cut]) -> tuple[Cut, float] | None:
-        """The cut with the shortest step that keeps within the memory limits, and its step; None where no cut does."""
+    def shortest(self, cuts: Sequence[Cut]) -> tuple[Cut, float]:
+        """The cut with the shortest step that keeps within the memory limits, and its step; where none does, an empty
+        one, whose step is endless."""
         if not cuts:
-            return None
+            return (), np.inf
         steps = self.of(cuts)
         ties: list[Cut] = []
         shortest = np.inf
@@ -160,9 +157,7 @@ class _SimulatedSteps:
             if fits(self._setting, cuts[index]):
                 ties.append(cuts[index])
                 shortest = min(shortest, float(steps[index]))
-        if not ties:
-            return None
-        return (ties[0] if len(ties) == 1 else min(ties, key=self._rank)), shortest
+        return min(ties, key=self._rank, default=()), shortest
 
     def _rank(self, cut: Cut) -> tuple[float, Cut]:
         squares = sum(seconds**2 for seconds in computing_s(self._setting, self._seconds.of_cuts(cut)))

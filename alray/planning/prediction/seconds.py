@@ -6,19 +6,20 @@ run or for arrays of them; those of a cut are the durations of its runs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.partition import Places
+from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.prediction.program import Floats
-from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.setting import StepLayout
 from alray.planning.schedules.durations import Durations, Through
-from alray.planning.schedules.placement import of_stages
 
 LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
 
@@ -27,7 +28,7 @@ _NO_LINK = Link(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class RunSeconds:
-    """Seconds of runs of components as (virtual) stages of a setting.
+    """Seconds of runs of components as (virtual) stages of a layout.
 
     Computations are divided by the speed of the stage's device. In pipelines they are those of one micro-batch: it
     takes the fixed time of its component plus its share of the rest of the mini-batch's time. The first forward, also
@@ -36,7 +37,7 @@ class RunSeconds:
     belongs to F. In inference a component's decoder runs once for each route that ends at it or above it.
     """
 
-    setting: StepSetting
+    setting: StepLayout
 
     def of(self, virtual: Places, first: Places, ends: Places) -> Durations:
         """The computations of components `first` to `ends` - 1 as this virtual stage, and its averages over replicas.
@@ -83,14 +84,12 @@ class RunSeconds:
         sizes = np.array(cuts, dtype=np.int64)
         ends = np.cumsum(sizes, axis=-1)
         found = self.of(np.arange(sizes.shape[-1]), ends - sizes, ends)
-        costs, pipeline = self.setting.costs, self.setting.scheduled.is_pipeline
         after = ends[..., :-1] - 1  # the component that each message comes after
-        found = replace(found, latency_s=costs.edge_latency_s)
-        outputs, labels, down = (self._leaves * self._bytes(name)[after] for name in _SENT)
-        if not pipeline:
-            return _as_lists(self._with_messages(found, outputs - labels, labels, np.zeros(after.shape)))
+        outputs, labels, down = (self._leaves * values_of(self.setting.costs, name)[after] for name in _SENT)
+        if not self.setting.scheduled.is_pipeline:
+            return self._with_messages(found, outputs - labels, labels, np.zeros(after.shape))
         share = 1.0 / self.setting.micro_batches
-        return _as_lists(self._with_messages(found, share * outputs, None, share * down))
+        return self._with_messages(found, share * outputs, None, share * down)
 
     def of_evaluation(self, cut: Sequence[int]) -> Durations:
         """The durations of an evaluation with whole mini-batches: outputs go up, answers of all routes above come
@@ -99,17 +98,13 @@ class RunSeconds:
         ends = np.cumsum(sizes)
         virtual, after = np.arange(len(sizes)), ends[:-1] - 1
         infer = self._added("infer_s", ends - sizes, ends) / self._speeds
-        up = self._bytes("infer_bytes")[after] * self._leaves
-        down = self._bytes("route_bytes")[after + 1] * np.array(costs.routes_above)[after + 1] * self._leaves
+        up = values_of(costs, "infer_bytes")[after] * self._leaves
+        down = values_of(costs, "route_bytes")[after + 1] * np.array(costs.routes_above)[after + 1] * self._leaves
         found = Durations(
-            (),
-            (),
-            (),
             infer_s=infer + np.where(virtual == 0, costs.data_s, 0.0),
             route_s=self._added("routes_s", ends - sizes, ends) / self._speeds,
-            latency_s=costs.edge_latency_s,
         )
-        return _as_lists(self._with_messages(found, up, None, down))
+        return self._with_messages(found, up, None, down)
 
     def of_stage(self, stage: int, first: Places, ends: Places, *, sends: bool = True) -> Floats:
         """Seconds for which a stage is busy with a mini-batch where it holds these components, without virtual stages:
@@ -126,15 +121,14 @@ class RunSeconds:
             done *= least / self._speeds[stage]
             return done
         total: Floats = np.zeros(np.broadcast_shapes(np.shape(first), np.shape(ends)))
-        counts = setting.scheduled.counts(setting.stages, setting.micro_batches, 1)
         for kind, seconds in own.computations.items():
-            if len(np.atleast_1d(seconds)) and (kind, stage) in counts:
-                total = total + counts[kind, stage] * np.asarray(seconds)
+            if len(np.atleast_1d(seconds)) and (kind, stage) in setting.counts:
+                total = total + setting.counts[kind, stage] * np.asarray(seconds)
         if setting.replicas > 1:
             total = total + np.asarray(own.averages_s)
-        sent = self._bytes("output_bytes")
+        sent = values_of(costs, "output_bytes")
         if setting.scheduled.is_pipeline:
-            sent = sent + self._bytes("gradient_message_bytes")
+            sent = sent + values_of(costs, "gradient_message_bytes")
         half = np.concatenate([[0.0], sent * costs.edge_s_per_byte / 2])
         half[-1] = 0.0
         total = total + half[first] + sends * half[ends]
@@ -155,9 +149,8 @@ class RunSeconds:
     def alike(self) -> list[int]:
         """For each stage, the first one for which `of_stage` gives the same."""
         setting = self.setting
-        counts = setting.scheduled.counts(setting.stages, setting.micro_batches, setting.virtual_stages)
         own = [
-            {kind: count for (kind, virtual), count in counts.items() if virtual == stage}
+            {kind: count for (kind, virtual), count in setting.counts.items() if virtual == stage}
             for stage in range(setting.stages)
         ]
         keys = [(stage == 0, self._speeds[stage], sorted(own[stage].items())) for stage in range(setting.stages)]
@@ -177,14 +170,10 @@ class RunSeconds:
     @cached_property
     def _until(self) -> dict[str, Floats]:
         """[components + 1]: the seconds of all components before each one."""
-        components, costs = self.setting.costs.components, self.setting.costs
-        every = {name: [getattr(each, name) for each in components] for name in _ADDED}
-        from_above = [*costs.routes_above[1:], 0]
-        every["routes_s"] = [each.route_s * routes for each, routes in zip(components, from_above, strict=True)]
-        return {name: np.concatenate([[0.0], np.cumsum(seconds)]) for name, seconds in every.items()}
-
-    def _bytes(self, name: str) -> Floats:
-        return np.array([getattr(each, name) for each in self.setting.costs.components], dtype=float)
+        costs = self.setting.costs
+        every = {name: values_of(costs, name) for name in _ADDED}
+        every["routes_s"] = values_of(costs, "route_s") * [*costs.routes_above[1:], 0]
+        return {name: before(seconds) for name, seconds in every.items()}
 
     @cached_property
     def _has_less_alone(self) -> bool:
@@ -198,30 +187,52 @@ class RunSeconds:
 
     def _with_messages(self, durations: Durations, up: Floats, labels: Floats | None, down: Floats) -> Durations:
         """The durations with the seconds of each message, and for which it takes the link to the next (virtual) stage.
+        Of one cut they are numbers of Python.
 
         Args:
             up, labels, down: bytes of each message.
         """
-        per_byte = self.setting.costs.edge_s_per_byte
-        durations = replace(
+        per_byte, links = self.setting.costs.edge_s_per_byte, dict[str, Any]()
+        if self._links:
+            up_s = np.array([link.up_s_per_byte for link in self._links])
+            links = {
+                "up_link_s": up * up_s,
+                "labels_link_s": () if labels is None else labels * up_s,
+                "down_link_s": down * np.array([link.down_s_per_byte for link in self._links]),
+                "link_latency_s": [link.latency_s for link in self._links],
+                "link_buffer_s": [
+                    link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in self._links
+                ],
+                "lines": self.lines,
+            }
+        found = replace(
             durations,
             up_s=up * per_byte,
             labels_up_s=() if labels is None else labels * per_byte,
             down_s=down * per_byte,
+            latency_s=self.setting.costs.edge_latency_s,
+            **links,
         )
-        if not any(self.setting.links):
-            return durations
-        own = [link_above(self.setting, virtual) for virtual in range(self.setting.num_parts - 1)]
-        up_s = np.array([link.up_s_per_byte for link in own])
-        return replace(
-            durations,
-            up_link_s=up * up_s,
-            labels_link_s=() if labels is None else labels * up_s,
-            down_link_s=down * np.array([link.down_s_per_byte for link in own]),
-            link_latency_s=[link.latency_s for link in own],
-            link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
-            lines=lines_of(self.setting),
-        )
+        one_cut = {name: each.tolist() for name, each in vars(found).items() if getattr(each, "ndim", 0) == 1}
+        return replace(found, **one_cut)
+
+    @property
+    def lines(self) -> tuple[Through | None, ...]:
+        """What the messages between each virtual stage and the next one go through, as `Durations` has it."""
+        return tuple(None if link == _NO_LINK else link.through for link in self._links)
+
+    @cached_property
+    def _links(self) -> list[Link]:
+        """The link from each virtual stage to the next one; none where all are through memory. Neighbours share a link
+        both ways; the last stage and the first one have a separate link."""
+        setting, found = self.setting, list[Link]()
+        for lower, upper in pairwise(setting.holders) if any(setting.links) else ():
+            number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
+            link = (setting.links[number] if lower != upper else None) or _NO_LINK
+            if upper == lower - 1:
+                link = replace(link, up_s_per_byte=link.down_s_per_byte, down_s_per_byte=link.up_s_per_byte)
+            found.append(link)
+        return found
 
 
 _ADDED = (
@@ -229,15 +240,6 @@ _ADDED = (
     *("forward_fixed_s", "backward_fixed_s"),
 )
 _SENT = ("output_bytes", "label_bytes", "gradient_message_bytes")
-
-
-def _as_lists(durations: Durations) -> Durations:
-    """Of one cut, numbers of Python."""
-    values = {each.name: getattr(durations, each.name) for each in fields(durations)}
-    return replace(
-        durations,
-        **{name: value.tolist() for name, value in values.items() if isinstance(value, np.ndarray) and value.ndim == 1},
-    )
 
 
 def share_s(whole_s: Floats, fixed_s: Floats, share: float) -> Floats:
@@ -250,54 +252,35 @@ def share_s(whole_s: Floats, fixed_s: Floats, share: float) -> Floats:
     return found
 
 
-def lines_of(setting: StepSetting) -> tuple[Through | None, ...]:
-    """What the messages between each virtual stage and the next one go through, as `Durations` has it."""
-    if not any(setting.links):
-        return ()
-    links = [link_above(setting, virtual) for virtual in range(setting.num_parts - 1)]
-    return tuple(None if link == _NO_LINK else link.through for link in links)
-
-
-def link_above(setting: StepSetting, virtual: int) -> Link:
-    """The link from a virtual stage to the next one. Neighbours share a link both ways; the last stage and the first
-    one have a separate link."""
-    lower, upper = setting.place(virtual, setting.stages), setting.place(virtual + 1, setting.stages)
-    number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
-    link = setting.links[number] if setting.links and lower != upper else None
-    if link is None:
-        return _NO_LINK
-    turned = upper == lower - 1
-    return replace(link, up_s_per_byte=link.down_s_per_byte, down_s_per_byte=link.up_s_per_byte) if turned else link
-
-
-def computing_s(setting: StepSetting, durations: Durations, *, averages: bool = True) -> list[float]:
+def computing_s(setting: StepLayout, durations: Durations, *, averages: bool = True) -> list[float]:
     """Seconds that each stage computes for one mini-batch, over all its actions and virtual stages.
 
     Args:
         averages: whether averages over replicas count.
     """
-    total = setting.scheduled.computing_s(durations, setting.stages, setting.micro_batches)
-    if not averages or not len(durations.averages_s):
-        return total
-    averaging = of_stages(durations.averages_s, setting.stages, setting.place)
-    return [own + more for own, more in zip(total, averaging, strict=True)]
+    seconds, total = durations.computations, [0.0] * setting.num_parts
+    for (kind, virtual), count in setting.counts.items():
+        if len(seconds[kind]):
+            total[virtual] += count * seconds[kind][virtual]
+    averaging = setting.by_stage(durations.averages_s if averages else ())
+    return [own + more for own, more in zip(setting.by_stage(total), averaging, strict=True)]
 
 
-def copied_bytes(setting: StepSetting) -> float:
+def copied_bytes(setting: StepLayout) -> float:
     """Bytes of the copies that the last stage sends to every other one (`Costs.copy_bytes`), for one mini-batch."""
     return setting.costs.copy_bytes * (setting.stages - 1) / setting.costs.copy_every
 
 
-def copies_s(setting: StepSetting) -> float:
+def copies_s(setting: StepLayout) -> float:
     """Seconds for which these copies take what they are sent through, which no step is shorter than; 0 where they take
     none."""
     return max(copies_links(setting).values(), default=0.0)
 
 
-def copies_links(setting: StepSetting) -> dict[int, float]:
+def copies_links(setting: StepLayout) -> dict[int, float]:
     """The same for each link or network card, by the nearest stage to which copies go through it. A copy takes the
     slowest link on its way. By `pipeline.links` it has a line to each stage."""
-    last, nearest, busy = setting.stages - 1, dict[Through, int](), dict[int, float]()
+    last, nearest, busy = setting.stages - 1, dict[Through, int](), defaultdict[int, float](float)
     each_bytes = setting.costs.copy_bytes / setting.costs.copy_every
     for peer in reversed(range(last)) if each_bytes and any(setting.links) else ():
         way = [link for link in setting.links[peer:last] if link is not None]
@@ -305,5 +288,5 @@ def copies_links(setting: StepSetting) -> dict[int, float]:
             way = [link for link in setting.links[last:] if link is not None]
         if slowest := max(way, key=lambda link: link.down_s_per_byte, default=None):
             at = peer if slowest.own_line else nearest.setdefault(slowest.through, peer)
-            busy[at] = busy.get(at, 0.0) + each_bytes * slowest.down_s_per_byte
+            busy[at] += each_bytes * slowest.down_s_per_byte
     return busy

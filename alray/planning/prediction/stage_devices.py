@@ -68,6 +68,10 @@ class StageDevices:
         return lines
 
 
+AS_HERE = StageDevices()
+"""Devices like that of this machine."""
+
+
 @dataclass(frozen=True)
 class MessageWays:
     """The ways that messages take between the nodes of stages, and averages between those of replicas.

@@ -86,13 +86,11 @@ class Timeline:
 
     def bars(self) -> list[TimedAction]:
         """The timed actions, stage by stage, each stage in order."""
-        drawn = []
-        for stage, rows in enumerate(self.program.lists):
-            for index in range(len(rows)):
-                action = str(self.program.action(stage, index))
-                start, end = self.starts_s[stage][index], self.ends_s[stage][index]
-                drawn.append(TimedAction(stage, action, float(start), float(end)))
-        return drawn
+        return [
+            TimedAction(stage, str(action), float(start), float(end))
+            for stage, times in enumerate(zip(self.starts_s, self.ends_s, strict=True))
+            for action, start, end in zip(self.program.actions(stage), *times, strict=True)
+        ]
 
 
 def computations(rows: Rows) -> NDArray[np.int64]:

@@ -52,9 +52,9 @@ class Durations:
     it sends through the link of its device.
     """
 
-    forward_s: Seconds
-    backward_s: Seconds  # without L
-    update_s: Seconds  # without averages
+    forward_s: Seconds = ()
+    backward_s: Seconds = ()  # without L
+    update_s: Seconds = ()  # without averages
     infer_s: Seconds = ()
     route_s: Seconds = ()
     up_s: Seconds = ()  # message from stage i to i + 1, without the labels if `labels_up_s` has those

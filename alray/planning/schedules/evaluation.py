@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from alray.planning.schedules.actions import Action
 
 
@@ -18,22 +20,19 @@ def evaluation_actions(stage: int, stages: int, batches: int) -> tuple[Action, .
         stage 1   .EE.DEDED.D.
         stage 2   ..EDEDEDED..
     """
-    up: list[list[Action]] = []
-    down: list[list[Action]] = []
-    first, last = stage == 0, stage == stages - 1
-    for batch in range(batches):
-        going_up = [] if first else [Action(stage, "R", batch)]
-        going_up.append(Action(stage, "E", batch))
-        going_up += [] if last else [Action(stage, "S", batch)]
-        up.append(going_up)
-        coming_down = [] if last else [Action(stage, "R", batch, down=True)]
-        coming_down.append(Action(stage, "D", batch))
-        coming_down += [] if first else [Action(stage, "S", batch, down=True)]
-        down.append(coming_down)
+    lower, upper = stage > 0, stage < stages - 1
+
+    def passing(kind: Literal["E", "D"], batch: int) -> list[Action]:
+        """Receive, compute and send, without what the ends of the pipeline have no stage for."""
+        down = kind == "D"
+        whole = [Action(stage, "R", batch, 0, down), Action(stage, kind, batch), Action(stage, "S", batch, 0, down)]
+        receives, sends = (upper, lower) if down else (lower, upper)
+        return whole[0 if receives else 1 : 3 if sends else 2]
+
     ahead = min(batches, stages - stage)
-    actions = [action for group in up[:ahead] for action in group]
+    actions = [action for batch in range(ahead) for action in passing("E", batch)]
     for batch in range(batches):
-        actions += down[batch]
+        actions += passing("D", batch)
         if batch + ahead < batches:
-            actions += up[batch + ahead]
+            actions += passing("E", batch + ahead)
     return tuple(actions)

@@ -16,7 +16,7 @@ by a text: the name of the file in the first line, and its rows in the others.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
@@ -26,7 +26,7 @@ from typing import cast
 from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import Action, ActionKind
-from alray.planning.schedules.micro_batches import MOST_MICRO_BATCHES, MOST_VIRTUAL_STAGES, any_number
+from alray.planning.schedules.micro_batches import any_number
 from alray.planning.schedules.pipeline import with_messages
 from alray.planning.schedules.placement import PLACES, Place
 from alray.planning.schedules.schedule import Computation, Layout, Schedule
@@ -135,11 +135,8 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
             "number them from 0 without a gap",
         )
     each, left = divmod(last + 1, stages)
-    if left or each > MOST_VIRTUAL_STAGES:
-        raise _fault(
-            f"{name}: {last + 1} virtual stages on {stages} stages",
-            f"give every stage as many of them, at most {MOST_VIRTUAL_STAGES}",
-        )
+    if left:
+        raise _fault(f"{name}: {last + 1} virtual stages on {stages} stages", "give every stage as many of them")
     for place in PLACES:
         if all(place(own, stages) == stage for own, stage in holders.items()):
             break
@@ -150,8 +147,6 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
             f"lay them in turns (1 to {stages}, and from 1 again) or as a V (1 to {stages}, and back down to 1)",
         )
     micro_batches = 1 + max(part for row in rows for _, _, part in row)
-    if micro_batches > MOST_MICRO_BATCHES:
-        raise _fault(f"{name}: {micro_batches} micro-batches", f"use 1 to {MOST_MICRO_BATCHES}")
     done: defaultdict[tuple[int, int], str] = defaultdict(str)
     for kind, own, part in (computation for row in rows for computation in row):
         done[own, part] += "W" if kind == "G" else kind
@@ -167,23 +162,18 @@ def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
 
 def _require_end(name: str, lists: Sequence[Sequence[Action]]) -> None:
     """Raises PlanError where stages with these lists wait for each other for ever, however much room edges have."""
-    positions = [0] * len(lists)
-    sent: set[tuple[int, int, bool]] = set()
+    left, sent = [deque(own) for own in lists], set[tuple[int, int, bool]]()
     proceeds = True
     while proceeds:
         proceeds = False
-        for stage, own in enumerate(lists):
-            for action in own[positions[stage] :]:
-                if action.kind == "R" and (action.stage, action.number, action.down) not in sent:
-                    break
+        for own in left:
+            while own and (own[0].kind != "R" or (own[0].stage, own[0].number, own[0].down) in sent):
+                action = own.popleft()
                 if action.kind == "S":
                     sent.add((action.peer, action.number, action.down))
-                positions[stage] += 1
                 proceeds = True
-    ends = enumerate(zip(positions, lists, strict=True))
     # Each waits for a message, and what needs it comes next.
-    early = [(stage, own[position + 1]) for stage, (position, own) in ends if position < len(own)]
-    if early:
+    if early := [(stage, own[1]) for stage, own in enumerate(left) if own]:
         waits = (f"stage {stage} cannot do `{action.stage}{action.kind}{action.number}`" for stage, action in early)
         raise _fault(
             f"{name}: the stages wait for each other for ever: {', '.join(waits)}", "move one of these computations"

@@ -15,6 +15,8 @@ done yet.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from alray.planning.schedules.actions import Action, parse
 from alray.planning.schedules.placement import held, round_robin
 from alray.planning.schedules.schedule import Actions
@@ -27,21 +29,18 @@ def in_order(text: str) -> Actions:
     nothing, the last one sends nothing, and a stage alone has no barriers.
     """
     listed = [parse(f"0{word[0]}0{word[1:]}") for word in text.split()]
-    barriers = [place for place, each in enumerate(listed) if each.kind == "W"]
-    ends = [*barriers, len(listed)]
-    phases = [listed[first:end] for first, end in zip([0, *(place + 1 for place in barriers)], ends, strict=True)]
+    phases = [(waits, list(phase)) for waits, phase in groupby(listed, key=lambda each: each.kind == "W")]
 
-    def actions(
-        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> tuple[Action, ...]:
+    def actions(stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
         last = stages * virtual_stages - 1
         found = []
-        for number, phase in enumerate(phases):
+        for waits, phase in phases:
+            if waits:
+                found += [Action(stage, "W", batch, each.number) for each in phase if stages > 1]
+                continue
             for own in held(round_robin, stage, stages, virtual_stages):
                 absent = {"R": own == 0, "S": own == last}
                 found += [Action(own, each.kind, batch, each.number) for each in phase if not absent.get(each.kind)]
-            if number < len(barriers) and stages > 1:
-                found.append(Action(stage, "W", batch, listed[barriers[number]].number))
         return tuple(found)
 
     return actions

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from alray.core.counting import counted
+from alray.core.errors import PlanError
 
 Fault = tuple[str, str, str]
 """The key below `pipeline` that is wrong, the message, and the hint."""
+
+
+def refuse(faults: Iterable[Fault]) -> None:
+    """Raise PlanError for the first of these, if there is one."""
+    for key, message, hint in faults:
+        raise PlanError(message, hint=hint, key=f"pipeline.{key}")
 
 
 def stage_faults(components: int, stages: int, virtual_stages: int = 1) -> Iterator[Fault]:

@@ -27,9 +27,7 @@ def with_messages(order: Order) -> Actions:
     stage each micro-batch goes through all virtual stages and back before the next one.
     """
 
-    def actions(
-        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> tuple[Action, ...]:
+    def actions(stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
         last = stages * virtual_stages - 1
         listed, held = [], set()
         ordered = order if stages > 1 else _alone

@@ -11,10 +11,6 @@ v // S of those that its stage holds, counted from 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from alray.planning.schedules.durations import Seconds
 
 Place = Callable[[int, int], int]
 """Takes a virtual stage and the number of stages. Returns the stage that holds it."""
@@ -41,11 +37,3 @@ PLACES: tuple[Place, ...] = (round_robin, v_shaped)
 def held(place: Place, stage: int, stages: int, virtual_stages: int) -> list[int]:
     """The virtual stages that a stage holds, the lowest first."""
     return [virtual for virtual in range(stages * virtual_stages) if place(virtual, stages) == stage]
-
-
-def of_stages(seconds: Seconds, stages: int, place: Place = round_robin) -> list[float]:
-    """The seconds of each stage, from those of each virtual stage."""
-    total = [0.0] * stages
-    for virtual, own in enumerate(seconds):
-        total[place(virtual, stages)] += own
-    return total

@@ -35,9 +35,9 @@ def schedule_with(name: str, *, recomputes: bool, clips_together: bool = False) 
             before its first update.
     """
     schedule = SCHEDULES[name]
-    if recomputes and schedule.is_pipeline:
-        schedule = _recomputing(schedule)
-    return _meeting(schedule) if clips_together and schedule.is_pipeline else schedule
+    if schedule.is_pipeline and (recomputes or clips_together):
+        return _changed(schedule, recomputes=recomputes, clips_together=clips_together)
+    return schedule
 
 
 def with_recomputation(actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -65,28 +65,20 @@ def with_recomputation(actions: Sequence[Action]) -> tuple[Action, ...]:
     return tuple(listed)
 
 
-@cache
-def _recomputing(schedule: Schedule) -> Schedule:
-    def actions(
-        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> tuple[Action, ...]:
-        return with_recomputation(schedule.actions(stage, stages, batch, micro_batches, virtual_stages))
-
-    return replace(schedule, actions=actions)
+def _with_barrier(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """The list of a stage with a barrier before its first update."""
+    first = next(place for place, action in enumerate(actions) if action.kind == "U")
+    barrier = Action(min(action.stage for action in actions), "W", actions[first].batch)
+    return (*actions[:first], barrier, *actions[first:])
 
 
 @cache
-def _meeting(schedule: Schedule) -> Schedule:
-    """The schedule with a barrier before the first update of each stage. One update alone waits for no other."""
-
-    def actions(
-        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> tuple[Action, ...]:
-        plain = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
-        if stages * virtual_stages == 1:
-            return plain
-        first = next(place for place, action in enumerate(plain) if action.kind == "U")
-        barrier = Action(min(action.stage for action in plain), "W", plain[first].batch)
-        return (*plain[:first], barrier, *plain[first:])
+def _changed(schedule: Schedule, *, recomputes: bool, clips_together: bool) -> Schedule:
+    def actions(stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
+        listed = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
+        if recomputes:
+            listed = with_recomputation(listed)
+        # One update alone waits for no other.
+        return _with_barrier(listed) if clips_together and stages * virtual_stages > 1 else listed
 
     return replace(schedule, actions=actions)

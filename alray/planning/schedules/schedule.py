@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple, Protocol
 from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import COMPUTE, Action, ActionKind
-from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.micro_batches import (
     MOST_MICRO_BATCHES,
     MOST_PER_STAGE,
@@ -25,7 +24,7 @@ from alray.planning.schedules.micro_batches import (
     Demand,
     Fault,
 )
-from alray.planning.schedules.placement import Place, held, of_stages, round_robin
+from alray.planning.schedules.placement import Place, held, round_robin
 
 Methods = Literal["local losses", "backpropagation"]
 Computation = tuple[ActionKind, int, int]
@@ -53,7 +52,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """One schedule of the pipeline. Raises ValueError where two parts contradict each other."""
+    """One schedule of the pipeline."""
 
     name: str
     """As `pipeline.schedule` names it."""
@@ -82,12 +81,6 @@ class Schedule:
     """How many updates gradients are late: 0, or 1 where mini-batch t is computed with the weights from before the last
     update. Then stages hold two versions of their weights."""
 
-    def __post_init__(self) -> None:
-        if not self.is_pipeline and self.cuts_mini_batches:
-            raise ValueError(f"the schedule `{self.name}` is no pipeline, so it has no micro-batches")
-        if self.one_stage and self.has_virtual_stages:
-            raise ValueError(f"the schedule `{self.name}` runs on one stage, so it has no virtual stages")
-
     @property
     def local_losses(self) -> bool:
         """Whether it is for methods with local losses, where nothing travels backwards."""
@@ -102,11 +95,6 @@ class Schedule:
     def cuts_mini_batches(self) -> bool:
         """Whether it cuts mini-batches into micro-batches."""
         return self.demand is not None
-
-    @property
-    def has_virtual_stages(self) -> bool:
-        """Whether a stage may hold several virtual stages: runs of components that do not follow each other."""
-        return self.fewest_virtual_stages is not None
 
     @property
     def default_virtual_stages(self) -> int:
@@ -142,29 +130,15 @@ class Schedule:
         """The virtual stages that a stage holds, the lowest first."""
         return held(self.place, stage, stages, virtual_stages)
 
-    def has_barrier(self, stages: int) -> bool:
-        """Whether stages wait for each other at a barrier."""
-        return "W" in self.kinds(stages)
-
-    def splits(self, stages: int) -> bool:
-        """Whether some backwards are split into I and G."""
-        return "I" in self.kinds(stages)
+    def drains(self, stages: int) -> bool:
+        """Whether stages drain while mini-batches go through: at a barrier, or as those of a pipeline."""
+        return self.is_pipeline or "W" in self.kinds(stages)
 
     def run_of(
         self, stage: int, stages: int, mini_batches: int, micro_batches: int = 1, virtual_stages: int = 1
     ) -> tuple[Action, ...]:
         """The actions of mini-batches 0 to `mini_batches` - 1 on one stage, with a flush at the end."""
         return _run_of(self, stage, stages, mini_batches, micro_batches, virtual_stages)
-
-    def computing_s(self, durations: Durations, stages: int, micro_batches: int) -> list[float]:
-        """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages,
-        without averages over replicas."""
-        seconds = durations.computations
-        total = [0.0] * len(durations.forward_s)
-        for (kind, virtual), count in self.counts(stages, micro_batches, len(total) // stages).items():
-            if len(seconds[kind]):
-                total[virtual] += count * seconds[kind][virtual]
-        return of_stages(total, stages, self.place)
 
     def stages_fault(self, stages: int) -> Fault | None:
         """Why it cannot run on so many stages; None where it can."""
@@ -246,8 +220,7 @@ class Schedule:
 @cache
 def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
     parts = schedule.default_micro_batches(stages), schedule.default_virtual_stages
-    asked = range(stages) if schedule.only_layout is not None else {0, stages - 1}
-    return frozenset(action.kind for stage in asked for action in schedule.actions(stage, stages, 0, *parts))
+    return frozenset(action.kind for stage in range(stages) for action in schedule.actions(stage, stages, 0, *parts))
 
 
 @lru_cache(maxsize=4)  # the edges of a stage are looked at one after another, and its memory with them

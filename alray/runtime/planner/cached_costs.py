@@ -71,8 +71,8 @@ def _encoders_file(folder: Path, spec: Spec, code: UserCode, sample: Shape) -> P
     parts = [None if part is None else part.as_json() for part in (sample.several, sample.labels)]  # of the user's data
     described += [sample.as_json(), sample.tokens, sample.numbers, *parts, spec.run.precision]
     # Another version may find out other facts, or others of the same.
-    described += [__version__, torch.__version__, *packages_of(spec).items(), _own_code(spec, code)]
-    return folder / f"encoders-{_short_hash(described)}.json"
+    described += [__version__, torch.__version__]
+    return folder / f"encoders-{_short_hash(spec, code, described)}.json"
 
 
 def _key(spec: Spec, code: UserCode, surroundings: Surroundings) -> str:
@@ -86,19 +86,17 @@ def _key(spec: Spec, code: UserCode, surroundings: Surroundings) -> str:
         key: bool(value) if isinstance(value, float) else value for key, value in described["optimizer"].items()
     }
     around = {**asdict(surroundings), "device": surroundings.device.type}
-    around |= {"precision": spec.run.precision, "compile": spec.run.compile}
+    around |= spec.run.model_dump(include={"precision", "compile", "deterministic"})
     if spec.optimizer.ema_decay is not None:  # then late gradients have copies of buffers
         around["late"] = SCHEDULES[spec.schedule].gradient_delay > 0
     if spec.pipeline.messages is not None:
         around["messages"] = spec.pipeline.messages.model_dump(mode="json")
-    return _short_hash([described, around, environment(surroundings.device), packages_of(spec), _own_code(spec, code)])
+    return _short_hash(spec, code, [described, around, environment(surroundings.device)])
 
 
-def _own_code(spec: Spec, code: UserCode) -> dict[str, str]:
-    """The hash of each file of the user's code that a spec needs."""
+def _short_hash(spec: Spec, code: UserCode, described: Any) -> str:
+    """A hash of what is described, of the packages that a spec needs, and of each file of the user's code."""
     references = [reference for _, reference, _ in marked(spec, OwnClass)]
-    return hashes_of(code.root, own_files(references, code.root))
-
-
-def _short_hash(described: Any) -> str:
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+    own = hashes_of(code.root, own_files(references, code.root))
+    whole = json.dumps([described, packages_of(spec), own], sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]

@@ -216,10 +216,9 @@ def _read_chain(file: Path, network: Costs) -> Costs:
         document, _ = read_yaml(file.read_text(encoding="utf-8"), str(file))
         chain = _Chain.model_validate(document)
         rows = [_Row.model_validate(dict(zip(chain.columns, row, strict=True))) for row in chain.components]
-    except ValidationError as error:
-        raise PlanError(f"this is no chain: {first_fault(error)}", file=str(file), hint=_HINT) from error
     except (OSError, ValueError) as error:
-        raise PlanError(f"this is no chain: {error}", file=str(file), hint=_HINT) from error
+        what = first_fault(error) if isinstance(error, ValidationError) else error
+        raise PlanError(f"this is no chain: {what}", file=str(file), hint=_HINT) from error
     gradients = sum(each.gradient_bytes for each in network.components)
     kept = {
         name: sum(getattr(each, name) for each in network.components) / gradients if gradients else 0.0

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from alray.config.loading.inputs import load_with_inputs
 from alray.config.loading.load import LoadedSpec, SpecSource, read_spec
-from alray.config.loading.overrides import override_text
 from alray.config.sections.method import DEFAULT
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.basis import basis_of
@@ -27,11 +26,10 @@ from alray.planning.prediction.crossover import (
 )
 from alray.planning.prediction.machines import MOST_DEVICES, Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.prediction.stage_devices import AS_HERE
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
-from alray.runtime.planner.fitting import require_stages_alike, values_given
-from alray.runtime.planner.memory_limits import step_setting
+from alray.runtime.planner.fitting import FREE, in_place, require_stages_alike, values_given
 from alray.runtime.planner.micro_batches import cut_into
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
@@ -48,11 +46,7 @@ USUAL_DEVICES = (1, 2, 4, 8, 16)
 """The numbers of devices where none are asked for; with machines those below what they have, and that."""
 _CHECKPOINTING = "pipeline.activation_checkpointing"
 _ALONE = {
-    "pipeline.schedule": "auto",
-    "pipeline.stages": 1,
-    "pipeline.partition": "auto",
-    "pipeline.micro_batches": None,
-    "pipeline.virtual_stages": None,
+    **FREE,
     "pipeline.links": [],
     "replicas.count": 1,
     "replicas.shares": None,
@@ -153,12 +147,6 @@ def _devices(asked: tuple[int, ...], spec: Spec) -> tuple[int, ...]:
     return asked or (*(number for number in USUAL_DEVICES if number < most), most)
 
 
-def _sets_any(override: str, keys: Collection[str]) -> bool:
-    """Whether an override sets one of these keys, or a key of the section that one of them is."""
-    key = override.partition("=")[0].strip()
-    return any(key == each or key.startswith(f"{each}.") for each in keys)
-
-
 @dataclass(frozen=True)
 class _Opener:
     """Opens the planners of a spec with other methods.
@@ -176,11 +164,10 @@ class _Opener:
 
     def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
         """The spec with these values, on one device unless they say more."""
-        texts = [override_text(key, value) for key, value in {**_ALONE, **values}.items()]
-        others = [text for text in self.overrides if not _sets_any(text, values)]
+        values = {**_ALONE, **values}
         return load_with_inputs(
             self.source,
-            [*others, *texts],
+            in_place(self.overrides, values, values),
             allow_elsewhere=self.options.allow_code,
             without_data=True,
             objects=self.options.objects,
@@ -195,14 +182,14 @@ class _Opener:
     def links_of(self, spec: Spec) -> tuple[str, ...]:
         """Their names. Raises RequestError where one is no link."""
         for text in self.links:
-            if text == HOST and spec.machines is not None:
+            if text != HOST:
+                _link(text)
+            elif spec.machines is not None:
                 raise RequestError(
                     "the machines say which devices are on one host",
                     key="--link",
                     hint="give their network card, or leave it out",
                 )
-            if text != HOST:
-                _link(text)
         if self.links:
             if spec.machines is not None:
                 spec.machines.require_used("link")
@@ -241,23 +228,29 @@ class _Opened:
         laid_out = self._laid_out(way.schedule, stages, replicas)
         require_samples_to_normalise(cut_into(laid_out, way.micro_batches), self._planner.workload)
         asked = spec.resources.memory_bytes or spec.resources.bundles(1)[0].get("memory")  # alike for all stages
-        setting = step_setting(
-            spec,
+        planner = self._over(link)
+        setting = planner.setting(
+            planner.workload.spec,
             self._alone(replicas),
             stages,
             replicas,
             schedule=way.schedule,
             micro_batches=way.micro_batches,
             virtual_stages=way.virtual_stages,
-            memory_limits=() if asked is None else (int(asked),) * stages,
         )
         if spec.machines is not None:
-            return self._over(link).placed(setting)
-        found = StageDevices()
+            return setting
+        found = AS_HERE
         if link != HOST:  # each device is a node by itself, with this card
             machines = machines_of([(Device("device", None), stages * replicas, 1, _link(link), None)])
             found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
-        return replace(setting, costs=self._shared(replicas, found.replica_link), links=found.links)
+        return replace(
+            setting,
+            costs=self._shared(replicas, found.replica_link),
+            links=found.links,
+            cores=None,
+            memory_limits=() if asked is None else (int(asked),) * stages,
+        )
 
     def _costs(self, replicas: int) -> Costs:
         """Of one replica of so many, without averages."""
@@ -270,10 +263,9 @@ class _Opened:
         return replace(self._planner, workload=replace(self._planner.workload, spec=spec))
 
     def _planner_over(self, link: str) -> Planner:
-        """The planner for the machines of the spec with this card."""
+        """The planner, for the machines of the spec with this card."""
         machines = self._spec.machines
-        assert machines is not None, "links are named for machines"
-        if not self._opener.links:
+        if machines is None or not self._opener.links:
             return self._planner
         return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
 

@@ -3,15 +3,14 @@ elsewhere."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.config.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
-from alray.config.loading.overrides import apply_overrides
+from alray.config.loading.overrides import apply_overrides, override_text
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, RequestError
 from alray.core.quantities import BYTES, value_of
@@ -20,15 +19,13 @@ from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.fit import Fit, Refused, fit_of, with_best_cuts
 from alray.planning.prediction.machines import require_few
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.listed import is_listed
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
 from alray.planning.schedules.table import SCHEDULES, schedules_on
 from alray.runtime.options import Options
-from alray.runtime.planner.memory_limits import stage_memory_limits, step_setting
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import overrides_for_devices, stage_links
+from alray.runtime.planner.stage_devices import overrides_for_devices
 from alray.runtime.probe.other_programs import measured_beside
 
 if TYPE_CHECKING:
@@ -37,13 +34,14 @@ if TYPE_CHECKING:
     from alray.runtime.planner.planning import Planner
 
 
-_FREE = {  # what is searched, and its value while the data is opened and costs are counted
+FREE: Mapping[str, Any] = {
     "pipeline.schedule": "auto",
-    "pipeline.stages": "1",
+    "pipeline.stages": 1,
     "pipeline.partition": "auto",
-    "pipeline.micro_batches": "null",
-    "pipeline.virtual_stages": "null",
+    "pipeline.micro_batches": None,
+    "pipeline.virtual_stages": None,
 }
+"""What is searched, and its value while the data is opened and costs are counted."""
 MOST_STAGES = 8
 """The largest number of stages that is searched on this machine."""
 
@@ -159,7 +157,7 @@ def fit_spec(
         raise RequestError(
             "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
         )
-    free = _FREE.keys() - given.keys()
+    free = FREE.keys() - given.keys()
     sizes = () if devices is None else parse_devices(devices)
     if "pipeline.stages" in free:
         require_stages_alike(composed, overrides)
@@ -169,14 +167,14 @@ def fit_spec(
         opened_as -= {"pipeline.stages"}
         if isinstance(pipeline := opened.value.get("pipeline"), dict):
             pipeline.pop("stages", None)
-    loaded = load_composed(opened, file_of(source), _with(overrides, _FREE, opened_as))
+    loaded = load_composed(opened, file_of(source), in_place(overrides, FREE, opened_as))
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     machines = None if spec.machines is None else spec.machines.described()
     if sizes and machines is not None:
         raise RequestError(
             "--on, or the spec, names machines too", key="--devices", hint="leave it out, or --on and `machines`"
         )
-    apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
+    apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `FREE`
     with composed.locations.locating():
         number = len(sizes) if machines is None else len(machines.devices)
         room = number // spec.replicas.count if number else MOST_STAGES
@@ -188,26 +186,21 @@ def fit_spec(
             teller.note(line)
         search = _LayoutSearch(source, overrides, sizes, number, planner, costs, free, teller)
         rows, refused = search.all()
-        placed = search.costs_of(rows[0]) if rows else search.costs
+        placed = rows[0].setting.costs if rows else costs
     devices_asked = overrides_for_devices(spec)
-    elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
+    elsewhere = {"machines", *(each.partition("=")[0] for each in devices_asked)}
+    if isinstance(spec.pipeline.costs, Path):
+        elsewhere.add("pipeline.costs")
     return Fitting(
         name=spec.name,
         method=spec.method.kind,
         replicas=spec.replicas.count,
         devices=sizes,
-        costs=search.costs,
+        costs=costs,
         rows=rows,
         refused=refused,
-        given=(
-            *(
-                each
-                for each in _with(overrides, {}, free | {each.partition("=")[0] for each in devices_asked})
-                if not each.startswith(elsewhere)
-            ),
-            *devices_asked,
-        ),
-        fixed=frozenset(_FREE) - free,
+        given=(*in_place(overrides, {}, free | elsewhere), *devices_asked),
+        fixed=frozenset(FREE) - free,
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),
@@ -242,11 +235,12 @@ def require_stages_alike(composed: Composed, overrides: Sequence[str]) -> None:
         )
 
 
-def _with(overrides: Sequence[str], layout: Mapping[str, str], keys: Collection[str]) -> list[str]:
-    """Overrides with what a layout says of these keys in place of what they say by themselves."""
+def in_place(overrides: Sequence[str], values: Mapping[str, Any], keys: Collection[str]) -> list[str]:
+    """Overrides with these values of these keys in place of what they say of a key, or of one below it, by itself."""
+    sections = tuple(f"{key}." for key in keys)
     return [
-        *(each for each in overrides if each.partition("=")[0].strip() not in keys),
-        *(f"{key}={value}" for key, value in layout.items() if key in keys),
+        *(each for each in overrides if not f"{each.partition('=')[0].strip()}.".startswith(sections)),
+        *(override_text(key, value) for key, value in values.items() if key in keys),
     ]
 
 
@@ -266,37 +260,37 @@ class _LayoutSearch:
 
         The best cut is searched for those that could be the fastest one that fits.
         """
-        found: list[tuple[StepSetting, Fit]] = []
+        found: list[Fit] = []
         refused: list[Refused] = []
         faults: list[AlrayError] = []
         every = self._stages()
         for stages in every:
             self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
             for schedule in self._schedules(stages):
-                name = SCHEDULES[schedule].name
-                try:
-                    near, too_many = self._near(schedule, stages)
-                except AlrayError as error:
-                    faults.append(error)
-                    refused.append(Refused(name, stages, error.problems[0].sentence))
-                else:
-                    found += near
-                    refused += [Refused(name, stages, *each) for each in too_many]
-        given, first_faults = _FREE.keys() - self.free, [each.problems[0] for each in faults]
+                first = len(found)
+                for number in self._micro_batches(schedule, stages):
+                    before = found[first:]
+                    # More for each stage are tried only while nothing fits.
+                    if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for fit in before):
+                        break
+                    try:
+                        found.append(fit_of(self._setting(schedule, stages, number), search=False))
+                    except AlrayError as error:  # with more micro-batches they have fewer samples still
+                        if not before:
+                            faults.append(error)
+                        parts = f"{number} or more micro-batches" if before else ""
+                        refused.append(Refused(SCHEDULES[schedule].name, stages, error.problems[0].sentence, parts))
+                        break
+        given, first_faults = FREE.keys() - self.free, [each.problems[0] for each in faults]
         alike = len({each.message for each in first_faults}) == 1
         if not found and faults and (alike or {each.key for each in first_faults} <= given):
             raise faults[0]  # what is given is wrong on any layout
         rows: dict[tuple[str, int], Fit] = {}
-        for fit in sorted(with_best_cuts(found, self._searching), key=lambda each: each.rank):
+        searched = "searching the best cut of what could be the fastest, {} of at most {}"
+        best = with_best_cuts(found, lambda number, most: self.teller.doing(searched.format(number, most)))
+        for fit in sorted(best, key=lambda each: each.rank):
             rows.setdefault((fit.schedule, fit.stages), fit)
         return tuple(rows.values()), tuple(refused)
-
-    def _searching(self, number: int, most: int) -> None:
-        self.teller.doing(f"searching the best cut of what could be the fastest, {number} of at most {most}")
-
-    def costs_of(self, row: Fit) -> Costs:
-        """The costs of a row, with averages of its replicas."""
-        return self._setting(row.schedule, row.stages, row.micro_batches if row.micro_batches > 1 else None).costs
 
     def _stages(self) -> Sequence[int]:
         spec, given = self.planner.workload.spec, "pipeline.stages" not in self.free
@@ -316,9 +310,7 @@ class _LayoutSearch:
         return range(1, min(room, len(self.costs.components)) + 1) if asked is None else [asked]
 
     def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
-        """What each stage may hold: as in a plan, or of a device of this memory no more than the spec gives it."""
-        if not self.sizes:
-            return stage_memory_limits(spec, stages, spec.replicas.count, self.planner.workload.device)
+        """What each stage may hold of a device of which the memory alone is known: no more than the spec gives it."""
         asked = [spec.resources.memory_bytes or bundle.get("memory") for bundle in spec.resources.bundles(stages)]
         return tuple(self.sizes[0] if own is None else min(self.sizes[0], int(own)) for own in asked)
 
@@ -328,23 +320,6 @@ class _LayoutSearch:
         if "pipeline.schedule" not in self.free:
             return [spec.schedule]
         return [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
-
-    def _near(self, schedule: str, stages: int) -> tuple[list[tuple[StepSetting, Fit]], list[tuple[str, str]]]:
-        """Each number of micro-batches, without a search; and why they cannot run, and from which number on. More than
-        `MOST_PER_STAGE` for each stage are tried only while nothing fits. Where some have too few samples, those after
-        them have fewer. Raises AlrayError where the spec cannot run like this."""
-        found: list[tuple[StepSetting, Fit]] = []
-        for number in self._micro_batches(schedule, stages):
-            if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for _, fit in found):
-                break
-            try:
-                setting = self._setting(schedule, stages, number)
-                found.append((setting, fit_of(setting, search=False)))
-            except AlrayError as error:
-                if not found:
-                    raise
-                return found, [(error.problems[0].sentence, f"{number} or more micro-batches")]
-        return found, []
 
     def _micro_batches(self, name: str, stages: int) -> Iterator[int | None]:
         """The numbers to try, smallest first; None: as the spec decides."""
@@ -357,22 +332,15 @@ class _LayoutSearch:
 
     def _setting(self, schedule: str, stages: int, micro_batches: int | None) -> StepSetting:
         layout = {
-            **_FREE,
-            "pipeline.schedule": json.dumps(schedule),
-            "pipeline.stages": str(stages),
-            "pipeline.micro_batches": "null" if micro_batches is None else str(micro_batches),
+            **FREE,
+            "pipeline.schedule": schedule,
+            "pipeline.stages": stages,
+            "pipeline.micro_batches": micro_batches,
         }
-        spec = load_spec(self.source, _with(self.overrides, layout, self.free)).spec
+        spec = load_spec(self.source, in_place(self.overrides, layout, self.free)).spec
         require_whole_norms(spec, self.planner.workload.network)
         require_samples_to_normalise(spec, self.planner.workload)
-        replicas = spec.replicas.count
-        setting = step_setting(
-            spec,
-            self.costs,
-            stages,
-            replicas,
-            memory_limits=self._limits(spec, stages),
-            cores=None if self.sizes else self.planner.cores(),
-            links=stage_links(spec, stages, StageDevices()),
-        )
-        return self.planner.placed(setting)
+        setting = self.planner.setting(spec, self.costs, stages, spec.replicas.count)
+        if not self.sizes:
+            return setting
+        return replace(setting, cores=None, memory_limits=self._limits(spec, stages))

@@ -16,7 +16,7 @@ from alray.planning.prediction.setting import (
     StageMemory,
     StepSetting,
 )
-from alray.planning.prediction.stage_devices import StageDevices
+from alray.planning.prediction.stage_devices import AS_HERE, StageDevices
 from alray.runtime.device.machine_memory import machine_memory_bytes
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def stage_memory_limits(
     device: torch.device,
     *,
     one_process: bool = False,
-    found: StageDevices | None = None,
+    found: StageDevices = AS_HERE,
     to_measure: bool = False,
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
@@ -77,20 +77,21 @@ def stage_memory_limits(
     Args:
         device: that of this process. If it is no GPU, and this process sees none, the memory of the stages' GPUs is not
             known but by `found`.
-        found: the devices of the stages; None: like the one here.
+        found: the devices of the stages.
         to_measure: they are still to be found, so the memory here says nothing of theirs.
     """
     resources = spec.resources
+    on_cpu = resources.resolved_device == "cpu"
     given = () if resources.memory_bytes is None else (resources.memory_bytes,) * stages
     if spec.machines is not None:
+        besides = 0 if on_cpu else _BESIDES_TENSORS_BYTES
         whole = spec.machines.described().memory_limits(stages, replicas)
-        planned = tuple(left_for_tensors(each, spec) for each in whole)
+        planned = tuple(max(1, each - besides) for each in whole)
         return tuple(map(min, given, planned)) if given and planned else given or planned
     if given:
         return given
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
-    found = found or StageDevices()
-    if resources.resolved_device == "cpu":
+    if on_cpu:
         here_each = None if to_measure else machine_memory_bytes() // (stages * replicas)
         theirs = list(found.memory_bytes) or [here_each] * stages
     else:
@@ -99,7 +100,6 @@ def stage_memory_limits(
         sees_one = device.type != "cpu" or accelerator.available(resources.resolved_device) is not None
         here = accelerator.least_memory_bytes() if sees_one and not to_measure else None
         theirs = _gpu_shares(spec, stages, replicas, here, one_process=one_process, found=found)
-    on_cpu = resources.resolved_device == "cpu"
     limits = [
         # What Ray reserves is memory of the node, of which a GPU may have less.
         share if own is None else int(own) if on_cpu or share is None else min(int(own), share)
@@ -107,12 +107,6 @@ def stage_memory_limits(
     ]
     known = [each for each in limits if each is not None]
     return tuple(known) if len(known) == len(limits) else ()
-
-
-def left_for_tensors(device_bytes: int, spec: Spec) -> int:
-    """What a stage alone on a device may hold of its memory."""
-    besides = 0 if spec.resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
-    return max(1, device_bytes - besides)
 
 
 def _gpu_shares(

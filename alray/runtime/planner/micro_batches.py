@@ -30,7 +30,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     stages, replicas = spec.pipeline.stages, spec.replicas.count
     device = devices.at_hand(spec.resources.resolved_device)
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
-    costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
+    costs = estimate_costs(network, batch_size=samples, device=device)
     candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
     limits = stage_memory_limits(spec, stages, replicas, device)
     if not limits:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from statistics import median
-
-import torch
+from typing import Any
 
 from alray.config.sections.own_code import OBJECT, OwnCode
 from alray.config.sections.replica_checks import layout_faults
@@ -31,8 +30,8 @@ from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
-from alray.planning.prediction.stage_devices import StageDevices
-from alray.planning.schedules.partition_rules import partition_faults, stage_faults
+from alray.planning.prediction.stage_devices import AS_HERE, StageDevices
+from alray.planning.schedules.partition_rules import partition_faults, refuse, stage_faults
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.compression import compression_class
@@ -43,7 +42,7 @@ from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
-from alray.runtime.planner.memory_limits import require_memory, stage_memories, stage_memory_limits, step_setting
+from alray.runtime.planner.memory_limits import require_memory, stage_memory_limits, step_setting
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
@@ -176,10 +175,17 @@ class Planner:
                 timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
             return on_their_devices(timed, self._machines)
         if self._machines is not None:
-            return self._costs_elsewhere(probe=probe)
+            if probe:
+                raise PlanError(
+                    "--probe measures this machine, and the plan is for others",
+                    key="--probe",
+                    hint="leave it out; `alray plan` takes what `alray probe SPEC --output costs.json` "
+                    "measured on such a device, with --costs costs.json",
+                )
+            return self._costs_on(self._machines.kinds[0])
         if not probe:
             return self._estimate()
-        surroundings = self._around_any_layout() if any_layout else self.surroundings()
+        surroundings = self.surroundings(any_layout=any_layout)
         if kept is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(kept, self.workload.spec, self.workload.code, surroundings, measure)
@@ -187,33 +193,16 @@ class Planner:
 
     def costs_for_others(self, note: Note = lambda line: None) -> Costs:
         """Costs measured here for any number of stages, as a file has them."""
-        costs = self._measure(self._around_any_layout(), lambda: None)
+        costs = self._measure(self.surroundings(any_layout=True), lambda: None)
         if (line := measured_beside(costs.taken_processors)) is not None:
             note(line)
         return probed(costs, self.workload.spec)
 
-    def _around_any_layout(self) -> Surroundings:
-        """The surroundings with micro-batches where the method has any, and with as many other stages as there are
-        processors for, although the spec may have one stage."""
-        spec, cores = self.workload.spec, self.cores()
-        around = self.surroundings()
-        if cores is not None:
-            around = replace(around, others=max(0, cores // around.threads - 1))
-        if spec.method.local_losses:
-            return around
-        samples = max(self._shares(spec.replicas.count))
-        parts = spec.micro_batches
-        if parts == 1:
-            least = 1 if self.workload.network.needs_two_samples is None else 2
-            parts = next((each for each in _MICRO_BATCHES if samples % each == 0 and samples // each >= least), 1)
-        return replace(around, pipeline=True, micro_batches=parts)
-
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
+        resources, deterministic = self.workload.spec.resources, self.workload.spec.run.deterministic
         with (
-            devices.configured(
-                surroundings.threads, surroundings.deterministic, surroundings.device, surroundings.tf32
-            ),
+            devices.configured(resources.threads, deterministic, surroundings.device, resources.tf32),
             self._batches() as batches,
         ):
             costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
@@ -248,11 +237,11 @@ class Planner:
         costs: Costs,
         stages: int,
         replicas: int,
-        found: StageDevices | None = None,
+        found: StageDevices = AS_HERE,
         *,
         to_measure: bool = False,
     ) -> Plan:
-        """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
+        """The plan for this many stages and replicas, on the devices that the engine found.
 
         Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
         up to rounding with backpropagation, unless messages are compressed between stages alone. Another number of
@@ -264,32 +253,8 @@ class Planner:
         """
         if (samples := max(self._shares(replicas))) != costs.batch_size:
             costs = in_proportion(costs, self._estimate(samples))
-        spec, found = self.workload.spec, found or StageDevices()
-        costs = self.averaged(costs, replicas, found.replica_link)
-        limits = stage_memory_limits(
-            spec,
-            stages,
-            replicas,
-            self.workload.device,
-            one_process=self.one_process,
-            found=found,
-            to_measure=to_measure,
-        )
-        setting = self.placed(
-            step_setting(
-                spec,
-                costs,
-                stages,
-                replicas,
-                one_process=self.one_process,
-                stage_speed=() if self.one_process else found.stage_speed,
-                evaluation_speed=found.evaluation_speed,
-                memory_limits=limits,
-                cores=found.cores or self.cores(),
-                in_turns=self.one_process and stages * replicas > 1,
-                links=() if self.one_process else stage_links(spec, stages, found),
-            )
-        )
+        spec = self.workload.spec
+        setting = self.setting(spec, costs, stages, replicas, found, to_measure=to_measure)
         plan = make_plan(
             setting,
             self._partition(stages),
@@ -301,13 +266,80 @@ class Planner:
             nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
         )
         machines = self._machines
-        plan = replace(
+        return replace(
             plan,
+            deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec),
             assumed=self.workload.data.assumed,
             machines=None if machines is None else str(machines),
             basis=basis_of(setting.costs, machines, replicas=replicas),
         )
-        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
+
+    def setting(
+        self,
+        spec: Spec,
+        costs: Costs,
+        stages: int,
+        replicas: int,
+        found: StageDevices = AS_HERE,
+        *,
+        to_measure: bool = False,
+        **others: Any,
+    ) -> StepSetting:
+        """The setting of a step: on the machines of the spec, where each stage has a device, or on what was found.
+
+        Raises PlanError where there are too few devices.
+
+        Args:
+            spec: that of the planner, perhaps in another layout.
+            costs: as `costs` gives them. For machines, counted times are completed for the number of micro-batches.
+            found, to_measure: as for `plan_for`.
+            others: as for `step_setting`.
+        """
+        spec, machines, one_process = with_their_resources(spec), self._machines, self.one_process
+        limits = stage_memory_limits(
+            spec,
+            stages,
+            replicas,
+            self.workload.device,
+            one_process=one_process,
+            found=found,
+            to_measure=to_measure,
+        )
+        setting = step_setting(
+            spec,
+            costs,
+            stages,
+            replicas,
+            one_process=one_process,
+            memory_limits=limits,
+            in_turns=one_process and stages * replicas > 1,
+            **others,
+        )
+        if machines is not None:
+            if costs.source == "roofline":
+                costs = in_micro_batches(
+                    costs,
+                    self.workload.network,
+                    setting.micro_batches,
+                    device=machines.kinds[0],
+                    here=self.workload.device,
+                )
+            found = machines.stage_devices(
+                stages,
+                replicas,
+                self._speeds(stages, replicas),
+                shares=self._shares(replicas),
+                ring=setting.is_ring,
+                down=setting.scheduled.is_pipeline,
+            )
+        return replace(
+            setting,
+            costs=self.averaged(costs, replicas, found.replica_link),
+            stage_speed=() if one_process else found.stage_speed,
+            evaluation_speed=found.evaluation_speed,
+            cores=found.cores or self.cores(),
+            links=() if one_process else stage_links(spec, stages, found),
+        )
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
@@ -355,20 +387,26 @@ class Planner:
             fewer += [(count, 1) for count in range(before.stages - 1, 0, -1)]
         return fewer
 
-    def surroundings(self) -> Surroundings:
-        """The load of this machine while a component computes, so that the probe can imitate it."""
-        spec, threads = self.workload.spec, self.workload.spec.resources.threads
-        several = spec.pipeline.stages > 1
-        cores = self.cores()
-        stages = 1 if self.one_process else spec.pipeline.stages * spec.replicas.count
+    def surroundings(self, *, any_layout: bool = False) -> Surroundings:
+        """The load of this machine while a component computes, so that the probe can imitate it.
+
+        Args:
+            any_layout: with micro-batches where the method has any, and with as many other stages as there are
+                processors for, although the spec may have one stage.
+        """
+        spec, cores = self.workload.spec, self.cores()
+        stages, parts = spec.pipeline.stages, spec.micro_batches
+        pipeline = stages > 1 and SCHEDULES[spec.schedule].is_pipeline
+        at_once = 1 if cores is None else cores // spec.resources.threads
+        if not any_layout:
+            at_once = min(at_once, 1 if self.one_process else stages * spec.replicas.count)
+        elif not spec.method.local_losses:
+            pipeline, samples = True, max(self._shares(spec.replicas.count))
+            least = 1 if self.workload.network.needs_two_samples is None else 2
+            if parts == 1:
+                parts = next((each for each in _MICRO_BATCHES if samples % each == 0 and samples // each >= least), 1)
         return Surroundings(
-            device=self.workload.device,
-            threads=threads,
-            deterministic=spec.run.deterministic,
-            tf32=spec.resources.tf32,
-            pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
-            micro_batches=spec.micro_batches,
-            others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
+            device=self.workload.device, pipeline=pipeline, micro_batches=parts, others=max(0, at_once - 1)
         )
 
     def _batches(self) -> TrainBatches:
@@ -406,22 +444,10 @@ class Planner:
             self.workload.network,
             batch_size=samples or max(self._shares(self.workload.spec.replicas.count)),
             device=self.workload.device,
-            threads=self.workload.spec.resources.threads,
         )
 
-    def _costs_elsewhere(self, *, probe: bool) -> Costs:
-        """The costs on the first kind of device of the machines, by its roofline."""
-        if probe:
-            raise PlanError(
-                "--probe measures this machine, and the plan is for others",
-                key="--probe",
-                hint="leave it out; `alray plan` takes what `alray probe SPEC --output costs.json` "
-                "measured on such a device, with --costs costs.json",
-            )
-        assert self._machines is not None, "the plan is for machines elsewhere"
-        return self._costs_on(self._machines.kinds[0])
-
     def _costs_on(self, device: Device) -> Costs:
+        """By the roofline of a device that is not here."""
         workload = self.workload
         return costs_on(
             workload.network,
@@ -444,57 +470,12 @@ class Planner:
         machines = self._machines
         assert machines is not None, "the plan is for machines elsewhere"
         kinds = tuple(dict.fromkeys(group.device for _, group in machines.taken(stages, replicas)))
-        if len(kinds) == 1:
-            return None
-        for kind in kinds:
-            if not kind.peaks:
-                raise PlanError(
-                    f"how fast `{kind.name}` is beside the other devices is not known",
-                    key="machines.nodes",
-                    hint="describe it in machines.devices, with its float32 and the bandwidth of its memory",
-                )
-        return {kind.name: self._train_s(kinds[0]) / self._train_s(kind) for kind in kinds}
+        return None if len(kinds) == 1 else {kind.name: self._train_s(kinds[0]) / self._train_s(kind) for kind in kinds}
 
     @cached_property
     def _train_s(self) -> Callable[[Device], float]:
         """Seconds of all components on a kind of device of the machines, which many layouts ask for."""
         return cache(lambda kind: self._costs_on(kind).train_s)
-
-    def placed(self, setting: StepSetting) -> StepSetting:
-        """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
-        each stage, averages over their links, and counted times for its number of micro-batches.
-
-        Raises PlanError where there are too few devices.
-
-        Args:
-            setting: with costs as `costs` gives them.
-        """
-        spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
-        if self._machines is None:
-            return setting
-        costs = setting.costs
-        if costs.source == "roofline":
-            costs = in_micro_batches(
-                costs,
-                self.workload.network,
-                setting.micro_batches,
-                device=self._machines.kinds[0],
-                here=self.workload.device,
-            )
-        ring, down = setting.is_ring, setting.scheduled.is_pipeline
-        found = self._machines.stage_devices(
-            stages, replicas, self._speeds(stages, replicas), shares=self._shares(replicas), ring=ring, down=down
-        )
-        return replace(
-            setting,
-            costs=self.averaged(costs, replicas, found.replica_link),
-            stage_speed=found.stage_speed,
-            evaluation_speed=found.evaluation_speed,
-            links=found.links,
-            cores=found.cores,
-            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
-            memories=stage_memories(spec, stages, replicas),
-        )
 
     def _speed_test(self) -> SpeedTest:
         """Measures the components on another device, with the mini-batch that they were measured with here."""
@@ -587,7 +568,7 @@ def _unmeasured_notes(spec: Spec) -> Iterator[str]:
 def _unsplit_notes(network: Network) -> Iterator[str]:
     """Yield a note if the schedule splits backward passes, and those of some components stay whole."""
     spec = network.spec
-    if not SCHEDULES[spec.schedule].splits(spec.pipeline.stages):
+    if "I" not in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
         return
     # Nothing waits for the gradients of component 0.
     components = [network.component(index, "meta") for index in range(1, len(network))]
@@ -623,13 +604,8 @@ def _require_memory(workload: Workload) -> None:
 def _require_components(spec: Spec, components: int) -> None:
     """Raise PlanError if the stages of a spec do not suit so many components: the checks of a spec do not know how many
     a model is cut into."""
-    pipeline = spec.pipeline
-    if isinstance(pipeline.partition, str):
-        faults = stage_faults(components, pipeline.stages, spec.virtual_stages)
-    else:
-        faults = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
-    for key, message, hint in faults:
-        raise PlanError(message, hint=hint, key=f"pipeline.{key}")
+    cut, numbers = spec.pipeline.partition, (components, spec.pipeline.stages, spec.virtual_stages)
+    refuse(stage_faults(*numbers) if isinstance(cut, str) else partition_faults(cut, *numbers))
 
 
 def _require_edges(network: Network) -> None:
@@ -637,10 +613,7 @@ def _require_edges(network: Network) -> None:
     if not isinstance(network.spec.method, OwnCode):
         return
     for after in range(len(network) - 1):
-        tensors = {
-            name: torch.empty((1, *shape), dtype=shape.dtype, device="meta")
-            for name, shape in network.edge(after).items()
-        }
+        tensors = {name: shape.empty(1, "meta") for name, shape in network.edge(after).items()}
         try:
             packed_layout(tensors, f"after component {after}")
         except MessageError as error:

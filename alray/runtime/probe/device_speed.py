@@ -42,12 +42,6 @@ class SpeedTest:
         """
         spec = self.spec
         device = devices.pick(spec.resources.device_of(self.stage))
-        surroundings = Surroundings(
-            device=device,
-            threads=spec.resources.threads,
-            deterministic=spec.run.deterministic,
-            tf32=spec.resources.tf32,
-        )
         network = Network(spec, sample=self.sample, classes=self.classes, load=self.code)
         memory_bytes = accelerator.least_memory_bytes() if accelerator.is_accelerator(device) else None
-        return Measured(probe_costs(network, self.batch, surroundings).train_s, memory_bytes)
+        return Measured(probe_costs(network, self.batch, Surroundings(device)).train_s, memory_bytes)

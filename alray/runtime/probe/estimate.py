@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from alray.config.sections.pipeline import Cost
+from alray.config.sections.spec import Spec
 from alray.core.accelerator import kind
 from alray.core.compat import TorchDispatchMode, tree_iter
 from alray.core.counting import counted
@@ -52,12 +53,12 @@ class _Counted:
         return update / self.together + (gather if self.together > 1 else 0.0)
 
 
-def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
+def estimate_costs(network: Network, *, batch_size: int, device: torch.device) -> Costs:
     """Costs counted on the meta device, without allocating or computing. Global generators stay as they were.
 
     The times are the counts over assumed speeds of a thread: they are right relative to each other.
     """
-    counted = _count_all(network, batch_size, device)
+    counted, threads = _count_all(network, batch_size, device), network.spec.resources.threads
     rate = ASSUMED_FLOPS_PER_S * threads
     return _costs(
         network,
@@ -95,20 +96,18 @@ def costs_on(network: Network, *, batch_size: int, device: Device, here: torch.d
             hint="set run.precision=float32, or choose another device",
             key="run.precision",
         )
-    components = _count_all(network, batch_size, here)
-    of = partial(_times_on, device=device, number_type=spec.run.precision, tf32=spec.resources.tf32)
-    usual_s, least_s, most_s = (
-        sum(of(each, reached=reached).train_s for each in components) for reached in (USUAL, BEST, WORST)
+    counted = _count_all(network, batch_size, here)
+    usual, best, worst = (
+        [_times_on(each, spec, device, reached) for each in counted] for reached in (USUAL, BEST, WORST)
     )
-    return replace(
-        _costs(
-            network,
-            batch_size,
-            [of(each, reached=USUAL) for each in components],
-            source="roofline",
-            device=device.name,
-            threads=1,
-        ),
+    usual_s, least_s, most_s = (sum(each.train_s for each in components) for components in (usual, best, worst))
+    return _costs(
+        network,
+        batch_size,
+        usual,
+        source="roofline",
+        device=device.name,
+        threads=1,
         edge_latency_s=0.0,
         edge_s_per_byte=0.0,
         action_overhead_s=0.0,
@@ -132,10 +131,7 @@ def in_micro_batches(costs: Costs, network: Network, number: int, *, device: Dev
     """
     if number == 1:
         return costs
-    spec = network.spec
-    seconds = partial(
-        seconds_on, device=device, reached=USUAL, number_type=spec.run.precision, tf32=spec.resources.tf32
-    )
+    seconds = partial(seconds_on, spec=network.spec, device=device, reached=USUAL)
     samples = costs.batch_size // number
     if network.needs_two_samples is not None:
         samples = max(2, samples)  # a run refuses one, unless replicas normalise together
@@ -250,13 +246,10 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
     )
 
 
-def _times_on(
-    counted: _Counted, *, device: Device, reached: ReachedSpeed, number_type: str, tf32: str
-) -> ComponentCosts:
+def _times_on(counted: _Counted, spec: Spec, device: Device, reached: ReachedSpeed) -> ComponentCosts:
     """The times of a component on a device. An update reads and writes weights and state, and reads gradients; frozen
     weights it leaves as they are. To add a gradient to one that waits reads both and writes one."""
-    seconds = partial(seconds_on, device=device, reached=reached, number_type=number_type, tf32=tf32)
-    times = {name: seconds(operations) for name, operations in counted.operations.items()}
+    times = {name: seconds_on(done, spec, device, reached) for name, done in counted.operations.items()}
     component = counted.component
     updated_bytes = 3 * component.gradient_bytes + 2 * counted.state_bytes
     moved_bytes = counted.each_mini_batch(updated_bytes, 3 * component.gradient_bytes)
@@ -275,12 +268,12 @@ def _times_on(
 def _copy_bytes(network: Network) -> int:
     if network.method.copy_every is None:
         return 0
-    return sum(shape.sample_bytes for shape in network.method.copied(network.encoders).values())
+    return _nbytes(network.method.copied(network.encoders), 1)
 
 
-def _floats(edge: Mapping[str, Shape]) -> int:
-    """Bytes of one sample in a message of gradients, which a mask has none of."""
-    return sum(shape.sample_bytes for name, shape in edge.items() if name != "mask")
+def _nbytes(shapes: Mapping[str, Shape], samples: int) -> int:
+    """Bytes of tensors of these shapes, which are those of one sample."""
+    return samples * sum(shape.sample_bytes for shape in shapes.values())
 
 
 def given_costs(counted: Costs, given: Sequence[Cost], *, batch_size: int) -> Costs:
@@ -327,10 +320,8 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     # The time of an update follows from bytes; optimizers that read a number of theirs cannot run here.
     names = ("forward_s", "label_s", "backward_s", "infer_s", "route_s")
     operations = _operations(network, component, batch_size, names)
-    weights = component.weights()
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
-    parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
-    gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+    gradient_bytes = sum(parameter.nbytes for parameter in parameters)
     optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
     if component.weight_average is not None:
         late = SCHEDULES[network.spec.schedule].gradient_delay > 0
@@ -339,12 +330,11 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     state_bytes = optimizer_bytes - (gradient_bytes if together > 1 else 0)  # without gradients that wait
     replicas = network.spec.replicas
     outer_copies = 0 if replicas.synchronise == "every_step" else replicas.synchronise.copies
-    s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
-    label_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.labels_out(index).values())
+    s_bytes = _nbytes(network.method.goes_up(facts), batch_size)
+    label_bytes = _nbytes(network.method.labels_out(index), batch_size)
     edge, boundary = network.edge(index), network.boundary(index)
+    gradients = {name: shape for name, shape in network.gradient_edge(index).items() if name != "mask"}
     turn, adds_up = trainable(component.turn), component.adds_up
-    output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
-    route_bytes = batch_size * network.comes_down(index).sample_bytes
     trains_on = torch.device(kind(network.spec.resources.resolved_device))
     costs = ComponentCosts(
         name=facts.name,
@@ -354,18 +344,18 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         infer_s=0.0,
         route_s=0.0,
         parameters=sum(parameter.numel() for parameter in parameters),
-        parameter_bytes=parameter_bytes,
+        parameter_bytes=sum(value.nbytes for value in component.weights().values()),
         gradient_bytes=gradient_bytes,
         optimizer_bytes=optimizer_bytes,
         average_bytes=gradient_bytes if replicas.engine == "graph" else 0,  # the gradients of DDP lie in its buckets
         average_state_bytes=(outer_copies + replicas.compression.keeps_error) * gradient_bytes,
-        output_bytes=output_bytes,
+        output_bytes=_nbytes(edge, batch_size),
         label_bytes=label_bytes,
-        compressed_gradient_bytes=None if boundary is None else batch_size * _floats(network.gradient_edge(index)),
+        compressed_gradient_bytes=None if boundary is None else _nbytes(gradients, batch_size),
         uncompressed_bytes=None if boundary is None else s_bytes + label_bytes,
         mask_bytes=batch_size * edge["mask"].sample_bytes if "mask" in edge else 0,
-        infer_bytes=batch_size * sum(shape.sample_bytes for shape in network.inference_edge(index).values()),
-        route_bytes=route_bytes,
+        infer_bytes=_nbytes(network.inference_edge(index), batch_size),
+        route_bytes=batch_size * network.comes_down(index).sample_bytes,
         output_shape=tuple(facts.output),
         ends_route=network.ends_route(index),
         parts=component.part_parameters(),
@@ -436,14 +426,7 @@ def _read_bytes(tensor: torch.Tensor) -> int:
     return count * tensor.element_size()
 
 
-def seconds_on(
-    operations: Sequence[Operation],
-    device: Device,
-    reached: ReachedSpeed,
-    number_type: str,
-    *,
-    tf32: str,
-) -> float:
+def seconds_on(operations: Sequence[Operation], spec: Spec, device: Device, reached: ReachedSpeed) -> float:
     """Seconds of these operations, one after another, by the roofline of a device.
 
     Each takes the longest of three: its operations at a share of the peak, its bytes at a share of the bandwidth of the
@@ -451,20 +434,19 @@ def seconds_on(
     model" (2009).
 
     Args:
+        spec: says the type of numbers.
         reached: what the device reaches of what is published.
-        number_type: `run.precision` of the spec.
-        tf32: `resources.tf32` of the spec.
     """
     total, bytes_per_s = 0.0, reached.bandwidth * device.bytes_per_s
     for each in operations:
-        peak = reached.efficiency * _peak(device, each.kind, number_type, tf32)
+        peak = reached.efficiency * _peak(device, each.kind, spec)
         total += max(each.flops / peak, each.nbytes / bytes_per_s, reached.launch_s)
     return total
 
 
-def _peak(device: Device, kind: Kind, number_type: str, tf32: str) -> float:
-    peaks = device.peaks
-    if number_type != "float32":
-        return peaks[number_type]
+def _peak(device: Device, kind: Kind, spec: Spec) -> float:
+    peaks, tf32 = device.peaks, spec.resources.tf32
+    if spec.run.precision != "float32":
+        return peaks[spec.run.precision]
     rounds = tf32 == "all" or (tf32 == "convolutions" and kind == "convolution")
     return peaks.get("tf32", peaks["float32"]) if rounds else peaks["float32"]

@@ -60,12 +60,9 @@ _ENDLESS = sys.maxsize  # micro-batches or mini-batches that add up to an update
 
 @dataclass(frozen=True)
 class Surroundings:
-    """How the components will run in training."""
+    """How the components will run in training, besides what the spec says."""
 
     device: torch.device
-    threads: int  # of each stage
-    deterministic: bool
-    tf32: devices.Tf32 = "convolutions"
     pipeline: bool = False  # whether gradients travel between stages
     micro_batches: int = 1  # equal parts of a mini-batch
     others: int = 0  # number of other stages that compute on this machine at the same time
@@ -85,22 +82,22 @@ def probe_costs(
     Raises:
         RunError: if a component fails.
     """
-    device, threads, spec = surroundings.device, surroundings.threads, network.spec
+    device, spec = surroundings.device, network.spec
+    threads = spec.resources.threads
+    used = threads * (1 + surroundings.others)
     incoming = batch.with_labels(device, network.dtype)
     names = [network.alike(index) for index in range(len(network))]
-    kinds: dict[str, _Measured] = {}
-    gatherings: dict[str, float] = {}
-    reductions: dict[str, float] = {}
+    kinds: dict[str, ComponentTimings] = {}
     passed_on: dict[str, Tensors] = {}
     busiest: dict[int, ComponentWork] = {}
     busiest_s = 0.0
     with companions(surroundings.others, threads=threads) as others:
-        counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
+        counted = estimate_costs(network, batch_size=len(batch.labels), device=device)
         others.wait_until_ready()
         others.work_on(sum(map(_bytes_of, counted.components)) // (surroundings.others + 1))
         wait_until_quiet()
         machine = Machine()
-        with devices.configured(threads, surroundings.deterministic, device, surroundings.tf32):
+        with devices.configured(threads, spec.run.deterministic, device, spec.resources.tf32):
             require_precision(spec.run.precision, device)
             for indices in divide(names, counted):
                 new = {names[index] for index in indices} - set(kinds)
@@ -109,19 +106,19 @@ def probe_costs(
                 measured = _measured(network, works, surroundings, timing)
                 for name in new:
                     alike = [index for index in works if names[index] == name]
-                    kinds[name] = _mean_of([measured[index] for index in alike])
-                    work = works[alike[0]]
+                    kinds[name] = ComponentTimings.mean_of([measured[index] for index in alike])
+                    work, seconds, together = works[alike[0]], kinds[name].seconds, spec.optimizer.accumulate
                     with _faults_of(network, alike[0]):
-                        if spec.optimizer.accumulate > 1:
-                            gatherings[name] = time_gathering(work.component, timing)
-                        reductions[name] = time_reduction(
-                            work.component, spec.replicas, spec.optimizer.accumulate, network.load
-                        )
+                        seconds["update_s"] /= together
+                        if together > 1:
+                            seconds["update_s"] += time_gathering(work.component, timing)
+                        seconds["reduce_s"] = time_reduction(work.component, spec.replicas, together, network.load)
                     if network.tokens is not None:
                         require_no_later_position(
                             work.component, network.encoders[alike[0]], work.incoming, network.tokens
                         )
-                if (together_s := sum(each.train_s for each in measured.values())) >= busiest_s:
+                together_s = sum(each.seconds[name] for each in measured.values() for name in _TRAINING)
+                if together_s >= busiest_s:
                     busiest, busiest_s = works, together_s
                 # What no component above still needs takes no memory of the device.
                 passed_on = {name: passed_on[name] for name in passed_on.keys() & set(names[indices.stop - 1 :])}
@@ -132,30 +129,20 @@ def probe_costs(
                 if surroundings.others
                 else Contention()
             )
-            edge_latency_s, edge_s_per_byte = _time_packing(
-                max(component.output_bytes for component in counted.components)
-            )
+            edge_s_per_byte = _time_packing(max(component.output_bytes for component in counted.components))
     components = [kinds[name] for name in names]
     costs = replace(
         counted,
         source="probe",
-        components=tuple(
-            replace(
-                _with_times(component, kinds[name], surroundings),
-                update_s=kinds[name].timed.seconds["update_s"] / spec.optimizer.accumulate + gatherings.get(name, 0.0),
-                reduce_s=reductions[name],
-            )
-            for component, name in zip(counted.components, names, strict=True)
-        ),
+        components=tuple(_with_times(*each, surroundings) for each in zip(counted.components, components, strict=True)),
         processor_share=_processor_share(components, threads),
-        edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
-        contention=contention.contention + _interrupted(surroundings),
+        contention=contention.contention + (_interrupted(used) if surroundings.others else 0.0),
         beside=len(others),
         jitter_s=contention.jitter_s,
-        taken_processors=taken(other_processors, threads * (1 + surroundings.others)) if device.type == "cpu" else 0.0,
+        taken_processors=taken(other_processors, used) if device.type == "cpu" else 0.0,
     )
-    return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
+    return _with_pipeline(costs, components) if surroundings.pipeline else costs
 
 
 def _begun(
@@ -205,30 +192,9 @@ def _one_mini_batch(work: ComponentWork) -> tuple[Tensors, float]:
     return passed_on, time.perf_counter() - began
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """The measurements of a component, or the means over components of one kind."""
-
-    timed: ComponentTimings
-    micro_batch: ComponentTimings | None
-
-    @property
-    def train_s(self) -> float:
-        return sum(self.timed.seconds[name] for name in _TRAINING)
-
-
-def _mean_of(alike: Sequence[_Measured]) -> _Measured:
-    """The means over components of one kind."""
-    micro_batches = [each.micro_batch for each in alike if each.micro_batch is not None]
-    return _Measured(
-        ComponentTimings.mean_of([each.timed for each in alike]),
-        ComponentTimings.mean_of(micro_batches) if micro_batches else None,
-    )
-
-
 def _measured(
     network: Network, works: Mapping[int, ComponentWork], surroundings: Surroundings, timing: Timing
-) -> dict[int, _Measured]:
+) -> dict[int, ComponentTimings]:
     """The measurements of neighbours, by their index."""
     blaming = partial(_faults_of, network)
     buffers = {
@@ -239,12 +205,12 @@ def _measured(
     timed = time_actions(mini_batch_of(works, local_losses=local_losses), timing, blaming)
     for index, each in works.items():
         require_same_buffers(buffers[index], unsaved_buffers(each.component), index)
-    micro_batches: dict[int, ComponentTimings] = {}
     if surroundings.micro_batches > 1 and not local_losses:
         samples = len(next(iter(works.values())).incoming["s"]) // surroundings.micro_batches
         of_parts = partial(_faults_of, network, tried_on=f"a micro-batch of {counted(samples, 'sample')}")
-        micro_batches = time_micro_batches(network, works, samples, timing, blaming=of_parts)
-    return {index: _Measured(timed[index], micro_batches.get(index)) for index in works}
+        for index, seconds in time_micro_batches(network, works, samples, timing, blaming=of_parts).items():
+            timed[index].micro_batch = seconds
+    return timed
 
 
 @contextmanager
@@ -287,13 +253,13 @@ def _times_of(works: Mapping[int, ComponentWork], *, local_losses: bool) -> list
     return found
 
 
-def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surroundings) -> ComponentCosts:
-    times: dict[str, Any] = {**kind.timed.seconds}
+def _with_times(component: ComponentCosts, kind: ComponentTimings, surroundings: Surroundings) -> ComponentCosts:
+    times: dict[str, Any] = {**kind.seconds}
     times["backward_s"] += times["label_s"]  # B of the plan is both
     component = replace(component, **times)
-    if kind.micro_batch is None:
+    if not kind.micro_batch:
         return component
-    share, part_s = 1.0 / surroundings.micro_batches, kind.micro_batch.seconds
+    share, part_s = 1.0 / surroundings.micro_batches, kind.micro_batch
     return replace(
         component,
         forward_fixed_s=(part_s["forward_s"] - component.forward_s * share) / (1.0 - share),
@@ -301,10 +267,9 @@ def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surrou
     )
 
 
-def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surroundings) -> Costs:
+def _with_pipeline(costs: Costs, measured: Sequence[ComponentTimings]) -> Costs:
     """The costs, with the ratios of a split backward pass if micro-batches were measured."""
-    parts = [kind.micro_batch.seconds for kind in measured if kind.micro_batch is not None]
-    split = [seconds for seconds in parts if seconds["input_gradient_s"] > 0]
+    split = [kind.micro_batch for kind in measured if kind.micro_batch.get("input_gradient_s", 0.0) > 0]
     if not split:
         return costs
     of_input = sum(seconds["input_gradient_s"] for seconds in split)
@@ -316,21 +281,24 @@ def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surrou
     )
 
 
-def _interrupted(surroundings: Surroundings) -> float:
-    """The share of a stage's time that the rest of a run takes from it, where the stages leave no processor free."""
+def _interrupted(threads: int) -> float:
+    """The share of a stage's time that the rest of a run takes from it, where the stages leave no processor free.
+
+    Args:
+        threads: of all stages together.
+    """
     processors = len(os.sched_getaffinity(0))
-    stages = surroundings.others + 1
-    return _OF_A_RUN / processors if stages > 1 and stages * surroundings.threads >= processors else 0.0
+    return _OF_A_RUN / processors if threads >= processors else 0.0
 
 
-def _processor_share(measured: list[_Measured], threads: int) -> float:
+def _processor_share(measured: Sequence[ComponentTimings], threads: int) -> float:
     """Share of the components' time in which processors were busy; a block may also wait."""
-    wall_s = sum(kind.timed.wall_s for kind in measured)
-    return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
+    wall_s = sum(kind.wall_s for kind in measured)
+    return min(1.0, sum(kind.processor_s for kind in measured) / (wall_s * threads))
 
 
-def _time_packing(nbytes: int) -> tuple[float, float]:
-    """Seconds of latency of a message, and seconds per byte: each is packed once and copied to the receiver once."""
+def _time_packing(nbytes: int) -> float:
+    """Seconds per byte of a message: each is packed once and copied to the receiver once."""
     size = max(nbytes, 8 << 20)  # larger than the caches
     source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
     times = []
@@ -338,7 +306,7 @@ def _time_packing(nbytes: int) -> tuple[float, float]:
         started = time.perf_counter()
         target.copy_(source)
         times.append(time.perf_counter() - started)
-    return 2.0e-4, 2.0 * median(times) / size
+    return 2.0 * median(times) / size
 
 
 def time_gathering(component: Component, timing: Timing) -> float:
@@ -399,8 +367,8 @@ def time_micro_batches(
     samples: int,
     timing: Timing,
     blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
-) -> dict[int, ComponentTimings]:
-    """The times of neighbours that compute a micro-batch as a stage does: first up, then down.
+) -> dict[int, dict[str, float]]:
+    """The seconds of neighbours that compute a micro-batch as a stage does: first up, then down.
 
     The backward pass adds to the gradients of earlier micro-batches. Its two parts take 0 s where it is not split, and
     where the input needs no gradient.
@@ -436,9 +404,7 @@ def time_micro_batches(
         for optimizer in each.component.optimizers().values():
             optimizer.zero_grad()
     return {
-        index: replace(
-            each, seconds={**_NO_PARTS, **(halves[index].seconds if index in halves else {}), **each.seconds}
-        )
+        index: {**_NO_PARTS, **(halves[index].seconds if index in halves else {}), **each.seconds}
         for index, each in whole.items()
     }
 

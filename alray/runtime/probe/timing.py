@@ -78,19 +78,23 @@ class ComponentTimings:
         seconds: of each action, by its name.
         wall_s: of all actions and repeats.
         processor_s: of the same, over all threads.
+        micro_batch: seconds of actions on a micro-batch, by their names; {}: not measured.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     processor_s: float = 0.0
+    micro_batch: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def mean_of(cls, alike: Sequence[ComponentTimings]) -> ComponentTimings:
         """The means over components that differ in their weights only."""
+        first = alike[0]
         return cls(
-            {name: mean(each.seconds[name] for each in alike) for name in alike[0].seconds},
+            {name: mean(each.seconds[name] for each in alike) for name in first.seconds},
             mean(each.wall_s for each in alike),
             mean(each.processor_s for each in alike),
+            {name: mean(each.micro_batch[name] for each in alike) for name in first.micro_batch},
         )
 
 

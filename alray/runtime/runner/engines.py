@@ -23,7 +23,6 @@ from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.stage_devices import StageDevices, slowest_of
-from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.cluster.connect import address_to_attach_to, connect, require_reachable
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
@@ -337,8 +336,7 @@ class RayEngine(ClusterEngine):
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = placement.cores if resources.resolved_device == "cpu" else None
-        ring = (plan.stages - 1, 0) in plan.edges_between()
-        down = SCHEDULES[plan.schedule].is_pipeline
+        ring, down = plan.is_ring, plan.scheduled.is_pipeline
         links, replica_link = links_of(placement.nodes, plan.stages, note, ring=ring, down=down)
         found = StageDevices(
             memory_bytes=parts, cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link

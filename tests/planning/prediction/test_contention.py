@@ -13,6 +13,7 @@ from alray.planning.prediction.program import Program
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
 from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.table import SCHEDULES
 
 Make = Callable[..., Costs]
 
@@ -20,7 +21,7 @@ Make = Callable[..., Costs]
 def crowding(schedule: str, stages: int, others: int) -> list[float]:
     """Of stages with F = 1, B = 2 and U = 1."""
     durations = Durations([1] * stages, [2] * stages, [1] * stages)
-    return simulate(Program.of_schedule(schedule, stages, 12), durations, in_flight=4).crowding(others)
+    return simulate(Program.of_schedule(SCHEDULES[schedule], stages, 12), durations, in_flight=4).crowding(others)
 
 
 def test_crowding_by_hand() -> None:

@@ -84,7 +84,7 @@ def test_the_fastest_of_random_chains_is_that_of_every_search(
         limit = max(memory_of(some, cut, stage).total_bytes for stage in range(some.stages))
     settings = [replace(each, memory_limits=(limit,) * each.stages) for each in roomy]
     searches: list[int] = []
-    near = [(each, fit_of(each, search=False)) for each in settings]
+    near = [fit_of(each, search=False) for each in settings]
     rows = with_best_cuts(near, lambda number, most: searches.append(number))
     best = min(rows, key=lambda row: row.rank)
     every = min((fit_of(each) for each in settings), key=lambda row: row.rank)

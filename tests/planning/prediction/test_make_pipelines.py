@@ -13,7 +13,7 @@ import pytest
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
-from alray.planning.prediction.predict import predicted_timeline
+from alray.planning.prediction.predict import timeline_of
 
 from ...plans import plan_on_two_stages
 
@@ -123,7 +123,7 @@ def test_memory_of_held_micro_batches(make_costs: Make) -> None:
 
 def test_the_timeline_is_the_plans(make_costs: Make) -> None:
     plan = plan_of(make_costs(), schedule="zero_bubble", micro_batches=8, stage_speed=[1.0, 2.0])
-    timeline = predicted_timeline(plan)
+    timeline = timeline_of(plan, plan.partition)
     assert timeline.step_time_s == plan.predicted_step_time_s
     assert plan.stage_speed == (1.0, 2.0)
 
@@ -146,7 +146,7 @@ def test_averages_of_replicas_are_in_the_timeline(make_costs: Make) -> None:
     costs = make_costs()
     costs = replace(costs, components=tuple(replace(each, reduce_s=0.02) for each in costs.components))
     plan = plan_of(costs, replicas=2, partition=[2, 2])
-    assert predicted_timeline(plan).step_time_s == pytest.approx(plan.predicted_step_time_s)
+    assert timeline_of(plan, plan.partition).step_time_s == pytest.approx(plan.predicted_step_time_s)
     assert plan.predicted_step_time_s > plan_of(costs, partition=[2, 2]).predicted_step_time_s + 0.03
 
 

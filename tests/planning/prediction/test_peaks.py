@@ -94,7 +94,7 @@ def test_local_losses(costs: Costs) -> None:
             below = held[place - 1].output_bytes if place else 0  # which this component holds as its input
             totals.append(gradients - component.gradient_bytes + kept + below + backward(component, 1))
         totals += [gradients + component.update_peak_bytes + held[-1].output_bytes for component in held]
-        assert most(moments_of("streamed", 1, 3, 1, 1), costs, 1, own) == pytest.approx(max(totals))
+        assert most(moments_of(SCHEDULES["streamed"], 1, 3, 1, 1), costs, 1, own) == pytest.approx(max(totals))
 
 
 @pytest.mark.parametrize("schedule", ["streamed", "parallel_backward"])
@@ -119,7 +119,7 @@ def test_local_losses_in_virtual_stages(costs: Costs, schedule: str) -> None:
             below = one[number - 1].output_bytes if number else 0
             totals.append(gradients - component.gradient_bytes + kept + below + backward(component, 1))
         totals += [gradients + others + component.update_peak_bytes + one[-1].output_bytes for component in one]
-    assert most(moments_of(schedule, 0, 2, 1, 2), costs, 1, *own) == pytest.approx(max(totals))
+    assert most(moments_of(SCHEDULES[schedule], 0, 2, 1, 2), costs, 1, *own) == pytest.approx(max(totals))
 
 
 @pytest.mark.parametrize("parts", [1, 4])
@@ -140,7 +140,7 @@ def test_micro_batches_in_turn(costs: Costs, parts: int) -> None:
                 else:
                     totals.append(made + kept + adding(component, parts))
         totals += [gradients + component.update_peak_bytes for component in held]
-        assert most(moments_of("1f1b", 0, 1, parts, 1), costs, parts, own) == pytest.approx(max(totals))
+        assert most(moments_of(SCHEDULES["1f1b"], 0, 1, parts, 1), costs, parts, own) == pytest.approx(max(totals))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_pipelines(costs: Costs, schedule: str, parts: int, virtual_stages: int,
             made += 0 if has[place] else component.gradient_bytes
         has[place] = True
     totals += [made + component.update_peak_bytes for one in held for component in one]
-    moments = moments_of(schedule, stage, 2, parts, virtual_stages)
+    moments = moments_of(SCHEDULES[schedule], stage, 2, parts, virtual_stages)
     assert most(moments, costs, parts, *own) == pytest.approx(max(totals))
 
 
@@ -179,5 +179,5 @@ def test_uncounted_costs_hold_what_forwards_leave(make_costs: Make) -> None:
     costs = make_costs()
     gradients = sum(component.gradient_bytes for component in costs.components)
     activations = sum(component.activation_bytes for component in costs.components)
-    assert most(moments_of("streamed", 1, 3, 1, 1), costs, 1, range(4)) == gradients + activations
-    assert most(moments_of("single", 0, 1, 1, 1), costs, 1, range(4)) == max(gradients, activations)
+    assert most(moments_of(SCHEDULES["streamed"], 1, 3, 1, 1), costs, 1, range(4)) == gradients + activations
+    assert most(moments_of(SCHEDULES["single"], 0, 1, 1, 1), costs, 1, range(4)) == max(gradients, activations)

@@ -53,7 +53,7 @@ def read_drawing(path: Path) -> tuple[Timeline, list[str]]:
         Program.of_evaluation(size, int(batches))
         if schedule == "evaluation"
         else Program.of_schedule(
-            schedule, size, int(batches), micro_batches=micro_batches, virtual_stages=virtual_stages
+            SCHEDULES[schedule], size, int(batches), micro_batches=micro_batches, virtual_stages=virtual_stages
         )
     )
     return simulate(made, durations, in_flight=int(keys.get("in_flight", "4"))), drawing.splitlines()
@@ -92,8 +92,10 @@ def durations_of(times: list[tuple[int, int, int]]) -> Durations:
 def test_without_messages_the_steady_step_is_the_bound(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int
 ) -> None:
-    timeline = simulate(Program.of_schedule(schedule, len(times), 24), durations_of(times), in_flight=in_flight)
-    bound = unhindered_steps(Program.of_schedule(schedule, len(times), 24), durations_of(times))
+    timeline = simulate(
+        Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times), in_flight=in_flight
+    )
+    bound = unhindered_steps(Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times))
     assert timeline.step_time_s == pytest.approx(bound[0])
 
 
@@ -101,7 +103,9 @@ def test_without_messages_the_steady_step_is_the_bound(
 @settings(max_examples=25)
 def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
     def step(schedule: str) -> float:
-        return simulate(Program.of_schedule(schedule, len(times), 24), durations_of(times), in_flight=4).step_time_s
+        return simulate(
+            Program.of_schedule(SCHEDULES[schedule], len(times), 24), durations_of(times), in_flight=4
+        ).step_time_s
 
     forward = sum(f for f, _, _ in times)
     assert step("streamed") == max(sum(own) for own in times)
@@ -118,7 +122,9 @@ def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
 @given(stage_times, st.integers(1, 3))
 @settings(max_examples=25)
 def test_at_most_in_flight_messages_wait_on_an_edge(times: list[tuple[int, int, int]], in_flight: int) -> None:
-    timeline = simulate(Program.of_schedule("streamed", len(times), 12), durations_of(times), in_flight=in_flight)
+    timeline = simulate(
+        Program.of_schedule(SCHEDULES["streamed"], len(times), 12), durations_of(times), in_flight=in_flight
+    )
     at = {bar.action: bar for bar in timeline.bars()}
     for stage in range(len(times) - 1):
         for batch in range(12):
@@ -133,14 +139,15 @@ def test_at_most_in_flight_messages_wait_on_an_edge(times: list[tuple[int, int, 
 @pytest.mark.parametrize("schedule", LOCAL)
 def test_each_stage_does_its_actions_in_order(schedule: str) -> None:
     durations = Durations([1, 3, 2], [2, 1, 4], [1, 1, 2], up_s=[0.5, 1.0], latency_s=0.25)
-    timeline = simulate(Program.of_schedule(schedule, 3, 9), durations, in_flight=1)
+    timeline = simulate(Program.of_schedule(SCHEDULES[schedule], 3, 9), durations, in_flight=1)
     for starts, ends in zip(timeline.starts_s, timeline.ends_s, strict=True):
         assert np.all(starts[1:] >= ends[:-1] - 1e-9)
         assert np.all(ends >= starts)
 
 
 def test_completed_steps() -> None:
-    timeline = simulate(Program.of_schedule("overlapped", 3, 10), Durations([1] * 3, [2] * 3, [1] * 3), in_flight=4)
+    durations = Durations([1] * 3, [2] * 3, [1] * 3)
+    timeline = simulate(Program.of_schedule(SCHEDULES["overlapped"], 3, 10), durations, in_flight=4)
     assert timeline.completed_s.tolist() == [6.0 * (step + 1) for step in range(10)]
 
 
@@ -272,7 +279,7 @@ def test_the_simulation_agrees_with_a_naive_one(
         labels_up_s=drawn(edges),
         latency_s=latency,
     )
-    program = Program.of_schedule(schedule, len(times), 8)
+    program = Program.of_schedule(SCHEDULES[schedule], len(times), 8)
     found = {bar.action: (bar.start_s, bar.end_s) for bar in simulate(program, durations, in_flight=in_flight).bars()}
     assert found == simulate_naively(program, durations, in_flight)
 
@@ -299,6 +306,6 @@ def test_local_losses_in_virtual_stages_never_wait_for_each_other(
         up_s=data.draw(messages),
         labels_up_s=data.draw(messages),
     )
-    program = Program.of_schedule(schedule, stages, 9, virtual_stages=virtual)
+    program = Program.of_schedule(SCHEDULES[schedule], stages, 9, virtual_stages=virtual)
     timeline = simulate(program, durations, in_flight=in_flight)
     assert timeline.step_time_s >= unhindered_steps(program, durations)[0] - 1e-9

@@ -74,7 +74,7 @@ def listed(
 @pytest.mark.parametrize("schedule", [schedule for schedule in SCHEDULES.values() if not schedule.one_stage])
 def test_columns_hold_the_same_actions(schedule: Schedule) -> None:
     parts, virtual = schedule.default_micro_batches(4), schedule.default_virtual_stages
-    made = Program.of_schedule(schedule.name, 4, 5, micro_batches=parts, virtual_stages=virtual)
+    made = Program.of_schedule(schedule, 4, 5, micro_batches=parts, virtual_stages=virtual)
     assert tuple(made.actions(stage) for stage in range(4)) == listed(schedule, 4, 5, parts, virtual)
 
 
@@ -85,6 +85,6 @@ def test_columns_hold_messages_that_go_down() -> None:
 
 def test_unknown_schedule_and_single_on_two_stages() -> None:
     with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, overlapped"):
-        Program.of_schedule("gpip", 1, 1)
+        SCHEDULES["gpip"]
     with pytest.raises(PlanError, match="schedule `single` runs on one stage, not on 2"):
-        Program.of_schedule("single", 2, 1)
+        SCHEDULES["single"].check(2, 1, 1)

@@ -74,7 +74,7 @@ def test_the_bound_is_the_step_without_messages() -> None:
     """By hand: stage 1 begins its first B at 6 s and does four without a break; then comes the last one of stage 0."""
     for schedule, stages, micro_batches, step_s in ((text_of("v.csv", V), 2, 2, 16.0), ("dualpipe_v", 1, 4, 24.0)):
         parts = 2 * stages
-        program = Program.of_schedule(schedule, stages, 8, micro_batches=micro_batches, virtual_stages=2)
+        program = Program.of_schedule(SCHEDULES[schedule], stages, 8, micro_batches=micro_batches, virtual_stages=2)
         assert unhindered_steps(program, Durations([1.0] * parts, [2.0] * parts, [0.0] * parts))[0] == step_s
 
 

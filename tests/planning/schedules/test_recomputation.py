@@ -22,7 +22,9 @@ def shapes(draw: st.DrawFn) -> tuple[str, int, int, int]:
     asked = SCHEDULES[draw(st.sampled_from(PIPELINES))]
     stages = draw(st.integers(1, 5))
     micro_batches = stages * draw(st.integers(1, 3)) if asked.cuts_mini_batches else 1
-    virtual = max(draw(st.integers(1, 3)), asked.default_virtual_stages) if asked.has_virtual_stages else 1
+    virtual = (
+        max(draw(st.integers(1, 3)), asked.default_virtual_stages) if asked.fewest_virtual_stages is not None else 1
+    )
     return asked.name, stages, micro_batches, virtual
 
 

@@ -7,7 +7,6 @@ import importlib
 import itertools
 import pkgutil
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -65,18 +64,6 @@ def test_a_schedule_that_lacks_a_part_is_refused(part: str) -> None:
         Schedule(**parts)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("single", {"fewest_virtual_stages": 1}, "`single` runs on one stage, so it has no virtual stages"),
-        ("single", {"demand": SCHEDULES["gpipe"].demand}, "`single` is no pipeline, so it has no micro-batches"),
-    ],
-)
-def test_parts_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(SCHEDULES[name], **changes)
-
-
 def test_names_differ_and_auto_means_one_schedule_everywhere() -> None:
     assert len(SCHEDULES) == len(list(pkgutil.iter_modules(schedules.__path__)))
     for local, where in itertools.product((True, False), ("one stage", "several stages")):
@@ -114,7 +101,7 @@ def test_the_drawing_in_a_files_docstring_is_what_is_simulated(schedule: Schedul
         input_gradient_s=[1] * number,
         weight_gradient_s=[1] * number,
     )
-    program = Program.of_schedule(schedule.name, stages, batches, micro_batches=parts, virtual_stages=virtual)
+    program = Program.of_schedule(schedule, stages, batches, micro_batches=parts, virtual_stages=virtual)
     timeline = simulate(program, durations, in_flight=4)
     rows = [["."] * round(timeline.duration_s) for _ in range(stages)]
     for bar in timeline.bars():

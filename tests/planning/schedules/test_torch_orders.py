@@ -43,7 +43,7 @@ def torch_order(
     ]
     asked = SCHEDULES[schedule]
     torch_class = getattr(torch_schedules, CLASSES[schedule])
-    orders = torch_class(held if asked.has_virtual_stages else held[0], micro_batches).pipeline_order
+    orders = torch_class(held if asked.fewest_virtual_stages is not None else held[0], micro_batches).pipeline_order
     found = []
     for stage in range(stages):
         parts = [part for action in orders[stage] if action is not None for part in action.sub_actions or (action,)]

@@ -261,7 +261,7 @@ def test_a_device_is_known_by_its_whole_name(
 def test_what_is_not_known_is_told(planned: Callable[..., Plan], tmp_path: Path) -> None:
     file = tmp_path / "costs.json"
     write_json(file, planned().costs.as_json())
-    with pytest.raises(PlanError, match="how fast `24GB` is beside the other devices is not known; describe it"):
+    with pytest.raises(PlanError, match="nothing is published of the speed of `24GB`; describe it"):
         planned("machines={nodes: '4x24GB,4x48GB', link: 1 GB/s, within: 1 GB/s}", f"pipeline.costs={file}")
     pipeline = (
         "method=backpropagation",

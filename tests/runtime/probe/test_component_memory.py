@@ -285,7 +285,7 @@ def test_an_optimizer_is_counted_as_it_is(name: str, make_workload: Callable[...
     kind = f"'python:{name}'" if "." in name else f"torch, name: {name}"
     chosen = f"optimizer={{kind: {kind}, lr: 1.0e-2}}"
     workload = make_workload(chosen, "method=backpropagation", code=OWN_OPTIMIZER)
-    costs = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1).components[1]
+    costs = estimate_costs(workload.network, batch_size=8, device=CPU).components[1]
     component = workload.network.component(1, "cpu")
     (optimizer,) = component.optimizers().values()
     for parameter in optimizer.parameters:
@@ -309,7 +309,7 @@ def test_counting_allocates_nothing_and_draws_nothing(make_workload: Callable[..
         'model.components=[{"block": "linear", "width": 1000000}, {"block": "linear", "width": 500000}]'
     )
     before = torch.random.get_rng_state()
-    costs = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
+    costs = estimate_costs(workload.network, batch_size=8, device=CPU)
     assert costs.components[1].parameter_bytes >= 4 * 10**6 * 5 * 10**5
     assert costs.components[1].backward_peak_bytes >= costs.components[1].gradient_bytes
     assert torch.equal(torch.random.get_rng_state(), before)

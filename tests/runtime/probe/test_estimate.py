@@ -31,13 +31,13 @@ def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
 
 
-def probe(workload, threads: int = 1, **changes: Any) -> Costs:
+def probe(workload, **changes: Any) -> Costs:
     with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
-        return probe_costs(workload.network, next(batches), Surroundings(CPU, threads, deterministic=True, **changes))
+        return probe_costs(workload.network, next(batches), Surroundings(CPU, **changes))
 
 
 def estimate(workload) -> Costs:
-    return estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
+    return estimate_costs(workload.network, batch_size=8, device=CPU)
 
 
 def counted(workload) -> Costs:
@@ -132,7 +132,8 @@ def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fails", [False, True])
 def test_probing_leaves_the_process_as_it_was(make_workload, monkeypatch, threads, fails):
-    workload = make_workload("model.components.0={block: 'python:own_blocks.block'}", code=DRAWING)
+    own = "model.components.0={block: 'python:own_blocks.block'}"
+    workload = make_workload(own, f"resources.threads={3 - threads}", code=DRAWING)
     if fails:
         monkeypatch.setattr("alray.runtime.probe.measure._time_packing", lambda nbytes: 1 / 0)
     torch.set_num_threads(threads)
@@ -150,9 +151,9 @@ def test_probing_leaves_the_process_as_it_was(make_workload, monkeypatch, thread
     before = state()
     if fails:
         with pytest.raises(ZeroDivisionError):
-            probe(workload, threads=3 - threads)
+            probe(workload)
     else:
-        probe(workload, threads=3 - threads)
+        probe(workload)
         estimate(workload)
     assert state() == before
 

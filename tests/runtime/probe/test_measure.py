@@ -45,7 +45,7 @@ def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def probe(workload, **changes: Any) -> Costs:
     with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
-        return probe_costs(workload.network, next(batches), Surroundings(CPU, 1, deterministic=True, **changes))
+        return probe_costs(workload.network, next(batches), Surroundings(CPU, **changes))
 
 
 def incoming(workload, index: int, samples: int) -> dict[str, torch.Tensor]:
@@ -128,12 +128,11 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, and its loss, a part takes what it took."""
     whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
     parts = {"forward_s": 0.5, "backward_s": 0.75, "input_gradient_s": 0.25, "weight_gradients_s": 0.75}
-    part = ComponentTimings(parts)
     monkeypatch.setattr(
         "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), ComponentTimings(whole, 1.0, 1.0))
     )
     monkeypatch.setattr(
-        "alray.runtime.probe.measure.time_micro_batches", lambda *_, **named: dict.fromkeys((0, 1), part)
+        "alray.runtime.probe.measure.time_micro_batches", lambda *_, **named: dict.fromkeys((0, 1), parts)
     )
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
@@ -186,16 +185,16 @@ class View(nn.Conv2d):
 """
     workload = make_workload("method=backpropagation", text=text, code=code)
     work = work_of(workload, 1, samples=4)
-    assert time_micro_batches(workload.network, {1: work}, 4, Timing())[1].seconds["weight_gradients_s"] > 0
+    assert time_micro_batches(workload.network, {1: work}, 4, Timing())[1]["weight_gradients_s"] > 0
 
 
 def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
     workload = make_workload(*BACKPROPAGATION)
     works = {index: work_of(workload, index, 4) for index in range(2)}
-    for index, times in time_micro_batches(workload.network, works, 2, Timing()).items():
+    for index, seconds in time_micro_batches(workload.network, works, 2, Timing()).items():
         component = works[index].component
         forward_s, backward_s, input_s, weights_s = (
-            times.seconds[name] for name in ("forward_s", "backward_s", "input_gradient_s", "weight_gradients_s")
+            seconds[name] for name in ("forward_s", "backward_s", "input_gradient_s", "weight_gradients_s")
         )
         assert forward_s > 0 and backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
@@ -301,7 +300,7 @@ def test_components_like_others_are_left_out_where_a_mini_batch_takes_long(make_
 
 
 def test_neighbours_fill_a_few_caches(make_workload, monkeypatch):
-    counted = estimate_costs(make_workload().network, batch_size=8, device=CPU, threads=1)
+    counted = estimate_costs(make_workload().network, batch_size=8, device=CPU)
     size = 30 << 20
     each = replace(COUNTED, parameter_bytes=size, gradient_bytes=0, optimizer_bytes=0, activation_bytes=0)
     costs = replace(counted, components=(replace(each, parameter_bytes=3 * size), *[each] * 6))
@@ -311,7 +310,7 @@ def test_neighbours_fill_a_few_caches(make_workload, monkeypatch):
 
 def test_an_error_while_neighbours_are_timed_names_the_component(make_workload, monkeypatch):
     workload = make_workload("pipeline.stages=1")
-    counted = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
+    counted = estimate_costs(workload.network, batch_size=8, device=CPU)
     monkeypatch.setattr("alray.runtime.probe.measure.estimate_costs", lambda *_, **__: counted)
     update, calls = ComponentWork.update, list[int]()
 
