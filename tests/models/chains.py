@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from alray.models.encoder import Tensors, row_major
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.models.imported.cutting import Cutter, samples_of
 from alray.models.imported.part import Part
 from alray.models.imported.steps import Key
@@ -85,7 +85,7 @@ def apart(model: nn.Module, parts: Sequence[Part], sample: Shape) -> Apart:
                 if modules is parts:
                     scores, edges = passed(parts, {"s": samples.clone()} | ({} if mask is None else {"mask": mask}))
                 else:
-                    scores = scores_of(call(model, samples.clone(), mask))
+                    scores = scores_of(model, samples.clone(), mask)
                 backward(scores, edges)
             gradients = [each.grad for each in model.parameters()]
             found.append((scores.detach(), gradients, torch.get_rng_state()))

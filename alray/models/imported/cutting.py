@@ -22,9 +22,9 @@ from alray.config.user_code import own_problem
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import Form, LostError, Unused
-from alray.models.imported.calls import call, first_line, scores_of
+from alray.models.imported.calls import first_line
 from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed, packed_shape, skeleton
-from alray.models.imported.recording import Recording, Step, Touched
+from alray.models.imported.recording import Recording, Step
 from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
 from alray.models.readout import Pooling
 from alray.models.shape import Shape
@@ -102,9 +102,6 @@ class Cutter:
             seed_all(_CPU, 0, "cut")
             yield
 
-    def _called(self, came: Mapping[Leaf, torch.Tensor]) -> Any:
-        return scores_of(call(self._model, came[INPUT, 0], came.get((INPUT, 1))))
-
     @cached_property
     def recordings(self) -> dict[bool, list[Recording]]:
         """By whether the model trains."""
@@ -115,9 +112,8 @@ class Cutter:
             found[training] = []
             for number in range(len(_SAMPLES)):
                 recording = Recording()
-                came = _input(*self._given(number))
                 with self._mode(training=training):
-                    recording.run(self._model, came, partial(self._called, came))
+                    recording.run(self._model, _input(*self._given(number)))
                 if number > 0:
                     recording.keep_sizes()
                 found[training].append(recording)
@@ -200,12 +196,18 @@ class Cutter:
         above: set[str] = set()
         main = self._main(key)
         for training in (True, False):
-            kept, numbers, used = self._below(key, training=training)
+            recording = self.recordings[training][0]
+            end = next((step.ended for step in recording.steps if step.key == key), -1)
+            if look := recording.look_before(key, end):
+                raise Refused(look)
+            before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
+            kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
             if main not in kept:
                 raise Refused("what is needed later is other in evaluation than in training")
-            below |= used
+            below |= {name for name, uses in recording.used.items() if uses[0] <= end}
+            above |= {name for name, uses in recording.used.items() if uses[-1] > end}
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
-            run, leaves, same = self._above(key, kept, leaves, above, clones, training=training)
+            run, leaves, same = self._above(key, kept, leaves, clones, training=training)
             known = self._known[training]
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
@@ -222,7 +224,8 @@ class Cutter:
                 raise Refused(f"{further}, of which {_MOST_TENSORS} at most can travel")
             if training:
                 fixed = {leaf for leaf in (*leaves, *same) if not kept[leaf].requires_grad}
-            reads |= {each: float(numbers[each]) for each in run.asked if each in numbers}
+            numbers = recording.reads
+            reads |= {each: float(numbers[each]) for each in run.asked if each in numbers and each in before}
             asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves), same)
         names = dict(self._model.named_parameters(remove_duplicate=False))
@@ -298,23 +301,11 @@ class Cutter:
                 return key, number
         raise Refused("it gives no tensor with a row for each sample")
 
-    def _below(self, key: Key, *, training: bool) -> tuple[dict[Leaf, torch.Tensor], dict[Key, float], set[str]]:
-        """What the part before a cut gives: its tensors, the numbers that it reads, and what of the model it uses."""
-        recording = self.recordings[training][0]
-        end = next((step.ended for step in recording.steps if step.key == key), -1)
-        if look := recording.look_before(key, end):
-            raise Refused(look)
-        before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
-        kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
-        reads = {each: number for each, number in recording.reads.items() if each in before}
-        return kept, reads, {name for name, first in recording.used.items() if first <= end}
-
     def _above(
         self,
         key: Key,
         kept: Mapping[Leaf, torch.Tensor],
         leaves: dict[Leaf, None],
-        used: set[str],
         clones: set[Leaf],
         *,
         training: bool,
@@ -332,16 +323,10 @@ class Cutter:
             numbers = self.recordings[training][0].reads
             like = torch.empty((), device=_CPU)
             run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
-            inputs = {
-                (INPUT, number): run.leaf((INPUT, number), of_input)
-                for number, of_input in enumerate(known.gives[INPUT].leaves)
-            }
             versions = {leaf: each._version for leaf, each in came.items()}
-            names: set[str] = set()
-            touched = Touched(self._model, partial(_note_own, run, names))
             try:
-                with self._mode(training=training), self._unchanged(), touched:
-                    run.of(self._model, partial(self._called, inputs))
+                with self._mode(training=training), self._unchanged():
+                    run.of(self._model)
             except LostError as error:
                 further = [leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in came]
                 if not further and with_values:
@@ -358,7 +343,6 @@ class Cutter:
                     raise Refused(f"`forward` fails there: {first_line(error)}") from error
                 with_values = True
                 continue
-            used |= names
             clones |= {leaf for leaf, each in came.items() if each._version != versions[leaf]}
             return run, leaves, same
         raise Refused("more tensors would be needed later than can travel")
@@ -421,7 +405,7 @@ class Cutter:
         for each in came.values():
             each[-1] = each[0]
         with self._mode(training=False), self._unchanged():
-            recording.run(self._model, came, partial(self._called, came))
+            recording.run(self._model, came)
         return recording
 
     def keeps_rows(self, key: Key) -> bool:
@@ -460,11 +444,6 @@ def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch
 
 def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
     return tensor.detach().clone() if values else Unused.like(Form.of(tensor), (), _CPU)
-
-
-def _note_own(run: PartRun, names: set[str], name: str) -> None:
-    if run.own:
-        names.add(name)
 
 
 def _lie_in(path: str, names: Collection[str]) -> bool:

@@ -17,7 +17,7 @@ from alray.config.user_code import own_problem
 from alray.core.compat import BatchNorm, pop_mode, tree_leaves, tree_unflatten
 from alray.core.errors import Problem, StageError
 from alray.models.imported.absent import Form, LostError, Unused, origins_of
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.models.imported.steps import (
     INPUT,
     POSITIONS,
@@ -157,11 +157,15 @@ class PartRun(Walk):
         self.again: set[Key] = set()
         """Those that were computed again."""
 
-    def of(self, model: nn.Module, compute: Callable[[], Any]) -> Any:
-        """The result of `forward`, None where the part ends before it. Raises LostError."""
+    def of(self, model: nn.Module) -> Any:
+        """The scores of a model, None where the part ends before them. Raises LostError."""
+        given = [self._came.get((INPUT, number)) for number in range(2)]
+        if self._seen is not None:
+            for number, form in enumerate(self._seen.gives[INPUT].leaves):
+                given[number] = self.leaf((INPUT, number), form)
         try:
             with self.over(model):
-                result = compute()
+                result = scores_of(model, *given)
         except _Ended as ended:
             if ended.run is not self:
                 raise
@@ -422,12 +426,8 @@ class Part(nn.Module):
             keeps=() if until is None else until.seen[self.training].travels,
             expects=None if until is None or torch.compiler.is_exporting() else until.seen[self.training],
         )
-        given: list[Any] = [came.get((INPUT, 0)), came.get((INPUT, 1))]
-        if after is not None:
-            for number, sizes_of in enumerate(after.seen[self.training].gives[INPUT].leaves):
-                given[number] = run.leaf((INPUT, number), sizes_of)
         with _left_calls_forgotten() if torch.compiler.is_exporting() else nullcontext():
-            result = run.of(model, lambda: scores_of(call(model, *given)))
+            result = run.of(model)
         if until is None:
             return {"s": result}
         outgoing = {}
@@ -480,15 +480,12 @@ def joined(parts: Sequence[Part]) -> Part:
     first, *others = parts
     (model,) = copy.deepcopy(first).alray_models
     for part in others:
-        for path, module in part.named_modules():
-            there = model.get_submodule(path)
-            for name, parameter in module._parameters.items():
-                vars(there).pop(name, None)
-                there.register_parameter(name, parameter)
-            for name, buffer in module._buffers.items():
-                if name not in there._buffers or name not in module._non_persistent_buffers_set:
-                    vars(there).pop(name, None)
-                    there.register_buffer(name, buffer)
+        for tensors in (part.named_parameters, part.named_buffers):
+            for name, tensor in tensors(remove_duplicate=False):
+                path, _, last = name.rpartition(".")
+                there = model.get_submodule(path)
+                vars(there).pop(last, None)
+                (there._parameters if isinstance(tensor, nn.Parameter) else there._buffers)[last] = tensor
     hidden = [path for path in first._alray_hidden if all(path in part._alray_hidden for part in others)]
     whole = Part(
         model,

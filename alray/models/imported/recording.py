@@ -14,6 +14,7 @@ from torch import nn
 
 from alray.config.user_code import own_place_of
 from alray.core.compat import TorchDispatchMode, tree_leaves
+from alray.models.imported.calls import scores_of
 from alray.models.imported.steps import LOOKS, READS, Gives, Key, Leaf, Walk, is_open
 
 
@@ -76,27 +77,27 @@ class Recording(Walk):
         self.looks: list[tuple[Key, int, str]] = []
         """Where Python reads what the model has computed, or numbers in its samples: the call around it, the number of
         steps that had ended before, and the line of a user's code in words."""
-        self.used: dict[str, int] = {}
-        """The parameters and buffers that are used, each with the number of steps that had ended before."""
+        self.used: dict[str, list[int]] = {}
+        """The parameters and buffers that are used, each with the number of steps that had ended before each use."""
         self._known: set[int] = set()  # where the memory comes from: samples, buffers, constants, functions
         self._made: dict[int, int] = {}  # after which step a memory got values of parameters or random numbers
         self._computed: dict[int, bool] = {}  # the memory of what is made of samples; True: of parameters, too
         self._used: dict[int, int] = {}  # before the end of which step it was used last
 
-    def run(self, model: nn.Module, given: Mapping[Leaf, torch.Tensor], compute: Callable[[], Any]) -> None:
+    def run(self, model: nn.Module, given: Mapping[Leaf, torch.Tensor]) -> None:
         """Record a call of `forward`, and keep its result.
 
         Args:
-            given: the samples.
+            given: the samples, and the mask of a text.
         """
         plain = (value for module in model.modules() for value in (*vars(module).values(), *module._buffers.values()))
         self._known = {_memory(each) for each in _tensors([*given.values(), *plain])}
         self.values |= given
         self._computed = dict.fromkeys(map(_memory, given.values()), False)
         versions = [each._version for each in given.values()]
-        touched = Touched(model, lambda name: self.used.setdefault(name, len(self.steps)))
-        with self._counter, touched, self.over(model):
-            self.result = compute()
+        uses = _Uses(model, lambda name: self.used.setdefault(name, []).append(len(self.steps)))
+        with self._counter, uses, self.over(model):
+            self.result = scores_of(model, *given.values())
         self.writes_input = versions != [each._version for each in given.values()]
         for tensor in _tensors(self.result):
             self._used[_memory(tensor)] = len(self.steps)
@@ -186,7 +187,7 @@ class Recording(Walk):
         return sorted(found, key=lambda step: step.begun)
 
 
-class Touched(TorchDispatchMode):
+class _Uses(TorchDispatchMode):
     """Tells which parameters and buffers of a model operations use."""
 
     def __init__(self, model: nn.Module, note: Callable[[str], object]) -> None:
