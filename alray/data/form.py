@@ -5,7 +5,7 @@ A run folder holds it, and the header of an exported route. So a trained network
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,10 +19,10 @@ from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location
 from alray.data.csv_file import CsvForm
 from alray.data.dataset import Dataset
-from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, TokenInputs
+from alray.data.inputs import FileInputs, TextInputs, TokenInputs
 from alray.data.picture import Picture
 from alray.data.preparation import Preparation
-from alray.data.source import Normalisation
+from alray.data.source import Normalisation, Source
 from alray.data.split import as_float, as_whole
 from alray.data.standardisation import fits_float32
 from alray.data.table_file import RowReader
@@ -92,16 +92,13 @@ class SampleForm(Form):
     def inputs(self) -> FileInputs:
         """How a picture file, or one of rows of numbers, becomes inputs."""
         if self.rows is not None:
-            return self.inputs_of(self.rows.reader.read)
-        return self.inputs_of(self._picture if self.picture is not None else None)
+            return FileInputs(self.rows.reader.read, self.shape, self.prepare)
+        return self.inputs_of(None if self.picture is None else self.picture.picture.read)
 
-    def inputs_of(self, samples: Callable[[Path], Iterator[tuple[str, Tensor]]] | None) -> FileInputs:
-        """How the samples that a function reads from a file become inputs."""
+    def inputs_of(self, read: Callable[[Path], Tensor] | None) -> FileInputs:
+        """How the sample that a function reads from a file becomes an input."""
+        samples = None if read is None else lambda path: iter([(str(path), read(path))])
         return FileInputs(samples, self.shape, self.prepare)
-
-    def _picture(self, path: Path) -> Iterator[tuple[str, Tensor]]:
-        assert self.picture is not None
-        yield str(path), self.picture.picture.read(path)
 
     def prepare(self, samples: Tensor | Mapping[str, Tensor] | Sequence[Tensor]) -> Tensor:
         """Samples of the source as the network takes them, `[N, *shape]` float32, or int64 of whole numbers: as those
@@ -221,7 +218,7 @@ class DataForm(Form):
         return cls(
             classes=data.classes,
             targets=None if standardised is None else TargetForm(mean=standardised.mean, std=standardised.std),
-            input=_form(data.inputs),
+            input=_form(data),
         )
 
     @property
@@ -270,7 +267,8 @@ def form_in(run_dir: Location) -> DataForm:
     return read_json(run_dir / FORM, DataForm)
 
 
-def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
+def _form(data: Dataset) -> SampleForm | TextForm | TokenForm:
+    inputs = data.inputs
     if isinstance(inputs, TextInputs):
         vocabulary = inputs.vocabulary
         return TextForm(
@@ -283,22 +281,22 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
         )
     if isinstance(inputs, TokenInputs):
         return TokenForm.of(inputs.tokens, inputs.context)
-    assert isinstance(inputs, SampleInputs), "a trained network has data"
-    normalisation, picture = inputs.split.normalisation, inputs.source.picture
+    assert isinstance(inputs, Source), "a trained network has data"
+    normalisation, picture, shape = data.train.normalisation, inputs.picture, data.sample_shape
     if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
         picture = None
-    rows = inputs.source.rows
+    rows = inputs.rows
     row_form = None
     if rows is not None:
         form = rows.form
         row_form = RowForm(columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide)
     return SampleForm(
-        shape=inputs.split.shape,
+        shape=shape,
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
-        numbers=inputs.split.shape.numbers,
-        several=None if inputs.split.shape.several is None else tuple(inputs.split.shape.several.as_json()),
-        labels=None if inputs.split.shape.labels is None else tuple(inputs.split.shape.labels.as_json()),
+        numbers=shape.numbers,
+        several=None if shape.several is None else tuple(shape.several.as_json()),
+        labels=None if shape.labels is None else tuple(shape.labels.as_json()),
         picture=PictureForm(**vars(picture)) if picture else None,
         rows=row_form,
     )

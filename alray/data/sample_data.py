@@ -16,7 +16,6 @@ from alray.data.dataset import Dataset
 from alray.data.division import divide, never_trained
 from alray.data.given import GivenSet
 from alray.data.hashes import hash_of_set
-from alray.data.inputs import SampleInputs
 from alray.data.picture import PictureFiles, PictureSet
 from alray.data.python_source import ResizedSet
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
@@ -86,15 +85,14 @@ def sample_data(
         validation = split("validation", own_validation, torch.arange(len(own_validation)))
     elif len(parts.validation):
         validation = split("train", train, parts.validation)
-    train_split = split("train", train, parts.train)
     trained = None if labels is None else labels[parts.train]
     return Dataset(
         section=section,
         task=task,
-        train=train_split,
+        train=split("train", train, parts.train),
         validation=validation,
         test=split("test", test, torch.arange(len(test))) if test is not None else None,
-        inputs=SampleInputs(source, train_split),
+        inputs=source,
         num_samples=len(train),
         labels=trained,
         chance=task.chance(train.labels[parts.train] if isinstance(train, TensorSet) else trained),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -161,13 +161,6 @@ class Source(ABC):
             key="data.source",
             hint="add a method read_image(path) to the source that returns a sample",
         )
-
-    def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
-        """Read the samples of a user's file, before normalisation, each with a name that says which one it is.
-
-        Raises DataError as `read_image`, or if the file holds no samples of this source.
-        """
-        yield str(path), self.read_image(path)
 
 
 @dataclass(frozen=True)

@@ -188,11 +188,6 @@ class SampleSplit(Split):
     def _as_the_model_gets(self, raw: Tensor) -> Tensor:
         return self._normalise(self._floating(raw, f"split `{self._name}`"))
 
-    def prepare(self, raw: Tensor, what: str) -> Tensor:
-        """Prepare a sample that is not in this split in the same way. `what` names it in messages."""
-        self._check_shape(tuple(raw.shape), what)
-        return self._normalise(self._floating(raw, what).unsqueeze(0))[0]
-
     def _floating(self, raw: Tensor, what: str) -> Tensor:
         """As `as_float`; but rows of float64 are rounded only when they are standardised, and whole numbers stay."""
         if self.shape.numbers is not None or self.shape.dtype == torch.int64:
