@@ -254,12 +254,9 @@ class DataForm(Form):
             return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
         if isinstance(self.input, TokenForm):
             return Shape((self.input.context,), torch.int64, tokens=len(self.classes))
-        whole = self.input.numbers
         labels = None if self.input.labels is None else Shape.from_json([*self.input.labels])
         several = None if self.input.several is None else Several.from_json(self.input.several)
-        dtype = torch.float32 if whole is None else torch.int64
-        dtype = dtype if several is None else several.dtype
-        return Shape(self.input.shape, dtype, numbers=whole, labels=labels, several=several)
+        return Shape.of_samples(self.input.shape, numbers=self.input.numbers, labels=labels, several=several)
 
 
 def form_in(run_dir: Location) -> DataForm:

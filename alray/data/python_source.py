@@ -95,11 +95,6 @@ class OwnObject:
         if not isinstance(classes, tuple | list) or not classes or not all(isinstance(c, str) for c in classes):
             raise self.wrong(f"needs `classes`, the names of the classes, and has {classes!r}")
         self.classes = tuple(classes)
-        given = isinstance(self.inner, GivenData)
-        self.contents = self.inner.contents if given else None
-        self.numbers = self.inner.numbers if given else None
-        self.several = self.inner.several if given else None
-        self.notes = self.inner.notes if given else ()
 
     def open(self, split: SplitName) -> Any:
         """Return the set of a split, or None. Raises DataError if it has no length or cannot be indexed."""
@@ -127,10 +122,9 @@ class PythonSource(Source):
     def __init__(self, own: OwnObject, *, size: tuple[int, int] | None) -> None:
         self._own = own
         self.classes = own.classes
-        self.contents = own.contents
-        self.numbers = own.numbers
-        self.several = own.several
-        self.notes = own.notes
+        if isinstance(own.inner, GivenData):
+            self.contents, self.numbers = own.inner.contents, own.inner.numbers
+            self.several, self.notes = own.inner.several, own.inner.notes
         self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)
         self.target_normalisation = getattr(own.inner, "target_normalisation", None)
@@ -162,7 +156,8 @@ class PythonTextSource(TextSource):
     def __init__(self, own: OwnObject) -> None:
         self._own = own
         self.classes = own.classes
-        self.contents = own.contents
+        if isinstance(own.inner, GivenData):
+            self.contents = own.inner.contents
 
     def open(self, split: SplitName) -> TextSet | None:
         samples = self._own.open(split)

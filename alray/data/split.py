@@ -15,7 +15,6 @@ from alray.config.user_code import named
 from alray.core.errors import DataError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import Normalisation, SampleSet, TensorSet
-from alray.models.several import Several
 from alray.models.shape import Shape
 from alray.models.task import Label, LearningTask
 
@@ -93,34 +92,24 @@ class SampleSplit(Split):
         part: Tensor,
         *,
         name: str,
-        shape: tuple[int, ...],
-        channels: int | None = None,
+        given: tuple[int, ...],
+        shape: Shape,
         classes: tuple[str, ...],
         task: LearningTask,
         normalisation: Normalisation | None,
         target_normalisation: Normalisation | None = None,
         own_seed: int | None = None,
-        numbers: int | None = None,
-        labels: Shape | None = None,
-        several: Several | None = None,
     ) -> None:
         """
         Args:
             part: [len(self)] int64, indices into `samples`.
             name: the split of the source, for messages.
-            shape: of a sample of the source.
-            channels: so many equal channels are made of its one; None: they stay.
+            given: the shape of a sample of the source; `shape` may have several equal channels in place of its one.
             normalisation: of the samples after augmentation; None: none.
             own_seed: of the run, where a user's code reads the samples: whatever it draws is seeded for each sample.
-            numbers: how many whole numbers there are; None: samples are values.
-            labels: the shape of a label, where the data say it.
-            several: those of which a sample consists; None: it is one.
         """
-        dtype = torch.float32 if numbers is None else torch.int64
-        dtype = dtype if several is None else several.dtype
-        sizes = shape if channels is None else (channels, *shape[1:])
-        super().__init__(Shape(sizes, dtype, numbers=numbers, labels=labels, several=several), classes)
-        self._given = shape
+        super().__init__(shape, classes)
+        self._given = given
         self._task = task
         self.target_normalisation = target_normalisation
         self._own_seed = own_seed
