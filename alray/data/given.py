@@ -82,14 +82,12 @@ class GivenSet:
         labels: the class of each sample, [N] int64, if it is known.
         told: whether an attribute `targets` says it.
         several: the inputs of a sample; None: it is one tensor.
-        longest: the pickle of entries to which the `collate_fn` of a loader pads the others.
     """
 
     content: bytes
     labels: Tensor | None = None
     told: bool = True
     several: Several | None = None
-    longest: bytes | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "inner"}
@@ -97,10 +95,7 @@ class GivenSet:
     @cached_property
     def inner(self) -> Any:
         """The data set."""
-        found = pickle.loads(self.content)
-        if self.longest is not None:
-            found.longest = pickle.loads(self.longest)
-        return found
+        return pickle.loads(self.content)
 
     def anew(self) -> GivenSet:
         """The same set, of which nothing has been read yet."""
@@ -189,7 +184,8 @@ def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
     """
     read = {name: each.anew().inner for name, each in sets.items()}
     few = [(name, index) for name, each in read.items() for index in _spread(each)]
-    if len({_sizes(_read(read[name], index, name)) for name, index in few}) > 1:
+    pads = len({_sizes(_read(read[name], index, name)) for name, index in few}) > 1
+    if pads:
         sizes = {
             (name, index): _sizes(_read(inner, index, name))
             for name, inner in read.items()
@@ -199,14 +195,11 @@ def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
         samples = dict.fromkeys(max(sizes, key=lambda at: sizes[at][number][axis]) for number, axis in axes)
         entries = [read[name].dataset[index] for name, index in samples]
         for name, each in sets.items():
-            each.longest = dumps(entries)
-            vars(each).pop("inner", None)  # made without them
-            read[name].longest = entries
+            read[name].longest = each.inner.longest = entries
+            each.content = dumps(each.inner)
     for name, inner in read.items():
         inner.require_rows(name)
-    if not any(each.longest for each in sets.values()):
-        return None
-    return "every mini-batch is padded by the `collate_fn` as one with the longest samples is"
+    return "every mini-batch is padded by the `collate_fn` as one with the longest samples is" if pads else None
 
 
 def _sizes(entry: Any) -> tuple[tuple[int, ...], ...]:
@@ -254,21 +247,23 @@ def _is_input(value: Any) -> bool:
 def _values(sample: Any) -> dict[str | int, Tensor] | None:
     """The inputs of a sample as tensors, by name or place; None: it is one input, or none of these forms."""
     if isinstance(sample, Mapping):
-        return {str(name): _number_tensor(value, str(name)) for name, value in sample.items()}
+        return {str(name): _input_tensor(value, str(name)) for name, value in sample.items()}
     if isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
-        return {place: _number_tensor(value, str(place)) for place, value in enumerate(sample)}
+        return {place: _input_tensor(value, str(place)) for place, value in enumerate(sample)}
     return None
 
 
-def _number_tensor(value: Any, name: str) -> Tensor:
+def _input_tensor(value: Any, name: str) -> Tensor:
+    hint = "give tensors, arrays or lists of numbers, and leave out what is no input of the module"
+    return _number_tensor(value, f"the input `{name}` of a sample is", hint)
+
+
+def _number_tensor(value: Any, has: str, hint: str) -> Tensor:
+    """Numbers as a tensor. Raises DataError, which says who `has` what is no number."""
     try:
         found = torch.as_tensor(_as_tensor(value))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"the input `{name}` of a sample is {reprlib.repr(value)}, which is no number",
-            key="data",
-            hint="give tensors, arrays or lists of numbers, and leave out what is no input of the module",
-        ) from error
+        raise DataError(f"{has} {reprlib.repr(value)}, which is no number", key="data", hint=hint) from error
     return found
 
 
@@ -601,16 +596,10 @@ def _label_of(train: TensorDataset | GivenSet) -> Label:
 
 def _label_at(train: GivenSet, index: int) -> Tensor:
     """The label of a sample, [1, ...]."""
-    given = _entry(train, index, "train")[1]
-    try:
-        found = torch.as_tensor(given)
-        return found.reshape(1, *(found.shape or (1,)))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"sample {index} of the train set has the label {reprlib.repr(given)}, which is no number",
-            key="data",
-            hint="give the number of the class, from 0, or the numbers to learn",
-        ) from error
+    hint = "give the number of the class, from 0, or the numbers to learn"
+    label = _entry(train, index, "train")[1]
+    found = _number_tensor(label, f"sample {index} of the train set has the label", hint)
+    return found.reshape(1, *(found.shape or (1,)))
 
 
 def _has_rows(labels: Tensor) -> bool:
