@@ -246,16 +246,15 @@ def _is_input(value: Any) -> bool:
 
 def _values(sample: Any) -> dict[str | int, Tensor] | None:
     """The inputs of a sample as tensors, by name or place; None: it is one input, or none of these forms."""
+    named: dict[str | int, Any]
     if isinstance(sample, Mapping):
-        return {str(name): _input_tensor(value, str(name)) for name, value in sample.items()}
-    if isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
-        return {place: _input_tensor(value, str(place)) for place, value in enumerate(sample)}
-    return None
-
-
-def _input_tensor(value: Any, name: str) -> Tensor:
+        named = {str(name): value for name, value in sample.items()}
+    elif isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
+        named = dict(enumerate(sample))
+    else:
+        return None
     hint = "give tensors, arrays or lists of numbers, and leave out what is no input of the module"
-    return _number_tensor(value, f"the input `{name}` of a sample is", hint)
+    return {name: _number_tensor(value, f"the input `{name}` of a sample is", hint) for name, value in named.items()}
 
 
 def _number_tensor(value: Any, has: str, hint: str) -> Tensor:
