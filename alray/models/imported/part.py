@@ -477,26 +477,18 @@ def _left_calls_forgotten() -> Iterator[None]:
 
 def joined(parts: Sequence[Part]) -> Part:
     """One part that computes what these compute, which follow each other from the input on, with their tensors."""
-    first, *others = parts
-    (model,) = copy.deepcopy(first).alray_models
-    for part in others:
+    whole = copy.deepcopy(parts[0])
+    (model,) = whole.alray_models
+    for part in parts[1:]:
         for tensors in (part.named_parameters, part.named_buffers):
             for name, tensor in tensors(remove_duplicate=False):
                 path, _, last = name.rpartition(".")
                 there = model.get_submodule(path)
                 vars(there).pop(last, None)
                 (there._parameters if isinstance(tensor, nn.Parameter) else there._buffers)[last] = tensor
-    hidden = [path for path in first._alray_hidden if all(path in part._alray_hidden for part in others)]
-    whole = Part(
-        model,
-        None,
-        parts[-1]._alray_until,
-        title=first.alray_title,
-        longest=first._alray_longest,
-        reads=first._alray_reads,
-        hidden=hidden,
-    )
-    return whole.train(first.training)
+    whole._alray_hidden = frozenset.intersection(*(part._alray_hidden for part in parts))
+    whole._alray_until = parts[-1]._alray_until
+    return whole
 
 
 def packed(tensor: torch.Tensor, sizes: Sizes, samples: int) -> torch.Tensor:
