@@ -115,43 +115,35 @@ class PartRun(Walk):
     def __init__(
         self,
         after: Cut | None,
-        until: Key | None,
+        until: Cut | None,
         came: Mapping[Leaf, torch.Tensor],
         *,
         training: bool,
-        sizes: tuple[int, int] = (0, 0),
-        read: Mapping[Key, float] | None = None,
-        like: torch.Tensor | None = None,
-        keeps: Collection[Leaf] | None = None,
-        expects: Seen | None = None,
+        sizes: tuple[int, int],
+        read: Mapping[Key, float],
+        like: torch.Tensor,
     ) -> None:
         """
         Args:
             after: the cut at which it begins; None: with the samples.
-            until: the step after which it ends; None: with the result.
+            until: the cut at which it ends; None: with the result.
             came: the tensors that the part before sent.
             sizes: the numbers of samples and positions.
             read: the numbers that were read.
             like: a tensor of the type and on the device of all that is computed.
-            keeps: the tensors that are kept of what steps give; None: all of them.
-            expects: what the part after this one takes steps to give.
         """
         super().__init__()
         self._after, self._until, self._came = after, until, came
         self._seen = None if after is None else after.seen[training]
-        self._ends = [end for end in (None if after is None else after.key, until) if end is not None]
-        self._sizes, self._like = sizes, like
-        self._read = read or {}
-        self._knows_reads = like is not None and like.is_meta
-        self._keeps = keeps
-        self._expects = expects
-        self._kept_of = (
-            None if keeps is None else {key for key, _ in keeps} | (expects.gives.keys() if expects else set())
-        )
+        self._next = Seen({}) if until is None else until.seen[training]
+        self._kept_of = self._next.gives.keys() | {key for key, _ in self._next.travels}
+        self._ends = [cut.key for cut in (after, until) if cut is not None]
+        self._sizes, self._like, self._read = sizes, like, read
         self.own = after is None
         """Whether steps are computed: those after the first cut."""
-        self.kept: dict[Leaf, torch.Tensor] = {leaf: came[leaf] for leaf in keeps or () if leaf in came}
-        self.reads: dict[Key, float] = dict(self._read)
+        self.kept = {leaf: came[leaf] for leaf in self._next.travels if leaf in came}
+        """The tensors that the next part needs."""
+        self.reads = dict(read)
         self.asked: set[Key] = set()
         """The steps before the first cut that were asked for what they gave, or for a number."""
         self.again: set[Key] = set()
@@ -171,7 +163,7 @@ class PartRun(Walk):
                 raise
             return None
         if self._until is not None:
-            raise LostError((), f"has not called `{name_of(self._until)}`")
+            raise LostError((), f"has not called `{self._until.name}`")
         if not self.own:
             assert self._after is not None, "a part that begins with the samples is its own from there"
             raise LostError((), f"has not called `{self._after.name}`")
@@ -181,7 +173,7 @@ class PartRun(Walk):
         return result
 
     def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
-        if is_open(key, self._ends) or (self.own and self._knows_reads):
+        if is_open(key, self._ends) or (self.own and self._like.is_meta):
             with self.inside(key):
                 value = compute()
             if self.own:
@@ -231,7 +223,7 @@ class PartRun(Walk):
     def _is_known(self, key: Key, given: tuple[Any, ...]) -> bool:
         """Whether a step gives the number that it read when the model was recorded: of a tensor that came without
         values, as in a trial of a cut, or where operations are counted."""
-        if self._knows_reads and key in self._read:
+        if self._like.is_meta and key in self._read:
             return True
         return any(isinstance(each, Unused) and not each.origins for each in tree_leaves(given))
 
@@ -261,22 +253,22 @@ class PartRun(Walk):
             return tensor.clone() if leaf in self._after.clones else tensor
         if not isinstance(form, Sizes):
             return form
-        assert self._like is not None
         return Unused.like(form.at(*self._sizes, self._like.dtype), [leaf], self._like.device)
 
     def _keep(self, key: Key, value: Any) -> None:
-        if self._kept_of is None or key in self._kept_of:
+        if key in self._kept_of:
             leaves = tree_leaves(value)
-            self._require_expected(key, leaves)
+            if not torch.compiler.is_exporting():
+                self._require_expected(key, leaves)
             for index, each in enumerate(leaves):
-                if isinstance(each, torch.Tensor) and (self._keeps is None or (key, index) in self._keeps):
+                if isinstance(each, torch.Tensor) and (key, index) in self._next.travels:
                     self.kept[key, index] = each
-        if key == self._until:
+        if self._until is not None and key == self._until.key:
             raise _Ended(self)
 
     def _require_expected(self, key: Key, leaves: list[Any]) -> None:
         """Raise LostError where a step gives what the part after this one does not know of."""
-        gives = None if self._expects is None else self._expects.gives.get(key)
+        gives = self._next.gives.get(key)
         if gives is None:
             return
         same = len(leaves) == len(gives.leaves)
@@ -417,14 +409,12 @@ class Part(nn.Module):
             came |= {leaf: came[other] for leaf, other in after.seen[self.training].same.items()}
         run = PartRun(
             after,
-            None if until is None else until.key,
+            until,
             came,
             training=self.training,
             sizes=(s.shape[0], positions),
             read=read,
             like=s if s.is_floating_point() else torch.empty((), device=s.device),
-            keeps=() if until is None else until.seen[self.training].travels,
-            expects=None if until is None or torch.compiler.is_exporting() else until.seen[self.training],
         )
         with _left_calls_forgotten() if torch.compiler.is_exporting() else nullcontext():
             result = run.of(model)
