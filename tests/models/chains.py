@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from alray.models.encoder import Tensors, row_major
 from alray.models.imported.calls import scores_of
 from alray.models.imported.cutting import Cutter, samples_of
 from alray.models.imported.part import Part
-from alray.models.imported.steps import Key
+from alray.models.imported.steps import INPUT, Key
 from alray.models.shape import Shape
 
 Edges = list[list[tuple[torch.Tensor, torch.Tensor]]]
@@ -37,8 +36,9 @@ SAME = Apart(0.0, 0.0, 0.0, same_draws=True)
 
 def parts_of(cutter: Cutter, model: nn.Module, keys: Sequence[Key]) -> list[Part]:
     """The parts that these cuts make, with the parameters of `model`."""
-    cuts = [None, *(cutter.after(key) for key in keys), None]
-    return [cutter.part(model, after, until, "the model", shared=True) for after, until in pairwise(cuts)]
+    cuts = [cutter.after(key) for key in (INPUT, *keys)]
+    ends = [*cuts[1:], None]
+    return [cutter.part(model, *cut, "the model", shared=True) for cut in zip(cuts, ends, strict=True)]
 
 
 def passed(parts: Sequence[Part], incoming: Tensors) -> tuple[torch.Tensor, Edges]:

@@ -177,11 +177,14 @@ class Cutter:
 
     def _at_input(self) -> Cut:
         """The cut before all steps: samples pass."""
-        seen = {mode: Seen({INPUT: known.gives[INPUT]}) for mode, known in self._known.items()}
+        samples = (INPUT, 0)
+        seen = {
+            mode: Seen({INPUT: known.gives[INPUT]}, travels=frozenset({samples})) for mode, known in self._known.items()
+        }
         every = dict(self._model.named_parameters(remove_duplicate=False)).keys() | dict(
             self._model.named_buffers(remove_duplicate=False)
         )
-        travels = {(INPUT, 0): self._known[True].gives[INPUT].leaves[0]}
+        travels = {samples: self._known[True].gives[INPUT].leaves[0]}
         return Cut(INPUT, travels, {}, seen, above=frozenset(every))
 
     def _tried(self, key: Key) -> Cut:
@@ -359,7 +362,7 @@ class Cutter:
                 if name in before:
                     each.data.copy_(before[name])
 
-    def part(self, model: nn.Module, after: Cut | None, until: Cut | None, title: str, *, shared: bool = False) -> Part:
+    def part(self, model: nn.Module, after: Cut, until: Cut | None, title: str, *, shared: bool = False) -> Part:
         """The part of a model between two cuts.
 
         Args:
@@ -370,8 +373,9 @@ class Cutter:
         parameters = dict(model.named_parameters(remove_duplicate=False))
         buffers = dict(model.named_buffers(remove_duplicate=False)).keys()
         every = parameters.keys() | buffers
-        used = frozenset[str]().union(*(cut.below | cut.above for cut in (after, until) if cut is not None))
-        own = (every if after is None else after.above) & (every if until is None else until.below)
+        inner = [cut for cut in (after, until) if cut is not None and cut.key != INPUT]
+        used = frozenset[str]().union(*(cut.below | cut.above for cut in inner))
+        own = after.above & (every if until is None else until.below)
         if used:
             own = (own & used) | {name for name in buffers - used if self._goes_along(name, own & used, used, after)}
         kept = {id(each): each for name, each in parameters.items() if shared and name in own}
@@ -383,11 +387,11 @@ class Cutter:
         return Part(made, after, until, title=title, longest=longest, reads=reads, hidden=hidden, frozen=self._frozen)
 
     @staticmethod
-    def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut | None) -> bool:
+    def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut) -> bool:
         """Whether a part has a buffer that nothing uses: with the other tensors of its module, else the first part."""
         around = buffer.rpartition(".")[0]
         beside = {name for name in used if name.rpartition(".")[0] == around}
-        return not beside.isdisjoint(own) if beside else after is None
+        return not beside.isdisjoint(own) if beside else after.key == INPUT
 
     def has_rows(self, key: Key) -> bool:
         """Whether a step gives a tensor of numbers with a row for each sample."""

@@ -66,7 +66,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Cut:
-    """The end of a step, at which one part ends and the next one begins.
+    """The end of a step, at which one part ends and the next one begins. That of `INPUT` is before all steps.
 
     Attributes:
         travels: the tensors that are needed later, with their sizes; that of the step itself is the first one.
@@ -114,7 +114,7 @@ class PartRun(Walk):
 
     def __init__(
         self,
-        after: Cut | None,
+        after: Cut,
         until: Cut | None,
         came: Mapping[Leaf, torch.Tensor],
         *,
@@ -125,7 +125,7 @@ class PartRun(Walk):
     ) -> None:
         """
         Args:
-            after: the cut at which it begins; None: with the samples.
+            after: the cut at which it begins.
             until: the cut at which it ends; None: with the result.
             came: the tensors that the part before sent.
             sizes: the numbers of samples and positions.
@@ -134,12 +134,12 @@ class PartRun(Walk):
         """
         super().__init__()
         self._after, self._until, self._came = after, until, came
-        self._seen = None if after is None else after.seen[training]
+        self._seen = after.seen[training]
         self._next = Seen({}) if until is None else until.seen[training]
         self._kept_of = self._next.gives.keys() | {key for key, _ in self._next.travels}
-        self._ends = [cut.key for cut in (after, until) if cut is not None]
+        self._ends = [after.key] if until is None else [after.key, until.key]
         self._sizes, self._like, self._read = sizes, like, read
-        self.own = after is None
+        self.own = after.key == INPUT
         """Whether steps are computed: those after the first cut."""
         self.kept = {leaf: came[leaf] for leaf in self._next.travels if leaf in came}
         """The tensors that the next part needs."""
@@ -151,10 +151,7 @@ class PartRun(Walk):
 
     def of(self, model: nn.Module) -> Any:
         """The scores of a model, None where the part ends before them. Raises LostError."""
-        given = [self._came.get((INPUT, number)) for number in range(2)]
-        if self._seen is not None:
-            for number, form in enumerate(self._seen.gives[INPUT].leaves):
-                given[number] = self.leaf((INPUT, number), form)
+        given = [self.leaf((INPUT, number), form) for number, form in enumerate(self._seen.gives[INPUT].leaves)]
         try:
             with self.over(model):
                 result = scores_of(model, *given)
@@ -165,7 +162,6 @@ class PartRun(Walk):
         if self._until is not None:
             raise LostError((), f"has not called `{self._until.name}`")
         if not self.own:
-            assert self._after is not None, "a part that begins with the samples is its own from there"
             raise LostError((), f"has not called `{self._after.name}`")
         origins = origins_of(result)
         if origins:
@@ -188,7 +184,6 @@ class PartRun(Walk):
 
     def _before(self, key: Key, compute: Callable[[], Any]) -> Any:
         """What a call of a module before the first cut gives."""
-        assert self._seen is not None
         if key in self._seen.again:
             self.again.add(key)
             with self.unwatched():
@@ -206,15 +201,13 @@ class PartRun(Walk):
             else:
                 self._keep(key, value)
             return value
-        seen = self._seen
-        assert seen is not None
         if name in READS and origins_of(given):
             self.asked.add(key)
             return self._number(key, name)
-        if key in seen.gives:
+        if key in self._seen.gives:
             return self._given(key)
         value = compute()
-        if key in seen.again:
+        if key in self._seen.again:
             self.again.add(key)
         elif any(isinstance(each, torch.Tensor) and not isinstance(each, Unused) for each in tree_leaves(value)):
             raise LostError((), f"calls `{name}` before the cut, as it never did when it was cut")
@@ -235,7 +228,6 @@ class PartRun(Walk):
 
     def _given(self, key: Key) -> Any:
         """What a step before the first cut gave."""
-        assert self._seen is not None and self._after is not None
         gives = self._seen.gives.get(key)
         if gives is None:
             raise LostError((), f"calls `{name_of(key)}` before the cut, as it never did when it was cut")
@@ -248,7 +240,6 @@ class PartRun(Walk):
     def leaf(self, leaf: Leaf, form: Any) -> Any:
         if leaf in self._came:
             tensor = self._came[leaf]
-            assert self._after is not None
             tensor = tensor.detach() if leaf in self._after.fixed else tensor
             return tensor.clone() if leaf in self._after.clones else tensor
         if not isinstance(form, Sizes):
@@ -311,7 +302,7 @@ class Part(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        after: Cut | None,
+        after: Cut,
         until: Cut | None,
         *,
         title: str,
@@ -323,7 +314,7 @@ class Part(nn.Module):
         """
         Args:
             model: see `skeleton`. It becomes the part's own.
-            after: None for the input, and `until`: None for the result.
+            until: None for the result.
             title: of the model, in errors.
             longest: positions of a sample.
             reads: the numbers that the whole model read when it was recorded, by whether it trained.
@@ -387,26 +378,22 @@ class Part(nn.Module):
     def _passed(self, incoming: Tensors) -> Tensors:
         (model,), after, until = self.alray_models, self._alray_after, self._alray_until
         s, mask = incoming["s"], incoming.get("mask")
-        came: dict[Leaf, torch.Tensor] = {}
+        seen = after.seen[self.training]
+        came = {
+            leaf: _unpacked(incoming[name], after.travels[leaf])
+            for leaf, name in after.names.items()
+            if leaf in seen.travels
+        }
         read: dict[Key, float] = {}
-        if after is not None:
-            came = {
-                leaf: _unpacked(incoming[name], after.travels[leaf])
-                for leaf, name in after.names.items()
-                if leaf in after.seen[self.training].travels
-            }
-            if after.reads and not s.is_meta:
-                numbers = zip(after.reads, incoming[_READ][0].view(torch.float64).tolist(), strict=True)
-                read = {key: number for key, number in numbers if not math.isnan(number)}
-        else:
-            came[INPUT, 0] = s
         if s.is_meta:  # where operations are counted
-            read = {**self._alray_reads[self.training], **(after.reads if after is not None else {})}
+            read = {**self._alray_reads[self.training], **after.reads}
+        elif after.reads:
+            numbers = zip(after.reads, incoming[_READ][0].view(torch.float64).tolist(), strict=True)
+            read = {key: number for key, number in numbers if not math.isnan(number)}
         if mask is not None:
             came[INPUT, 1] = mask
         positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
-        if after is not None:
-            came |= {leaf: came[other] for leaf, other in after.seen[self.training].same.items()}
+        came |= {leaf: came[other] for leaf, other in seen.same.items()}
         run = PartRun(
             after,
             until,
@@ -442,8 +429,6 @@ class Part(nn.Module):
         """How many positions the samples of a mini-batch have."""
         if (INPUT, 1) in came:
             return came[INPUT, 1].shape[1]
-        if self._alray_after is None:
-            return came[INPUT, 0].shape[1] if came[INPUT, 0].ndim > 1 else 1
         for leaf, tensor in came.items():
             for size, number in zip(self._alray_after.travels[leaf].sizes, tensor.shape, strict=True):
                 found = size.positions(number, samples)
