@@ -172,14 +172,13 @@ class PartRun(Walk):
         if is_open(key, self._ends) or (self.own and self._like.is_meta):
             with self.inside(key):
                 value = compute()
-            if self.own:
-                self._keep(key, value)
-            return value
-        if not self.own:
+        elif not self.own:
             return self._before(key, compute)
-        with self.unwatched():
-            value = compute()
-        self._keep(key, value)
+        else:
+            with self.unwatched():
+                value = compute()
+        if self.own:
+            self._keep(key, value)
         return value
 
     def _before(self, key: Key, compute: Callable[[], Any]) -> Any:
