@@ -6,7 +6,6 @@ then its name and its number within that call. So keys do not shift where other 
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -301,16 +300,15 @@ def _size(pair: tuple[int, int], sizes: tuple[int, int], of_other: tuple[int, in
     one, other = pair
     if one == other:
         return Size(one)
-    for by_samples, by_positions in ((True, False), (False, True), (True, True)):
-        in_one, in_other = (
-            math.prod(size for size, counts in zip(each, (by_samples, by_positions), strict=True) if counts)
-            for each in (sizes, of_other)
-        )
+    samples, positions = Size(1, by_samples=True), Size(1, by_positions=True)
+    for size in (samples, positions, Size(1, by_samples=True, by_positions=True)):
+        in_one, in_other = size.at(*sizes), size.at(*of_other)
         if one % in_one == 0 and one // in_one * in_other == other:
-            return Size(one // in_one, by_samples, by_positions)
-    for by_positions in (True, False):
-        if one - sizes[by_positions] == other - of_other[by_positions]:
-            return Size(1, not by_positions, by_positions, one - sizes[by_positions])
+            return size._replace(factor=one // in_one)
+    for size in (positions, samples):
+        more = one - size.at(*sizes)
+        if more == other - size.at(*of_other):
+            return size._replace(more=more)
     return None
 
 
