@@ -92,16 +92,22 @@ def read_image(
 
 
 class PictureFiles(ABC):
-    """A set of pictures that are decoded when they are read.
+    """A set of pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
 
     Attributes:
         labels: class numbers, or [N, labels] floating point.
+        size: height and width, pixels.
     """
 
     labels: tuple[int, ...] | Tensor
+    size: tuple[int, int]
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
+        path, content = self.encoded(index)
+        return read_image(path, (3, *self.size), content), self.labels[index]
 
     @abstractmethod
     def encoded(self, index: int) -> tuple[Path, bytes | None]:
@@ -115,21 +121,11 @@ class PictureFiles(ABC):
 
 @dataclass(frozen=True)
 class PictureSet(PictureFiles):
-    """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
-
-    Attributes:
-        size: height and width, pixels.
-    """
+    """Pictures in files of their own."""
 
     paths: tuple[Path, ...]
     labels: tuple[int, ...] | Tensor
     size: tuple[int, int]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
-        return read_image(self.paths[index], (3, *self.size)), self.labels[index]
 
     def encoded(self, index: int) -> tuple[Path, None]:
         return self.paths[index], None
