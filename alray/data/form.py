@@ -6,6 +6,7 @@ A run folder holds it, and the header of an exported route. So a trained network
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +18,6 @@ from alray.config.sections.data import WordNumbering
 from alray.core.run_folder.store import FORM
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location
-from alray.data.csv_file import CsvForm
 from alray.data.dataset import Dataset
 from alray.data.inputs import FileInputs, TextInputs, TokenInputs
 from alray.data.picture import Picture
@@ -30,38 +30,10 @@ from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.several import Several
 from alray.models.shape import Shape
 
-_Pixels = Annotated[int, Field(ge=1, le=65_535)]
-
-
 class Form(BaseModel):
     """What is known of data without them: a value that files hold as JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PictureForm(Form):
-    """See `alray.data.picture.Picture`."""
-
-    read_as: tuple[_Pixels, _Pixels, _Pixels]
-    size: tuple[_Pixels, _Pixels]
-    as_float: bool
-
-    @property
-    def picture(self) -> Picture:
-        return Picture(self.read_as, self.size, self.as_float)
-
-
-class RowForm(Form):
-    """See `alray.data.table_file.RowReader`."""
-
-    columns: Annotated[tuple[str | int, ...], Field(min_length=1)]
-    delimiter: str
-    decimal: str
-    wide: bool
-
-    @property
-    def reader(self) -> RowReader:
-        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide)
 
 
 class SampleForm(Form):
@@ -72,8 +44,8 @@ class SampleForm(Form):
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
-    picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
-    rows: RowForm | None = None  # null: samples are not rows of tables
+    picture: Picture | None  # null: samples are not pictures, or the user's code reads them
+    rows: RowReader | None = None  # null: samples are not rows of tables
     numbers: PositiveInt | None = None  # how many whole numbers there are; null: samples are values
     several: tuple[tuple[str | None, tuple[int | str, ...], int | None], ...] | None = None  # null: one
     labels: tuple[int | str, ...] | None = None  # sizes and type of a label, where the data say it
@@ -92,8 +64,8 @@ class SampleForm(Form):
     def inputs(self) -> FileInputs:
         """How a picture file, or one of rows of numbers, becomes inputs."""
         if self.rows is not None:
-            return FileInputs(self.rows.reader.read, self.shape, self.prepare)
-        return self.inputs_of(None if self.picture is None else self.picture.picture.read)
+            return FileInputs(self.rows.read, self.shape, self.prepare)
+        return self.inputs_of(None if self.picture is None else self.picture.read)
 
     def inputs_of(self, read: Callable[[Path], Tensor] | None) -> FileInputs:
         """How the sample that a function reads from a file becomes an input."""
@@ -267,26 +239,13 @@ def form_in(run_dir: Location) -> DataForm:
 def _form(data: Dataset) -> SampleForm | TextForm | TokenForm:
     inputs = data.inputs
     if isinstance(inputs, TextInputs):
-        vocabulary = inputs.vocabulary
-        return TextForm(
-            words=vocabulary.words,
-            tokenizer=vocabulary.tokenizer,
-            max_tokens=vocabulary.max_tokens,
-            prepare=vocabulary.prepare,
-            numbering=vocabulary.numbering,
-            padded=inputs.padded,
-        )
+        return TextForm(**asdict(inputs.vocabulary), padded=inputs.padded)
     if isinstance(inputs, TokenInputs):
         return TokenForm.of(inputs.tokens, inputs.context)
     assert isinstance(inputs, Source), "a trained network has data"
     normalisation, picture, shape = data.train.normalisation, inputs.picture, data.sample_shape
     if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
         picture = None
-    rows = inputs.rows
-    row_form = None
-    if rows is not None:
-        form = rows.form
-        row_form = RowForm(columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide)
     return SampleForm(
         shape=shape,
         mean=normalisation.mean if normalisation else None,
@@ -294,6 +253,6 @@ def _form(data: Dataset) -> SampleForm | TextForm | TokenForm:
         numbers=shape.numbers,
         several=None if shape.several is None else tuple(shape.several.as_json()),
         labels=None if shape.labels is None else tuple(shape.labels.as_json()),
-        picture=PictureForm(**vars(picture)) if picture else None,
-        rows=row_form,
+        picture=picture,
+        rows=inputs.rows,
     )

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
@@ -57,6 +58,8 @@ _DARK = 1 / 16
 _LOOKED_AT = 64
 """Pictures of a set that are decoded before a run, to tell what becomes of them."""
 _ORIENTATION = 0x0112  # of EXIF
+_Pixels = Annotated[int, Field(ge=1, le=65_535)]
+"""A number of channels, or of pixels: pydantic checks those of a `Picture` that a file holds."""
 
 
 def read_image(
@@ -347,8 +350,8 @@ class Picture:
             sample is uint8.
     """
 
-    read_as: tuple[int, ...]
-    size: tuple[int, ...]
+    read_as: Annotated[tuple[_Pixels, ...], Field(min_length=3, max_length=3)]
+    size: Annotated[tuple[_Pixels, ...], Field(min_length=2, max_length=2)]
     as_float: bool = False
 
     def read(self, path: Path) -> Tensor:

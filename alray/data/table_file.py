@@ -6,11 +6,12 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from alray.core.errors import DataError, DataMissing
@@ -159,18 +160,20 @@ class RowReader:
 
     Attributes:
         columns: their names in order; without names their numbers in the training file, counted from 0.
-        form: of CSV files.
+        delimiter, decimal: see `CsvForm`.
         wide: whether rows stay float64 until they are standardised (`type_of`).
     """
 
-    columns: tuple[Column, ...]
-    form: CsvForm
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    delimiter: str
+    decimal: str
     wide: bool
 
     @classmethod
     def of(cls, train: Rows, form: CsvForm, *, wide: bool) -> RowReader:
         """For the columns of a training file."""
-        return cls(tuple(train.columns[at] if train.header else at for at in train.chosen), form, wide)
+        columns = tuple(train.columns[at] if train.header else at for at in train.chosen)
+        return cls(columns, form.delimiter, form.decimal, wide)
 
     def read(self, path: Path) -> Iterator[tuple[str, Tensor]]:
         """The rows of a table, with or without labels. A name has the number of the line.
@@ -186,11 +189,12 @@ class RowReader:
         """Columns without names have the positions of the training file; where the file has as many as there are
         numbers, they are these."""
         columns, named = self.columns, isinstance(self.columns[0], str)
+        form = CsvForm(self.delimiter, self.decimal)
         if not named and path.suffix != ".parquet":
-            first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
+            first, _ = csv_table(path, _INPUT, _LAYOUT, form)
             if len(first) == len(columns):
                 columns = tuple(range(len(columns)))
-        return TableLayout(named, None, columns, (), labelled=False, form=self.form, by_spec=False)
+        return TableLayout(named, None, columns, (), labelled=False, form=form, by_spec=False)
 
 
 def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:

@@ -48,7 +48,7 @@ def read_by_a_run(data: Dataset, file: Path) -> Iterator[tuple[str, torch.Tensor
     """The rows of a table to predict, read as the run folder of these data says."""
     form = DataForm.model_validate_json(DataForm.of(data).model_dump_json()).input
     assert isinstance(form, SampleForm) and form.rows is not None
-    return form.rows.reader.read(file)
+    return form.rows.read(file)
 
 
 def values(data: Dataset) -> torch.Tensor:
