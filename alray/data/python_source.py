@@ -36,8 +36,8 @@ class OwnSource(ABC):
         """The samples of a split: an object with a length whose entries are pairs of a sample and its label. None where
         there is no such split; the training set must be there.
 
-        A sample is a tensor, a NumPy array or a PIL image, and a text where the section has `text`. A label is what the
-        task takes: in classification the number of a class.
+        A sample is a tensor, and a text where the section has `text`. A label is what the task takes: in classification
+        the number of a class.
         """
 
 
@@ -137,12 +137,6 @@ class PythonSource(Source):
         return samples if samples is None or self._size is None else ResizedSet(samples, self._size)
 
     def read_image(self, path: Path) -> Tensor:
-        if isinstance(self._own.inner, GivenData):
-            raise DataError(
-                "nothing says how a file becomes a sample of the data that a program gave",
-                key="data.source",
-                hint="predict in Python: run.network() is a torch module that takes samples",
-            )
         if not callable(getattr(self._own.inner, "read_image", None)):
             return super().read_image(path)
         with named(self._own.name, f"read_image({str(path)!r})", key="data.source"):

@@ -145,9 +145,10 @@ class Source(ABC):
         if self.picture is not None:
             return self.picture.read(path)
         raise DataError(
-            "this data source cannot read pictures",
+            "nothing says how a file becomes a sample of these data",
             key="data.source",
-            hint="add a method read_image(path) to the source that returns a sample",
+            hint="predict in Python: run.network() is a torch module that takes samples; or add a method "
+            "read_image(path) to the class of the source, which returns a sample",
         )
 
 

@@ -376,8 +376,8 @@ class Cutter:
         inner = [cut for cut in (after, until) if cut is not None and cut.key != INPUT]
         used = frozenset[str]().union(*(cut.below | cut.above for cut in inner))
         own = after.above & (every if until is None else until.below)
-        if used:
-            own = (own & used) | {name for name in buffers - used if self._goes_along(name, own & used, used, after)}
+        if inner:
+            own |= {name for name in buffers - used if self._goes_along(name, own, used, after)}
         kept = {id(each): each for name, each in parameters.items() if shared and name in own}
         made = skeleton(model, own, self.changing, kept)
         paths = [path for path, _ in model.named_modules() if path]
