@@ -474,16 +474,24 @@ def as_data_set(given: Any, name: SplitName) -> Any:
 
 
 def _taken(given: Any, name: SplitName, dumps: Dumps) -> TensorDataset | GivenSet:
-    """Samples and labels in memory, or a data set by value. Raises DataError for what is neither."""
+    """Samples and labels in memory, or a data set by value. Raises DataError for what is neither, and for a set that is
+    empty or too large."""
     found = as_data_set(given, name)
+    taken: TensorDataset | GivenSet
     if type(found) is TensorDataset and len(found.tensors) == 2:
-        return found
-    content = dumps(found)
-    if len(content) > LARGEST:
-        raise _too_large(name, len(content))
-    samples = GivenSet(content)
-    _require_samples(samples, name)
-    return samples
+        taken, size = found, found.tensors[0].numel() * found.tensors[0].element_size()
+    else:
+        content = dumps(found)
+        taken, size = GivenSet(content), len(content)
+    if size > LARGEST:
+        raise DataError(
+            f"the {name} set has {size / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
+            key="data",
+            hint=_IN_A_FILE,
+        )
+    if len(taken) == 0:
+        raise DataError(f"the {name} set is empty", key="data", hint="give a set that has samples")
+    return taken
 
 
 def _in_columns(given: Any, name: SplitName) -> TensorDataset | StackDataset | None:
@@ -631,9 +639,6 @@ def _in_memory(given: TensorDataset, name: SplitName, label: Label) -> TensorSet
         raise DataError(
             f"the {name} set has samples of shape {list(samples.shape)}", key="data", hint="give samples [N, ...]"
         )
-    if samples.numel() * samples.element_size() > LARGEST:
-        raise _too_large(name, samples.numel() * samples.element_size())
-    _require_samples(samples, name)
     if _are_whole(samples[0]):
         samples = samples.to(torch.int64)
     elif not samples.is_floating_point() and samples.dtype != torch.uint8:
@@ -655,13 +660,14 @@ def _in_memory(given: TensorDataset, name: SplitName, label: Label) -> TensorSet
             "or set the task: regression for numbers, multi_label for rows of 0 and 1",
         )
     if label == "class":
-        return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
-    if label == "flags":
-        _require_flags(labels, name)
-    if label in ("any", "classes"):
-        return TensorSet(samples, labels.float() if labels.is_floating_point() else labels.to(torch.int64), exact=True)
-    labels = labels if labels.dtype == torch.float64 else labels.float()
-    return TensorSet(samples, labels.reshape(len(labels), -1), exact=True)
+        labels = labels.reshape(-1).to(torch.int64)
+    elif label in ("any", "classes"):
+        labels = labels.float() if labels.is_floating_point() else labels.to(torch.int64)
+    else:
+        if label == "flags":
+            _require_flags(labels, name)
+        labels = (labels if labels.dtype == torch.float64 else labels.float()).reshape(len(labels), -1)
+    return TensorSet(samples, labels, exact=True)
 
 
 def _are_whole(sample: Any) -> bool:
@@ -685,19 +691,6 @@ def _largest_number(samples: SampleSet) -> int:
             hint="say it, data={'numbers': 30000}: they are 0 to 29999",
         )
     return max(int(torch.as_tensor(_sample(samples, index)).max()) for index in range(len(samples)))
-
-
-def _too_large(name: SplitName, size: int) -> DataError:
-    return DataError(
-        f"the {name} set has {size / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
-        key="data",
-        hint=_IN_A_FILE,
-    )
-
-
-def _require_samples(given: Sized, name: SplitName) -> None:
-    if len(given) == 0:
-        raise DataError(f"the {name} set is empty", key="data", hint="give a set that has samples")
 
 
 def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
