@@ -369,25 +369,22 @@ def given_data(
     found = {name: None if each is None else _taken(each, name, dumps) for name, each in sets.items()}
     train = found["train"]
     assert train is not None
-    collated: dict[SplitName, GivenSet] = {
-        name: each for name, each in found.items() if isinstance(each, GivenSet) and isinstance(each.inner, CollatedSet)
-    }
+    given = {name: each for name, each in found.items() if isinstance(each, GivenSet)}
+    collated = {name: each for name, each in given.items() if isinstance(each.inner, CollatedSet)}
     padded = _pad_alike(collated, dumps) if collated else None
     several = _several_of(train) if isinstance(train, GivenSet) else None
-    for each in found.values():
-        if isinstance(each, GivenSet):
-            each.several = several
+    for each in given.values():
+        each.several = several
     label = label or _label_of(train)
     made: dict[SplitName, SampleSet | None] = {
         name: _in_memory(each, name, label) if isinstance(each, TensorDataset) else each for name, each in found.items()
     }
     there = [each for each in made.values() if each is not None]
-    contents, read = _hash_of([_anew(made["train"]), _anew(made["validation"])])
-    given = {name: each for name, each in made.items() if isinstance(each, GivenSet)}
+    contents, read = _hash_of([made["train"], made["validation"]])
     told = label != "class" or all(each.has_these(read.get(name, {})) for name, each in given.items())
     for each in given.values():
         each.told = told
-    own = _names_of_classes(made) if label in ("class", "classes") else None
+    own = _names_of_classes(given) if label in ("class", "classes") else None
     if classes is not None and label in ("any", "class", "classes"):
         names = _names(classes)
     elif label in ("class", "classes"):
@@ -406,7 +403,7 @@ def given_data(
             )
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
-    anew = {name: _anew(each) for name, each in made.items()}
+    made |= {name: each.anew() for name, each in given.items()}
     notes: tuple[str, ...] = () if padded is None else (padded,)
     if isinstance(train, GivenSet) and _changes(train):
         notes += (
@@ -419,11 +416,7 @@ def given_data(
     if batches is not None and isinstance(batches.sampler, SequentialSampler):
         notes += ("the seed of the run shuffles the training samples, though their loader leaves their order",)
     size, keeps = (None, False) if batches is None else (batches.batch_size, not batches.drop_last)
-    return GivenData(anew, names, contents, label, size, keeps, numbers, notes, several)
-
-
-def _anew(samples: SampleSet | None) -> SampleSet | None:
-    return samples.anew() if isinstance(samples, GivenSet) else samples
+    return GivenData(made, names, contents, label, size, keeps, numbers, notes, several)
 
 
 def _names(classes: Classes) -> tuple[str, ...]:
@@ -579,8 +572,9 @@ def _label_of(train: TensorDataset | GivenSet) -> Label:
         first = train.tensors[1]
         parts = iter((first,))
     else:
-        first = _label_at(train, 0)
-        parts = (_label_at(train, index) for index in _spread(train))
+        read = train.anew()
+        first = _label_at(read, 0)
+        parts = (_label_at(read, index) for index in _spread(read))
     if not first.is_floating_point():
         if not _has_rows(first):
             return "class"
@@ -712,10 +706,10 @@ def _read(samples: Any, index: int, name: SplitName) -> Any:
         return samples[index]
 
 
-def _names_of_classes(sets: Mapping[SplitName, SampleSet | None]) -> tuple[str, ...] | None:
+def _names_of_classes(sets: Mapping[SplitName, GivenSet]) -> tuple[str, ...] | None:
     """The names of the classes that the training set has; None: it has none. Raises DataError if another set has other
     names, or in another order: equal numbers would be other classes."""
-    found = {name: _own_names(each.inner) for name, each in sets.items() if isinstance(each, GivenSet)}
+    found = {name: _own_names(each.inner) for name, each in sets.items()}
     own = found.get("train")
     for name, names in found.items():
         if own is not None and names is not None and names != own:
