@@ -143,18 +143,19 @@ class Recording(Walk):
                 self.reads[key] = value
                 self._note(key, value, None, begun, again=False, weights=False)
             return value
-        weights = any(isinstance(each, nn.Parameter) and each.ndim > 1 for each in took)
-        made = any(isinstance(each, nn.Parameter) for each in took) or not all(map(self._is_free, took))
-        made = made or not torch.equal(drawn, torch.get_rng_state())
-        memories = {_memory(each) for each in gave}
+        parameters = [each for each in took if isinstance(each, nn.Parameter)]
+        drew = not torch.equal(drawn, torch.get_rng_state())
+        made = drew or bool(parameters) or not all(map(self._is_free, took))
+        memories = set(map(_memory, gave))
         self._computed |= dict.fromkeys(memories, True in computed) if computed else {}
         in_place = any(one is other for one in gave for other in took)
-        of_weights = {_memory(each) for each in took if isinstance(each, nn.Parameter)}
-        is_view = memories <= {_memory(each) for each in took} and not in_place and not memories & of_weights
+        of_others = set(map(_memory, took)) - set(map(_memory, parameters))
+        is_view = memories <= of_others and not in_place
         self._known |= memories
         if made:
             self._make(value)
         self._elements += sum(each.numel() for each in gave)
+        weights = any(each.ndim > 1 for each in parameters)
         self._note(key, value, None, begun, again=is_view or not made, weights=weights)
         return value
 
