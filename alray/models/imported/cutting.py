@@ -136,22 +136,17 @@ class Cutter:
     @cached_property
     def _known(self) -> dict[bool, Seen]:
         """What is known of all steps: those that could be fitted."""
-        found = {}
-        for training, (one, other) in self.recordings.items():
-            of_other = {step.key: step for step in other.steps}
-            sizes, sizes_of_other = self._sizes(0), self._sizes(1)
-            gives: dict[Key, Gives] = {}
-            first, second = (Gives.of(list(_input(*self._given(number)).values())) for number in range(len(_SAMPLES)))
-            of_input = fitted(first, second, sizes, sizes_of_other)
-            assert of_input is not None, "samples have the sizes of their form"
-            gives[INPUT] = of_input
-            again = {step.key for step in one.steps if step.again}
-            for step in one.steps:
-                if step.key in of_other and step.key not in again:
-                    same = fitted(step.gives, of_other[step.key].gives, sizes, sizes_of_other)
-                    if same is not None:
-                        gives[step.key] = same
-            found[training] = Seen(gives, frozenset(again))
+        found, sizes = {}, (self._sizes(0), self._sizes(1))
+        for training, runs in self.recordings.items():
+            one, other = ({step.key: step.gives for step in run.steps} for run in runs)
+            one[INPUT], other[INPUT] = (Gives.of([*_input(*self._given(number)).values()]) for number in range(2))
+            again = frozenset(step.key for step in runs[0].steps if step.again)
+            fits = {
+                key: fitted(gives, other[key], *sizes)
+                for key, gives in one.items()
+                if key in other and key not in again
+            }
+            found[training] = Seen({key: gives for key, gives in fits.items() if gives is not None}, again)
         return found
 
     def after(self, key: Key) -> Cut:
