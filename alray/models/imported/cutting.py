@@ -81,14 +81,15 @@ class Cutter:
         self._model, self._sample, self._frozen, self._lowered = model, sample, frozen, lowered
         self._cuts: dict[Key, Cut] = {}
 
-    def _given(self, number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Samples of one of the two sizes."""
+    def _given(self, number: int) -> dict[Leaf, torch.Tensor]:
+        """Samples of one of the two sizes, and the mask of a text."""
         positions = min(self._sample[0], _LONGEST) if self._sample.is_text else 1
         positions = max(positions - number * _SHORTER, 1)
-        return samples_of(self._sample, _SAMPLES[number], positions, torch.Generator().manual_seed(number))
+        samples, mask = samples_of(self._sample, _SAMPLES[number], positions, torch.Generator().manual_seed(number))
+        return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
 
     def _sizes(self, number: int) -> tuple[int, int]:
-        samples, _ = self._given(number)
+        samples = self._given(number)[INPUT, 0]
         return samples.shape[0], samples.shape[1] if samples.ndim > 1 else 1
 
     @contextmanager
@@ -113,7 +114,7 @@ class Cutter:
             for number in range(len(_SAMPLES)):
                 recording = Recording()
                 with self._mode(training=training):
-                    recording.run(self._model, _input(*self._given(number)))
+                    recording.run(self._model, self._given(number))
                 if number > 0:
                     recording.keep_sizes()
                 found[training].append(recording)
@@ -136,10 +137,11 @@ class Cutter:
     @cached_property
     def _known(self) -> dict[bool, Seen]:
         """What is known of all steps: those that could be fitted."""
-        found, sizes = {}, (self._sizes(0), self._sizes(1))
+        found = {}
+        sizes = self._sizes(0), self._sizes(1)
         for training, runs in self.recordings.items():
             one, other = ({step.key: step.gives for step in run.steps} for run in runs)
-            one[INPUT], other[INPUT] = (Gives.of([*_input(*self._given(number)).values()]) for number in range(2))
+            one[INPUT], other[INPUT] = (Gives.of([*self._given(number).values()]) for number in range(2))
             again = frozenset(step.key for step in runs[0].steps if step.again)
             fits = {
                 key: fitted(gives, other[key], *sizes)
@@ -400,7 +402,7 @@ class Cutter:
     def _of_equal_samples(self) -> Recording:
         """An evaluation of the first mini-batch, whose last sample is the first one again."""
         recording = Recording()
-        came = _input(*self._given(0))
+        came = self._given(0)
         for each in came.values():
             each[-1] = each[0]
         with self._mode(training=False), self._unchanged():
@@ -435,10 +437,6 @@ class Cutter:
     def steps(self) -> list[Step]:
         """Those of a run in training, in the order in which they end."""
         return self.recordings[True][0].steps
-
-
-def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch.Tensor]:
-    return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
 
 
 def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
