@@ -37,7 +37,7 @@ class Dataset:
     train: Split
     validation: Split | None
     test: Split | None
-    #: How a user's text becomes an input, or the source that says how samples are read; `DataForm` has the form of both.
+    #: How a user's text becomes an input, or the source that says how samples are read: `DataForm` has the form of it.
     #: None: the data are not there, and samples are made up for a plan.
     inputs: TextInputs | TokenInputs | Source | None
     #: Number of samples of the source's training set, with those of validation and those that are left out.

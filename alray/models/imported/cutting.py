@@ -181,7 +181,7 @@ class Cutter:
         every = dict(self._model.named_parameters(remove_duplicate=False)).keys() | dict(
             self._model.named_buffers(remove_duplicate=False)
         )
-        travels = {samples: self._known[True].gives[INPUT].leaves[0]}
+        travels = {samples: self._known[True].sizes(samples)}
         return Cut(INPUT, travels, {}, seen, above=frozenset(every))
 
     def _tried(self, key: Key) -> Cut:
@@ -211,10 +211,11 @@ class Cutter:
             known = self._known[training]
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
-            if self._sample.is_text and not any(self._has_positions(known, leaf) for leaf in leaves):
+            every = [size for leaf in leaves for size in known.sizes(leaf).sizes]
+            if self._sample.is_text and not any(size.by_positions for size in every):
                 reads[POSITIONS] = float(self._sizes(0)[1])
             for leaf in leaves:
-                sizes = known.gives[leaf[0]].leaves[leaf[1]]
+                sizes = known.sizes(leaf)
                 if sizes.rows is None:
                     raise Refused(f"{_named(leaf)} is needed, which has no row for each sample")
                 if travels.setdefault(leaf, sizes) != sizes:
@@ -289,10 +290,6 @@ class Cutter:
             self._model.zero_grad()
         return found
 
-    @staticmethod
-    def _has_positions(known: Seen, leaf: Leaf) -> bool:
-        return any(size.by_positions for size in known.gives[leaf[0]].leaves[leaf[1]].sizes)
-
     def _main(self, key: Key) -> Leaf:
         """The first tensor of numbers that a step gives, with a row for each sample."""
         gives = self._known[True].gives.get(key)
@@ -318,7 +315,7 @@ class Cutter:
         for _ in range(_TRIALS):
             came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
             came |= {leaf: came[other] for leaf, other in same.items()}
-            sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}
+            sizes = {leaf: known.sizes(leaf) for leaf in leaves}
             given = Cut(key, sizes, {}, {training: known})
             numbers = self.recordings[training][0].reads
             like = torch.empty((), device=_CPU)
@@ -413,7 +410,7 @@ class Cutter:
         """Whether a readout can take what a step gives: several rows of a sample follow each other, and those of the
         others do not depend on it."""
         leaf = self._main(key)
-        sizes: Sizes = self._known[True].gives[key].leaves[leaf[1]]
+        sizes = self._known[True].sizes(leaf)
         if not sizes.has_several_rows:
             return True
         values = (each.values.get(leaf) for each in (self.recordings[False][0], self._of_equal_samples))
@@ -422,9 +419,8 @@ class Cutter:
 
     def _shape(self, key: Key) -> tuple[int, ...]:
         """Of two samples, of what a step gives."""
-        _, number = self._main(key)
-        sizes: Sizes = self._known[True].gives[key].leaves[number]
-        return tuple(size.at(*self._sizes(0)) for size in sizes.sizes)
+        sizes = self._known[True].sizes(self._main(key)).sizes
+        return tuple(size.at(*self._sizes(0)) for size in sizes)
 
     def elements(self, key: Key) -> int:
         """How large that tensor is, for two samples."""

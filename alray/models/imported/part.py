@@ -63,6 +63,12 @@ class Seen:
     travels: frozenset[Leaf] = frozenset()
     same: Mapping[Leaf, Leaf] = field(default_factory=dict)
 
+    def sizes(self, leaf: Leaf) -> Sizes:
+        """Those of a tensor that is not computed again."""
+        key, number = leaf
+        found: Sizes = self.gives[key].leaves[number]
+        return found
+
 
 @dataclass(frozen=True)
 class Cut:
