@@ -30,6 +30,7 @@ from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.several import Several
 from alray.models.shape import Shape
 
+
 class Form(BaseModel):
     """What is known of data without them: a value that files hold as JSON."""
 

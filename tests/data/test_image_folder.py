@@ -108,9 +108,7 @@ def test_a_validation_set_of_its_own(image_folder: Path) -> None:
 def test_height_and_width_of_their_own(image_folder: Path) -> None:
     data = opened(image_folder, image_size=[4, 9])
     assert (
-        data.sample_shape
-        == data.train[0][0].shape
-        == next(inputs(data, str(image_folder / "train/cat/0.jpg"))).shape
+        data.sample_shape == data.train[0][0].shape == next(inputs(data, str(image_folder / "train/cat/0.jpg"))).shape
     )
     assert data.sample_shape == (3, 4, 9)
 

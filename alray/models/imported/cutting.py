@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
