@@ -222,7 +222,8 @@ class Sizes:
         for axis in reversed(self.order):
             strides[axis] = stride
             stride *= max(shape[axis], 1)
-        return Form(shape, tuple(strides), in_type_of(self.dtype, like))
+        in_double = self.dtype == torch.float32 and like == torch.float64  # it was recorded in float32
+        return Form(shape, tuple(strides), like if in_double else self.dtype)
 
     @property
     def rows(self) -> int | None:
@@ -233,11 +234,6 @@ class Sizes:
     def has_several_rows(self) -> bool:
         """Whether this dimension has more than one row of each sample."""
         return self.rows is not None and self.sizes[self.rows] != Size(1, by_samples=True)
-
-
-def in_type_of(dtype: torch.dtype, like: torch.dtype) -> torch.dtype:
-    """The type that a tensor has where the model computes in float64, and not in float32 as it was recorded."""
-    return like if dtype == torch.float32 and like == torch.float64 else dtype
 
 
 @dataclass(frozen=True)
