@@ -23,7 +23,7 @@ from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import Form, LostError, Unused
 from alray.models.imported.calls import first_line
 from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed, packed_shape, skeleton
-from alray.models.imported.recording import Recording, Step
+from alray.models.imported.recording import Recording, Step, Touched
 from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
 from alray.models.readout import Pooling
 from alray.models.shape import Shape
@@ -203,10 +203,9 @@ class Cutter:
             kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
             if main not in kept:
                 raise Refused("what is needed later is other in evaluation than in training")
-            below |= {name for name, uses in recording.used.items() if uses[0] <= end}
-            above |= {name for name, uses in recording.used.items() if uses[-1] > end}
+            below |= {name for name, first in recording.used.items() if first <= end}
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
-            run, leaves, same = self._above(key, kept, leaves, clones, training=training)
+            run, leaves, same = self._above(key, kept, leaves, above, clones, training=training)
             known = self._known[training]
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
@@ -302,6 +301,7 @@ class Cutter:
         key: Key,
         kept: Mapping[Leaf, torch.Tensor],
         leaves: dict[Leaf, None],
+        used: set[str],
         clones: set[Leaf],
         *,
         training: bool,
@@ -320,8 +320,10 @@ class Cutter:
             like = torch.empty((), device=_CPU)
             run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
             versions = {leaf: each._version for leaf, each in came.items()}
+            names: set[str] = set()
+            touched = Touched(self._model, partial(_note_own, run, names))
             try:
-                with self._mode(training=training), self._unchanged():
+                with self._mode(training=training), self._unchanged(), touched:
                     run.of(self._model)
             except LostError as error:
                 further = [leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in came]
@@ -339,6 +341,7 @@ class Cutter:
                     raise Refused(f"`forward` fails there: {first_line(error)}") from error
                 with_values = True
                 continue
+            used |= names
             clones |= {leaf for leaf, each in came.items() if each._version != versions[leaf]}
             return run, leaves, same
         raise Refused("more tensors would be needed later than can travel")
@@ -436,6 +439,11 @@ class Cutter:
 
 def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
     return tensor.detach().clone() if values else Unused.like(Form.of(tensor), (), _CPU)
+
+
+def _note_own(run: PartRun, names: set[str], name: str) -> None:
+    if run.own:
+        names.add(name)
 
 
 def _lie_in(path: str, names: Collection[str]) -> bool:

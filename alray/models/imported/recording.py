@@ -77,8 +77,8 @@ class Recording(Walk):
         self.looks: list[tuple[Key, int, str]] = []
         """Where Python reads what the model has computed, or numbers in its samples: the call around it, the number of
         steps that had ended before, and the line of a user's code in words."""
-        self.used: dict[str, list[int]] = {}
-        """The parameters and buffers that are used, each with the number of steps that had ended before each use."""
+        self.used: dict[str, int] = {}
+        """The parameters and buffers that are used, each with the number of steps that had ended before."""
         self._known: set[int] = set()  # where the memory comes from: samples, buffers, constants, functions
         self._made: dict[int, int] = {}  # after which step a memory got values of parameters or random numbers
         self._computed: dict[int, bool] = {}  # the memory of what is made of samples; True: of parameters, too
@@ -95,8 +95,8 @@ class Recording(Walk):
         self.values |= given
         self._computed = dict.fromkeys(map(_memory, given.values()), False)
         versions = [each._version for each in given.values()]
-        uses = _Uses(model, lambda name: self.used.setdefault(name, []).append(len(self.steps)))
-        with self._counter, uses, self.over(model):
+        touched = Touched(model, lambda name: self.used.setdefault(name, len(self.steps)))
+        with self._counter, touched, self.over(model):
             self.result = scores_of(model, *given.values())
         self.writes_input = versions != [each._version for each in given.values()]
         for tensor in _tensors(self.result):
@@ -188,7 +188,7 @@ class Recording(Walk):
         return sorted(found, key=lambda step: step.begun)
 
 
-class _Uses(TorchDispatchMode):
+class Touched(TorchDispatchMode):
     """Tells which parameters and buffers of a model operations use."""
 
     def __init__(self, model: nn.Module, note: Callable[[str], object]) -> None:
