@@ -198,6 +198,7 @@ class Touched(TorchDispatchMode):
         """
         super().__init__()
         self._note = note
+        self._alive = [*model.parameters(), *model.buffers()]  # a buffer that is replaced leaves its memory to others
         self._names: dict[int, set[str]] = {}
         for tensors in (model.named_parameters, model.named_buffers):
             for name, value in tensors(remove_duplicate=False):
