@@ -465,7 +465,10 @@ def joined(parts: Sequence[Part]) -> Part:
                 path, _, last = name.rpartition(".")
                 there = model.get_submodule(path)
                 vars(there).pop(last, None)
-                (there._parameters if isinstance(tensor, nn.Parameter) else there._buffers)[last] = tensor
+                if isinstance(tensor, nn.Parameter):
+                    there._parameters[last] = tensor
+                else:
+                    there._buffers[last] = tensor
     whole._alray_hidden = frozenset.intersection(*(part._alray_hidden for part in parts))
     whole._alray_until = parts[-1]._alray_until
     return whole
