@@ -22,7 +22,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import AlrayError
 from alray.inference.network import TrainedNetwork, whole_batch
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.runtime.workload import Workload
 from benchmarks.runs import MEASURED, write_results
 
@@ -190,7 +190,7 @@ def _loaded(name: str, spec: Figures, folder: Path) -> str:
     network = TrainedNetwork(folder / "backpropagation-2", allow_code=False)
     batch = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)
     scores = network.route(network.depths[-1])(batch["s"], batch.get("mask"))
-    of_class = scores_of(call(model, batch["s"], batch.get("mask")))
+    of_class = scores_of(model, batch["s"], batch.get("mask"))
     of_folder = {"from": f"transformers:{folder / 'saved'}", "components": spec["model"]["components"]}
     again = {**spec, "model": of_folder, "method": "decoupled_greedy"}
     begun = Workload.open(load_spec(again).spec, UserCode(folder)).network

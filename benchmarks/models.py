@@ -64,7 +64,7 @@ def looked_at(source: str) -> Figures:
     arguments = {"num_classes": CLASSES, **further}
     found: Figures = {"with": further}
     torch.manual_seed(0)
-    whole = made(source, arguments, _nothing)
+    whole, _ = made(source, arguments, _nothing, sample=Shape((3, SIZES[0], SIZES[0])))
     of_timm = getattr(whole, "pretrained_cfg", {})
     for size in dict.fromkeys((*SIZES, *of_timm.get("input_size", ())[-1:])):
         model = GivenModel(whole, source, arguments, Shape((3, size, size)))

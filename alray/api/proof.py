@@ -35,7 +35,7 @@ from alray.core.storage.location import Location, location_of
 from alray.data.batches import TrainBatches
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import Component
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.models.imported.part import Part
 from alray.models.optimizers import recipe
 from alray.models.route import Route, route_of
@@ -601,7 +601,7 @@ def _plain_loop(workload: Workload, micro_batches: int, steps: int, fault: _Faul
                     mask = cut["mask"][part] if "mask" in cut else None
                     if fault.last_alone:
                         optimizer.zero_grad()
-                    scores = model(samples, mask) if whole is None else scores_of(call(whole, samples, mask))
+                    scores = model(samples, mask) if whole is None else scores_of(whole, samples, mask)
                     last.loss(scores, labels).backward()
                 _put(stale, newest)
                 if fault.clips_sum:

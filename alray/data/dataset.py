@@ -11,9 +11,9 @@ from alray.config.sections.data import DataSection
 from alray.config.sections.own_code import OwnCode
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.data.hashes import hash_of_names
-from alray.data.inputs import Inputs
+from alray.data.inputs import TextInputs, TokenInputs
 from alray.data.picture import PictureFiles, told_of
-from alray.data.source import Normalisation
+from alray.data.source import Normalisation, Source
 from alray.data.split import SampleSplit, Split
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
@@ -37,8 +37,9 @@ class Dataset:
     train: Split
     validation: Split | None
     test: Split | None
-    #: How a user's file or text becomes an input. None: the data are not there, and samples are made up for a plan.
-    inputs: Inputs | None
+    #: How a user's text becomes an input, or the source that says how samples are read: `DataForm` has the form of it.
+    #: None: the data are not there, and samples are made up for a plan.
+    inputs: TextInputs | TokenInputs | Source | None
     #: Number of samples of the source's training set, with those of validation and those that are left out.
     num_samples: int
     #: SHA-256 of what the source gives for training (see `DataIdentity`); None for a user's class and without data.

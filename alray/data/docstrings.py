@@ -11,13 +11,13 @@ import json
 import platform
 import re
 import sysconfig
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from alray.core.errors import DataError
+from alray.core.storage import disk
 from alray.core.storage.location import user_cache
 from alray.data.redivided import Divided
 from alray.data.source import TextSet
@@ -95,9 +95,7 @@ def _write(path: Path, made: list[tuple[str, int]]) -> None:
     content = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+        disk.publish(path, content)
     except OSError as error:
         raise DataError(
             f"the cache cannot be written: {error.strerror}",

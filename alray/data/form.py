@@ -5,7 +5,8 @@ A run folder holds it, and the header of an exported route. So a trained network
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,12 +18,11 @@ from alray.config.sections.data import WordNumbering
 from alray.core.run_folder.store import FORM
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location
-from alray.data.csv_file import CsvForm
 from alray.data.dataset import Dataset
-from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, TokenInputs
+from alray.data.inputs import FileInputs, TextInputs, TokenInputs
 from alray.data.picture import Picture
 from alray.data.preparation import Preparation
-from alray.data.source import Normalisation
+from alray.data.source import Normalisation, Source
 from alray.data.split import as_float, as_whole
 from alray.data.standardisation import fits_float32
 from alray.data.table_file import RowReader
@@ -30,38 +30,11 @@ from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.several import Several
 from alray.models.shape import Shape
 
-_Pixels = Annotated[int, Field(ge=1, le=65_535)]
-
 
 class Form(BaseModel):
     """What is known of data without them: a value that files hold as JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PictureForm(Form):
-    """See `alray.data.picture.Picture`."""
-
-    read_as: tuple[_Pixels, _Pixels, _Pixels]
-    size: tuple[_Pixels, _Pixels]
-    as_float: bool
-
-    @property
-    def picture(self) -> Picture:
-        return Picture(self.read_as, self.size, self.as_float)
-
-
-class RowForm(Form):
-    """See `alray.data.table_file.RowReader`."""
-
-    columns: Annotated[tuple[str | int, ...], Field(min_length=1)]
-    delimiter: str
-    decimal: str
-    wide: bool
-
-    @property
-    def reader(self) -> RowReader:
-        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide)
 
 
 class SampleForm(Form):
@@ -72,8 +45,8 @@ class SampleForm(Form):
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
-    picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
-    rows: RowForm | None = None  # null: samples are not rows of tables
+    picture: Picture | None  # null: samples are not pictures, or the user's code reads them
+    rows: RowReader | None = None  # null: samples are not rows of tables
     numbers: PositiveInt | None = None  # how many whole numbers there are; null: samples are values
     several: tuple[tuple[str | None, tuple[int | str, ...], int | None], ...] | None = None  # null: one
     labels: tuple[int | str, ...] | None = None  # sizes and type of a label, where the data say it
@@ -92,16 +65,13 @@ class SampleForm(Form):
     def inputs(self) -> FileInputs:
         """How a picture file, or one of rows of numbers, becomes inputs."""
         if self.rows is not None:
-            return self.inputs_of(self.rows.reader.read)
-        return self.inputs_of(self._picture if self.picture is not None else None)
+            return FileInputs(self.rows.read, self.shape, self.prepare)
+        return self.inputs_of(None if self.picture is None else self.picture.read)
 
-    def inputs_of(self, samples: Callable[[Path], Iterator[tuple[str, Tensor]]] | None) -> FileInputs:
-        """How the samples that a function reads from a file become inputs."""
+    def inputs_of(self, read: Callable[[Path], Tensor] | None) -> FileInputs:
+        """How the sample that a function reads from a file becomes an input."""
+        samples = None if read is None else lambda path: iter([(str(path), read(path))])
         return FileInputs(samples, self.shape, self.prepare)
-
-    def _picture(self, path: Path) -> Iterator[tuple[str, Tensor]]:
-        assert self.picture is not None
-        yield str(path), self.picture.picture.read(path)
 
     def prepare(self, samples: Tensor | Mapping[str, Tensor] | Sequence[Tensor]) -> Tensor:
         """Samples of the source as the network takes them, `[N, *shape]` float32, or int64 of whole numbers: as those
@@ -221,7 +191,7 @@ class DataForm(Form):
         return cls(
             classes=data.classes,
             targets=None if standardised is None else TargetForm(mean=standardised.mean, std=standardised.std),
-            input=_form(data.inputs),
+            input=_form(data),
         )
 
     @property
@@ -257,12 +227,9 @@ class DataForm(Form):
             return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
         if isinstance(self.input, TokenForm):
             return Shape((self.input.context,), torch.int64, tokens=len(self.classes))
-        whole = self.input.numbers
         labels = None if self.input.labels is None else Shape.from_json([*self.input.labels])
         several = None if self.input.several is None else Several.from_json(self.input.several)
-        dtype = torch.float32 if whole is None else torch.int64
-        dtype = dtype if several is None else several.dtype
-        return Shape(self.input.shape, dtype, numbers=whole, labels=labels, several=several)
+        return Shape.of_samples(self.input.shape, numbers=self.input.numbers, labels=labels, several=several)
 
 
 def form_in(run_dir: Location) -> DataForm:
@@ -270,35 +237,23 @@ def form_in(run_dir: Location) -> DataForm:
     return read_json(run_dir / FORM, DataForm)
 
 
-def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
+def _form(data: Dataset) -> SampleForm | TextForm | TokenForm:
+    inputs = data.inputs
     if isinstance(inputs, TextInputs):
-        vocabulary = inputs.vocabulary
-        return TextForm(
-            words=vocabulary.words,
-            tokenizer=vocabulary.tokenizer,
-            max_tokens=vocabulary.max_tokens,
-            prepare=vocabulary.prepare,
-            numbering=vocabulary.numbering,
-            padded=inputs.padded,
-        )
+        return TextForm(**asdict(inputs.vocabulary), padded=inputs.padded)
     if isinstance(inputs, TokenInputs):
         return TokenForm.of(inputs.tokens, inputs.context)
-    assert isinstance(inputs, SampleInputs), "a trained network has data"
-    normalisation, picture = inputs.split.normalisation, inputs.source.picture
+    assert isinstance(inputs, Source), "a trained network has data"
+    normalisation, picture, shape = data.train.normalisation, inputs.picture, data.sample_shape
     if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
         picture = None
-    rows = inputs.source.rows
-    row_form = None
-    if rows is not None:
-        form = rows.form
-        row_form = RowForm(columns=rows.columns, delimiter=form.delimiter, decimal=form.decimal, wide=rows.wide)
     return SampleForm(
-        shape=inputs.split.shape,
+        shape=shape,
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
-        numbers=inputs.split.shape.numbers,
-        several=None if inputs.split.shape.several is None else tuple(inputs.split.shape.several.as_json()),
-        labels=None if inputs.split.shape.labels is None else tuple(inputs.split.shape.labels.as_json()),
-        picture=PictureForm(**vars(picture)) if picture else None,
-        rows=row_form,
+        numbers=shape.numbers,
+        several=None if shape.several is None else tuple(shape.several.as_json()),
+        labels=None if shape.labels is None else tuple(shape.labels.as_json()),
+        picture=picture,
+        rows=inputs.rows,
     )

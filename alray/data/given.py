@@ -82,14 +82,12 @@ class GivenSet:
         labels: the class of each sample, [N] int64, if it is known.
         told: whether an attribute `targets` says it.
         several: the inputs of a sample; None: it is one tensor.
-        longest: the pickle of entries to which the `collate_fn` of a loader pads the others.
     """
 
     content: bytes
     labels: Tensor | None = None
     told: bool = True
     several: Several | None = None
-    longest: bytes | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "inner"}
@@ -97,10 +95,7 @@ class GivenSet:
     @cached_property
     def inner(self) -> Any:
         """The data set."""
-        found = pickle.loads(self.content)
-        if self.longest is not None:
-            found.longest = pickle.loads(self.longest)
-        return found
+        return pickle.loads(self.content)
 
     def anew(self) -> GivenSet:
         """The same set, of which nothing has been read yet."""
@@ -189,7 +184,8 @@ def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
     """
     read = {name: each.anew().inner for name, each in sets.items()}
     few = [(name, index) for name, each in read.items() for index in _spread(each)]
-    if len({_sizes(_read(read[name], index, name)) for name, index in few}) > 1:
+    pads = len({_sizes(_read(read[name], index, name)) for name, index in few}) > 1
+    if pads:
         sizes = {
             (name, index): _sizes(_read(inner, index, name))
             for name, inner in read.items()
@@ -199,14 +195,11 @@ def _pad_alike(sets: Mapping[SplitName, GivenSet], dumps: Dumps) -> str | None:
         samples = dict.fromkeys(max(sizes, key=lambda at: sizes[at][number][axis]) for number, axis in axes)
         entries = [read[name].dataset[index] for name, index in samples]
         for name, each in sets.items():
-            each.longest = dumps(entries)
-            vars(each).pop("inner", None)  # made without them
-            read[name].longest = entries
+            read[name].longest = each.inner.longest = entries
+            each.content = dumps(each.inner)
     for name, inner in read.items():
         inner.require_rows(name)
-    if not any(each.longest for each in sets.values()):
-        return None
-    return "every mini-batch is padded by the `collate_fn` as one with the longest samples is"
+    return "every mini-batch is padded by the `collate_fn` as one with the longest samples is" if pads else None
 
 
 def _sizes(entry: Any) -> tuple[tuple[int, ...], ...]:
@@ -253,22 +246,23 @@ def _is_input(value: Any) -> bool:
 
 def _values(sample: Any) -> dict[str | int, Tensor] | None:
     """The inputs of a sample as tensors, by name or place; None: it is one input, or none of these forms."""
+    named: dict[str | int, Any]
     if isinstance(sample, Mapping):
-        return {str(name): _number_tensor(value, str(name)) for name, value in sample.items()}
-    if isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
-        return {place: _number_tensor(value, str(place)) for place, value in enumerate(sample)}
-    return None
+        named = {str(name): value for name, value in sample.items()}
+    elif isinstance(sample, tuple | list) and len(sample) > 1 and all(map(_is_input, sample)):
+        named = dict(enumerate(sample))
+    else:
+        return None
+    hint = "give tensors, arrays or lists of numbers, and leave out what is no input of the module"
+    return {name: _number_tensor(value, f"the input `{name}` of a sample is", hint) for name, value in named.items()}
 
 
-def _number_tensor(value: Any, name: str) -> Tensor:
+def _number_tensor(value: Any, has: str, hint: str) -> Tensor:
+    """Numbers as a tensor. Raises DataError, which says who `has` what is no number."""
     try:
         found = torch.as_tensor(_as_tensor(value))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"the input `{name}` of a sample is {reprlib.repr(value)}, which is no number",
-            key="data",
-            hint="give tensors, arrays or lists of numbers, and leave out what is no input of the module",
-        ) from error
+        raise DataError(f"{has} {reprlib.repr(value)}, which is no number", key="data", hint=hint) from error
     return found
 
 
@@ -375,25 +369,22 @@ def given_data(
     found = {name: None if each is None else _taken(each, name, dumps) for name, each in sets.items()}
     train = found["train"]
     assert train is not None
-    collated: dict[SplitName, GivenSet] = {
-        name: each for name, each in found.items() if isinstance(each, GivenSet) and isinstance(each.inner, CollatedSet)
-    }
+    given = {name: each for name, each in found.items() if isinstance(each, GivenSet)}
+    collated = {name: each for name, each in given.items() if isinstance(each.inner, CollatedSet)}
     padded = _pad_alike(collated, dumps) if collated else None
     several = _several_of(train) if isinstance(train, GivenSet) else None
-    for each in found.values():
-        if isinstance(each, GivenSet):
-            each.several = several
+    for each in given.values():
+        each.several = several
     label = label or _label_of(train)
     made: dict[SplitName, SampleSet | None] = {
         name: _in_memory(each, name, label) if isinstance(each, TensorDataset) else each for name, each in found.items()
     }
     there = [each for each in made.values() if each is not None]
-    contents, read = _hash_of([_anew(made["train"]), _anew(made["validation"])])
-    given = {name: each for name, each in made.items() if isinstance(each, GivenSet)}
+    contents, read = _hash_of([made["train"], made["validation"]])
     told = label != "class" or all(each.has_these(read.get(name, {})) for name, each in given.items())
     for each in given.values():
         each.told = told
-    own = _names_of_classes(made) if label in ("class", "classes") else None
+    own = _names_of_classes(given) if label in ("class", "classes") else None
     if classes is not None and label in ("any", "class", "classes"):
         names = _names(classes)
     elif label in ("class", "classes"):
@@ -412,7 +403,7 @@ def given_data(
             )
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
-    anew = {name: _anew(each) for name, each in made.items()}
+    made |= {name: each.anew() for name, each in given.items()}
     notes: tuple[str, ...] = () if padded is None else (padded,)
     if isinstance(train, GivenSet) and _changes(train):
         notes += (
@@ -425,11 +416,7 @@ def given_data(
     if batches is not None and isinstance(batches.sampler, SequentialSampler):
         notes += ("the seed of the run shuffles the training samples, though their loader leaves their order",)
     size, keeps = (None, False) if batches is None else (batches.batch_size, not batches.drop_last)
-    return GivenData(anew, names, contents, label, size, keeps, numbers, notes, several)
-
-
-def _anew(samples: SampleSet | None) -> SampleSet | None:
-    return samples.anew() if isinstance(samples, GivenSet) else samples
+    return GivenData(made, names, contents, label, size, keeps, numbers, notes, several)
 
 
 def _names(classes: Classes) -> tuple[str, ...]:
@@ -480,16 +467,24 @@ def as_data_set(given: Any, name: SplitName) -> Any:
 
 
 def _taken(given: Any, name: SplitName, dumps: Dumps) -> TensorDataset | GivenSet:
-    """Samples and labels in memory, or a data set by value. Raises DataError for what is neither."""
+    """Samples and labels in memory, or a data set by value. Raises DataError for what is neither, and for a set that is
+    empty or too large."""
     found = as_data_set(given, name)
+    taken: TensorDataset | GivenSet
     if type(found) is TensorDataset and len(found.tensors) == 2:
-        return found
-    content = dumps(found)
-    if len(content) > LARGEST:
-        raise _too_large(name, len(content))
-    samples = GivenSet(content)
-    _require_samples(samples, name)
-    return samples
+        taken, size = found, found.tensors[0].numel() * found.tensors[0].element_size()
+    else:
+        content = dumps(found)
+        taken, size = GivenSet(content), len(content)
+    if size > LARGEST:
+        raise DataError(
+            f"the {name} set has {size / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
+            key="data",
+            hint=_IN_A_FILE,
+        )
+    if len(taken) == 0:
+        raise DataError(f"the {name} set is empty", key="data", hint="give a set that has samples")
+    return taken
 
 
 def _in_columns(given: Any, name: SplitName) -> TensorDataset | StackDataset | None:
@@ -577,8 +572,9 @@ def _label_of(train: TensorDataset | GivenSet) -> Label:
         first = train.tensors[1]
         parts = iter((first,))
     else:
-        first = _label_at(train, 0)
-        parts = (_label_at(train, index) for index in _spread(train))
+        read = train.anew()
+        first = _label_at(read, 0)
+        parts = (_label_at(read, index) for index in _spread(read))
     if not first.is_floating_point():
         if not _has_rows(first):
             return "class"
@@ -601,16 +597,10 @@ def _label_of(train: TensorDataset | GivenSet) -> Label:
 
 def _label_at(train: GivenSet, index: int) -> Tensor:
     """The label of a sample, [1, ...]."""
-    given = _entry(train, index, "train")[1]
-    try:
-        found = torch.as_tensor(given)
-        return found.reshape(1, *(found.shape or (1,)))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"sample {index} of the train set has the label {reprlib.repr(given)}, which is no number",
-            key="data",
-            hint="give the number of the class, from 0, or the numbers to learn",
-        ) from error
+    hint = "give the number of the class, from 0, or the numbers to learn"
+    label = _entry(train, index, "train")[1]
+    found = _number_tensor(label, f"sample {index} of the train set has the label", hint)
+    return found.reshape(1, *(found.shape or (1,)))
 
 
 def _has_rows(labels: Tensor) -> bool:
@@ -643,9 +633,6 @@ def _in_memory(given: TensorDataset, name: SplitName, label: Label) -> TensorSet
         raise DataError(
             f"the {name} set has samples of shape {list(samples.shape)}", key="data", hint="give samples [N, ...]"
         )
-    if samples.numel() * samples.element_size() > LARGEST:
-        raise _too_large(name, samples.numel() * samples.element_size())
-    _require_samples(samples, name)
     if _are_whole(samples[0]):
         samples = samples.to(torch.int64)
     elif not samples.is_floating_point() and samples.dtype != torch.uint8:
@@ -667,13 +654,14 @@ def _in_memory(given: TensorDataset, name: SplitName, label: Label) -> TensorSet
             "or set the task: regression for numbers, multi_label for rows of 0 and 1",
         )
     if label == "class":
-        return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
-    if label == "flags":
-        _require_flags(labels, name)
-    if label in ("any", "classes"):
-        return TensorSet(samples, labels.float() if labels.is_floating_point() else labels.to(torch.int64), exact=True)
-    labels = labels if labels.dtype == torch.float64 else labels.float()
-    return TensorSet(samples, labels.reshape(len(labels), -1), exact=True)
+        labels = labels.reshape(-1).to(torch.int64)
+    elif label in ("any", "classes"):
+        labels = labels.float() if labels.is_floating_point() else labels.to(torch.int64)
+    else:
+        if label == "flags":
+            _require_flags(labels, name)
+        labels = (labels if labels.dtype == torch.float64 else labels.float()).reshape(len(labels), -1)
+    return TensorSet(samples, labels, exact=True)
 
 
 def _are_whole(sample: Any) -> bool:
@@ -699,19 +687,6 @@ def _largest_number(samples: SampleSet) -> int:
     return max(int(torch.as_tensor(_sample(samples, index)).max()) for index in range(len(samples)))
 
 
-def _too_large(name: SplitName, size: int) -> DataError:
-    return DataError(
-        f"the {name} set has {size / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
-        key="data",
-        hint=_IN_A_FILE,
-    )
-
-
-def _require_samples(given: Sized, name: SplitName) -> None:
-    if len(given) == 0:
-        raise DataError(f"the {name} set is empty", key="data", hint="give a set that has samples")
-
-
 def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
     """An entry of a user's set, the global generators seeded for it. Raises DataError if it is no pair."""
     entry = _pair_in(_read(samples, index, name))
@@ -731,10 +706,10 @@ def _read(samples: Any, index: int, name: SplitName) -> Any:
         return samples[index]
 
 
-def _names_of_classes(sets: Mapping[SplitName, SampleSet | None]) -> tuple[str, ...] | None:
+def _names_of_classes(sets: Mapping[SplitName, GivenSet]) -> tuple[str, ...] | None:
     """The names of the classes that the training set has; None: it has none. Raises DataError if another set has other
     names, or in another order: equal numbers would be other classes."""
-    found = {name: _own_names(each.inner) for name, each in sets.items() if isinstance(each, GivenSet)}
+    found = {name: _own_names(each.inner) for name, each in sets.items()}
     own = found.get("train")
     for name, names in found.items():
         if own is not None and names is not None and names != own:

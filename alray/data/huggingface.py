@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
-
 from alray.config.sections.section import did_you_mean, nearest
 from alray.core.errors import DataError, DataMissing
 from alray.data.columns import plain
-from alray.data.picture import Picture, PictureFiles, read_image
+from alray.data.picture import Picture, PictureFiles
 from alray.data.source import Normalisation, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
 
@@ -173,7 +171,7 @@ class HubTexts(TextSource):
 
 @dataclass(frozen=True)
 class HubPictures(PictureFiles):
-    """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
+    """Pictures in a column of a table.
 
     Attributes:
         table: a `datasets.Dataset` whose images are not decoded.
@@ -185,13 +183,6 @@ class HubPictures(PictureFiles):
     labels: tuple[int, ...]
     size: tuple[int, int]
     name: str
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        path, content = self.encoded(index)
-        return read_image(path, (3, *self.size), content), self.labels[index]
 
     def encoded(self, index: int) -> tuple[Path, bytes | None]:
         cell = self.table[index][self.column]

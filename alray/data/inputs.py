@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from alray.core.errors import DataError
-from alray.data.source import Source
-from alray.data.split import SampleSplit
 from alray.data.text_file import equal_line_ends, read_text
 
 if TYPE_CHECKING:  # torchtext and the library of tokenizers take time, and pictures do without them
@@ -30,18 +28,6 @@ class Inputs(ABC):
 
         Raises DataError if it is not what the model takes.
         """
-
-
-@dataclass(frozen=True)
-class SampleInputs(Inputs):
-    """The samples of a picture file, or of a table, each row of which is one: float32, prepared as those of a split."""
-
-    source: Source
-    split: SampleSplit
-
-    def read(self, given: str) -> Iterator[tuple[str, Tensor]]:
-        for name, sample in self.source.read_samples(Path(given)):
-            yield name, self.split.prepare(sample, f"sample {name}")
 
 
 @dataclass(frozen=True)

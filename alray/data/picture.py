@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
@@ -57,6 +58,8 @@ _DARK = 1 / 16
 _LOOKED_AT = 64
 """Pictures of a set that are decoded before a run, to tell what becomes of them."""
 _ORIENTATION = 0x0112  # of EXIF
+_Pixels = Annotated[int, Field(ge=1, le=65_535)]
+"""A number of channels, or of pixels: pydantic checks those of a `Picture` that a file holds."""
 
 
 def read_image(
@@ -84,7 +87,7 @@ def read_image(
             hint="use a source whose samples have 1 or 3 channels, a height and a width",
         )
     with _opened(path, content, hint) as image:
-        upright = ImageOps.exif_transpose(_eight_bit(image, path, content))
+        upright = ImageOps.exif_transpose(_eight_bit(image, path))
         flat = _on_white(upright).convert(_MODES[shape[0]])
     pixels = torch.from_numpy(numpy.array(flat, dtype=numpy.uint8))
     channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
@@ -92,16 +95,22 @@ def read_image(
 
 
 class PictureFiles(ABC):
-    """A set of pictures that are decoded when they are read.
+    """A set of pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
 
     Attributes:
         labels: class numbers, or [N, labels] floating point.
+        size: height and width, pixels.
     """
 
     labels: tuple[int, ...] | Tensor
+    size: tuple[int, int]
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
+        path, content = self.encoded(index)
+        return read_image(path, (3, *self.size), content), self.labels[index]
 
     @abstractmethod
     def encoded(self, index: int) -> tuple[Path, bytes | None]:
@@ -115,21 +124,11 @@ class PictureFiles(ABC):
 
 @dataclass(frozen=True)
 class PictureSet(PictureFiles):
-    """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
-
-    Attributes:
-        size: height and width, pixels.
-    """
+    """Pictures in files of their own."""
 
     paths: tuple[Path, ...]
     labels: tuple[int, ...] | Tensor
     size: tuple[int, int]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
-        return read_image(self.paths[index], (3, *self.size)), self.labels[index]
 
     def encoded(self, index: int) -> tuple[Path, None]:
         return self.paths[index], None
@@ -158,9 +157,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 several = path, pages
             if _is_deep(image):
                 deep = deep or path
-                colours, _ = _colours(_values(image, path, content))
-                _levels(colours, path)  # raises for what is beyond the range
-                used = max(used, float(colours.max()) / _white_of(colours))
+                used = max(used, _share_used(image, path))
             if (whole := _opacity(image)) is not None:
                 transparent = transparent or path
                 laid: Any = _on_white(whole).getextrema()  # two values for each of three channels
@@ -275,42 +272,33 @@ def _raw_modes(image: Image.Image) -> list[str]:
     ]
 
 
-def _eight_bit(image: Image.Image, path: Path, content: bytes | None) -> Image.Image:
-    """Scale a picture of more than 8 bits to 8 bits. Pillow's conversion would clip it to white or black."""
-    if not _is_deep(image):
+def _eight_bit(image: Image.Image, path: Path) -> Image.Image:
+    """Scale a grey picture of more than 8 bits to 8 bits. Pillow's conversion would clip it to white or black; of deep
+    colours Pillow itself takes the upper 8 bits."""
+    values = _grey_values(image)
+    if values is None:
         return image
-    colours, opacity = _colours(_values(image, path, content))
-    levels = _levels(colours, path)
-    if opacity is not None:
-        levels = numpy.concatenate([levels, (opacity >> 8).astype(numpy.uint8)], axis=2)
-    scaled = Image.fromarray(levels)
+    scaled = Image.fromarray(_levels(values, path))
     # Only now: decoding a TIFF file turns it upright.
     scaled.getexif()[_ORIENTATION] = image.getexif().get(_ORIENTATION, 1)
     return scaled
 
 
-def _values(image: Image.Image, path: Path, content: bytes | None) -> NDArray[Any]:
-    """The values of a picture of more than 8 bits, [height, width] or [height, width, channels], int64 or float64."""
+def _grey_values(image: Image.Image) -> NDArray[Any] | None:
+    """The values of a grey picture of more than 8 bits, [height, width], int64 or float64. None: it is another one."""
     if image.mode == "F":
         return numpy.asarray(image).astype(numpy.float64)
-    if image.mode.startswith("I"):
-        return numpy.asarray(image).astype(numpy.int64)
-    if image.format == "PNG":  # of which Pillow would keep the upper 8 bits
-        from torchvision.io import ImageReadMode, decode_png  # takes a second
-
-        encoded = path.read_bytes() if content is None else content
-        decoded = decode_png(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), ImageReadMode.UNCHANGED)
-        values: NDArray[Any] = decoded.permute(1, 2, 0).numpy().astype(numpy.int64)
-        return values
-    # Of other formats Pillow gives only the upper 8 bits.
-    return numpy.asarray(image).astype(numpy.int64) << 8
+    return numpy.asarray(image).astype(numpy.int64) if image.mode.startswith("I") else None
 
 
-def _colours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Values without and with their last channel if that is the opacity, which has no range but its own."""
-    if values.ndim == 2 or values.shape[2] in (1, 3):
-        return values, None
-    return values[..., :-1], values[..., -1:]
+def _share_used(image: Image.Image, path: Path) -> float:
+    """The share of its range that a picture of more than 8 bits uses. Raises DataError for what is beyond the range."""
+    values = _grey_values(image)
+    if values is not None:
+        _levels(values, path)
+        return float(values.max()) / _white_of(values)
+    brightest = int(numpy.asarray(image.convert("RGB")).max())
+    return (brightest + 1) / 256 if brightest or _opacity(image) is None else 0.0
 
 
 def _white_of(values: NDArray[Any]) -> int:
@@ -362,8 +350,8 @@ class Picture:
             sample is uint8.
     """
 
-    read_as: tuple[int, ...]
-    size: tuple[int, ...]
+    read_as: Annotated[tuple[_Pixels, ...], Field(min_length=3, max_length=3)]
+    size: Annotated[tuple[_Pixels, ...], Field(min_length=2, max_length=2)]
     as_float: bool = False
 
     def read(self, path: Path) -> Tensor:

@@ -36,8 +36,8 @@ class OwnSource(ABC):
         """The samples of a split: an object with a length whose entries are pairs of a sample and its label. None where
         there is no such split; the training set must be there.
 
-        A sample is a tensor, a NumPy array or a PIL image, and a text where the section has `text`. A label is what the
-        task takes: in classification the number of a class.
+        A sample is a tensor, and a text where the section has `text`. A label is what the task takes: in classification
+        the number of a class.
         """
 
 
@@ -95,11 +95,6 @@ class OwnObject:
         if not isinstance(classes, tuple | list) or not classes or not all(isinstance(c, str) for c in classes):
             raise self.wrong(f"needs `classes`, the names of the classes, and has {classes!r}")
         self.classes = tuple(classes)
-        given = isinstance(self.inner, GivenData)
-        self.contents = self.inner.contents if given else None
-        self.numbers = self.inner.numbers if given else None
-        self.several = self.inner.several if given else None
-        self.notes = self.inner.notes if given else ()
 
     def open(self, split: SplitName) -> Any:
         """Return the set of a split, or None. Raises DataError if it has no length or cannot be indexed."""
@@ -127,10 +122,9 @@ class PythonSource(Source):
     def __init__(self, own: OwnObject, *, size: tuple[int, int] | None) -> None:
         self._own = own
         self.classes = own.classes
-        self.contents = own.contents
-        self.numbers = own.numbers
-        self.several = own.several
-        self.notes = own.notes
+        if isinstance(own.inner, GivenData):
+            self.contents, self.numbers = own.inner.contents, own.inner.numbers
+            self.several, self.notes = own.inner.several, own.inner.notes
         self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)
         self.target_normalisation = getattr(own.inner, "target_normalisation", None)
@@ -143,12 +137,6 @@ class PythonSource(Source):
         return samples if samples is None or self._size is None else ResizedSet(samples, self._size)
 
     def read_image(self, path: Path) -> Tensor:
-        if isinstance(self._own.inner, GivenData):
-            raise DataError(
-                "nothing says how a file becomes a sample of the data that a program gave",
-                key="data.source",
-                hint="predict in Python: run.network() is a torch module that takes samples",
-            )
         if not callable(getattr(self._own.inner, "read_image", None)):
             return super().read_image(path)
         with named(self._own.name, f"read_image({str(path)!r})", key="data.source"):
@@ -162,7 +150,8 @@ class PythonTextSource(TextSource):
     def __init__(self, own: OwnObject) -> None:
         self._own = own
         self.classes = own.classes
-        self.contents = own.contents
+        if isinstance(own.inner, GivenData):
+            self.contents = own.inner.contents
 
     def open(self, split: SplitName) -> TextSet | None:
         samples = self._own.open(split)

@@ -16,7 +16,6 @@ from alray.data.dataset import Dataset
 from alray.data.division import divide, never_trained
 from alray.data.given import GivenSet
 from alray.data.hashes import hash_of_set
-from alray.data.inputs import SampleInputs
 from alray.data.picture import PictureFiles, PictureSet
 from alray.data.python_source import ResizedSet
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
@@ -46,20 +45,20 @@ def sample_data(
     labels = _class_numbers(train, task_section, read=counts)
     parts = divide(len(train), section, seed, labels)
     sample, label = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
-    shape = tuple(sample.shape)
+    given = tuple(sample.shape)
     of_label = None
     if task.takes_any_label:
         first = torch.as_tensor(label)
         of_label = Shape(first.shape, first.dtype)
         task = make_task(task_section, len(source.classes), Shape((), labels=of_label), load)
-    channels = _channels(section, shape)
-    require_images_to_augment(section, shape)
+    shape = _shape(section, given, source, of_label)
+    require_images_to_augment(section, given)
     if source.numbers is not None or source.several is not None:
         _require_as_they_are(section)
     normalisation = source.normalisation
     if source.standardises_samples and section.normalise is None:
         normalisation = _of_part(cast("TensorSet", train).samples, parts.train)
-    normalisation = _normalisation(section, normalisation, shape if channels is None else (channels, *shape[1:]))
+    normalisation = _normalisation(section, normalisation, shape)
     target_normalisation = None
     if task_section.standardises:
         target_normalisation = _target_normalisation(source, train, parts.train)
@@ -69,16 +68,13 @@ def sample_data(
             samples,
             part,
             name=name,
+            given=given,
             shape=shape,
-            channels=channels,
             classes=source.classes,
             task=task,
             normalisation=normalisation,
             target_normalisation=target_normalisation,
             own_seed=seed if source.own else None,
-            numbers=source.numbers,
-            labels=of_label,
-            several=source.several,
         )
 
     validation = None
@@ -86,15 +82,14 @@ def sample_data(
         validation = split("validation", own_validation, torch.arange(len(own_validation)))
     elif len(parts.validation):
         validation = split("train", train, parts.validation)
-    train_split = split("train", train, parts.train)
     trained = None if labels is None else labels[parts.train]
     return Dataset(
         section=section,
         task=task,
-        train=train_split,
+        train=split("train", train, parts.train),
         validation=validation,
         test=split("test", test, torch.arange(len(test))) if test is not None else None,
-        inputs=SampleInputs(source, train_split),
+        inputs=source,
         num_samples=len(train),
         labels=trained,
         chance=task.chance(train.labels[parts.train] if isinstance(train, TensorSet) else trained),
@@ -127,18 +122,17 @@ def _class_numbers(samples: SampleSet, section: TaskSection, *, read: bool) -> T
     return labels if labels.dtype == torch.int64 and labels.ndim == 1 else None
 
 
-def _channels(section: DataSection, shape: tuple[int, ...]) -> int | None:
-    """How many channels are made of the one of these pictures; None: they stay as they are."""
+def _shape(section: DataSection, given: tuple[int, ...], source: Source, labels: Shape | None) -> Shape:
+    """The shape of a sample as the model gets it: as many equal channels as are wanted are made of one."""
     wanted = section.channels
-    if wanted is None or (len(shape) == 3 and shape[0] == wanted):
-        return None
-    if len(shape) != 3 or shape[0] != 1:
+    if wanted is not None and (len(given) != 3 or given[0] not in (1, wanted)):
         raise DataError(
-            f"there are no {wanted} channels to make of samples of shape {list(shape)}",
+            f"there are no {wanted} channels to make of samples of shape {list(given)}",
             key="data.channels",
             hint="leave it out: it is for pictures [1, height, width]",
         )
-    return wanted
+    sizes = given if wanted is None else (wanted, *given[1:])
+    return Shape.of_samples(sizes, numbers=source.numbers, labels=labels, several=source.several)
 
 
 def require_images_to_augment(section: DataSection, shape: tuple[int, ...]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -51,7 +51,6 @@ class TensorSet:
     samples: Tensor
     labels: Tensor
     exact: bool = False
-    _prepared: dict[Hashable, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raises DataError if the labels do not fit the samples."""
@@ -70,17 +69,6 @@ class TensorSet:
     def __getitem__(self, index: int) -> tuple[Tensor, Label]:
         label = self.labels[index]
         return self.samples[index], label if label.ndim or label.is_floating_point() else int(label)
-
-    def prepared(self, way: Hashable, prepare: Callable[[Tensor], Tensor]) -> Tensor:
-        """All samples as `prepare` makes them, cached for all splits and runs that prepare them in the same way.
-
-        Args:
-            way: what `prepare` depends on. Only the last way is cached.
-        """
-        if way not in self._prepared:
-            self._prepared.clear()
-            self._prepared[way] = prepare(self.samples)
-        return self._prepared[way]
 
 
 @dataclass(frozen=True)
@@ -157,17 +145,11 @@ class Source(ABC):
         if self.picture is not None:
             return self.picture.read(path)
         raise DataError(
-            "this data source cannot read pictures",
+            "nothing says how a file becomes a sample of these data",
             key="data.source",
-            hint="add a method read_image(path) to the source that returns a sample",
+            hint="predict in Python: run.network() is a torch module that takes samples; or add a method "
+            "read_image(path) to the class of the source, which returns a sample",
         )
-
-    def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
-        """Read the samples of a user's file, before normalisation, each with a name that says which one it is.
-
-        Raises DataError as `read_image`, or if the file holds no samples of this source.
-        """
-        yield str(path), self.read_image(path)
 
 
 @dataclass(frozen=True)

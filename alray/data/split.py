@@ -15,7 +15,6 @@ from alray.config.user_code import named
 from alray.core.errors import DataError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import Normalisation, SampleSet, TensorSet
-from alray.models.several import Several
 from alray.models.shape import Shape
 from alray.models.task import Label, LearningTask
 
@@ -78,7 +77,7 @@ class Split(ABC):
 _MOST_NAMED = 100
 """Samples of a mini-batch that a message names."""
 _PREPARED_BYTES = 1 << 28
-"""Up to this size in float32, a set in memory is kept a second time in normalised form."""
+"""Up to this size in float32, a split in memory is kept a second time in normalised form."""
 
 
 class SampleSplit(Split):
@@ -93,34 +92,24 @@ class SampleSplit(Split):
         part: Tensor,
         *,
         name: str,
-        shape: tuple[int, ...],
-        channels: int | None = None,
+        given: tuple[int, ...],
+        shape: Shape,
         classes: tuple[str, ...],
         task: LearningTask,
         normalisation: Normalisation | None,
         target_normalisation: Normalisation | None = None,
         own_seed: int | None = None,
-        numbers: int | None = None,
-        labels: Shape | None = None,
-        several: Several | None = None,
     ) -> None:
         """
         Args:
             part: [len(self)] int64, indices into `samples`.
             name: the split of the source, for messages.
-            shape: of a sample of the source.
-            channels: so many equal channels are made of its one; None: they stay.
+            given: the shape of a sample of the source; `shape` may have several equal channels in place of its one.
             normalisation: of the samples after augmentation; None: none.
             own_seed: of the run, where a user's code reads the samples: whatever it draws is seeded for each sample.
-            numbers: how many whole numbers there are; None: samples are values.
-            labels: the shape of a label, where the data say it.
-            several: those of which a sample consists; None: it is one.
         """
-        dtype = torch.float32 if numbers is None else torch.int64
-        dtype = dtype if several is None else several.dtype
-        sizes = shape if channels is None else (channels, *shape[1:])
-        super().__init__(Shape(sizes, dtype, numbers=numbers, labels=labels, several=several), classes)
-        self._given = shape
+        super().__init__(shape, classes)
+        self._given = given
         self._task = task
         self.target_normalisation = target_normalisation
         self._own_seed = own_seed
@@ -136,7 +125,7 @@ class SampleSplit(Split):
         self._preparable = (
             isinstance(samples, TensorSet)
             and samples.samples.dtype in (torch.float32, torch.float64, torch.uint8)
-            and len(samples) * math.prod(self.shape) * torch.float32.itemsize <= _PREPARED_BYTES
+            and len(part) * math.prod(self.shape) * torch.float32.itemsize <= _PREPARED_BYTES
         )
 
     def __len__(self) -> int:
@@ -153,11 +142,12 @@ class SampleSplit(Split):
     def take(
         self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
     ) -> tuple[Tensor, Tensor]:
-        indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
-        if isinstance(self._samples, TensorSet) and augment is None and self._prepare_all(self._samples):
-            assert self._prepared is not None
-            return self._prepared[indices], self._standardised(self._samples.labels[indices])
+        positions = torch.as_tensor(positions, dtype=torch.int64)
+        indices = self._part[positions]
         if isinstance(self._samples, TensorSet):
+            prepared = None if augment is not None else self._all_prepared(self._samples)
+            if prepared is not None:
+                return prepared[positions], self._standardised(self._samples.labels[indices])
             raw, labels = self._samples.samples[indices], self._samples.labels[indices]
         else:
             raw, labels = self._collate(indices, at)
@@ -168,30 +158,19 @@ class SampleSplit(Split):
             samples = torch.stack([augment(sample, row) for row, sample in enumerate(samples)])
         return self._normalise(samples), self._standardised(labels)
 
-    def _prepare_all(self, samples: TensorSet) -> bool:
-        """Normalise the whole set once. Returns false if it has a fault; it is then read and checked per batch."""
+    def _all_prepared(self, samples: TensorSet) -> Tensor | None:
+        """All samples, normalised at once. None: they are too large, or have a fault, and are read and checked per
+        batch."""
         if self._preparable and self._prepared is None:
-            labels = samples.labels
+            raw, labels = samples.samples[self._part], samples.labels[self._part]
             self._preparable = (
-                tuple(samples.samples.shape[1:]) == self._given
-                and bool(torch.isfinite(samples.samples).all())
+                tuple(raw.shape[1:]) == self._given
+                and bool(torch.isfinite(raw).all())
                 and bool(self._task.fits(labels).all())
             )
             if self._preparable:
-                prepare = self._as_the_model_gets
-                # A user's code may change its set before the next run.
-                own = self._own_seed is not None
-                way = (self.shape, self.normalisation)
-                self._prepared = prepare(samples.samples) if own else samples.prepared(way, prepare)
-        return self._prepared is not None
-
-    def _as_the_model_gets(self, raw: Tensor) -> Tensor:
-        return self._normalise(self._floating(raw, f"split `{self._name}`"))
-
-    def prepare(self, raw: Tensor, what: str) -> Tensor:
-        """Prepare a sample that is not in this split in the same way. `what` names it in messages."""
-        self._check_shape(tuple(raw.shape), what)
-        return self._normalise(self._floating(raw, what).unsqueeze(0))[0]
+                self._prepared = self._normalise(self._floating(raw, f"split `{self._name}`"))
+        return self._prepared
 
     def _floating(self, raw: Tensor, what: str) -> Tensor:
         """As `as_float`; but rows of float64 are rounded only when they are standardised, and whole numbers stay."""

@@ -6,11 +6,12 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from alray.core.errors import DataError, DataMissing
@@ -36,7 +37,6 @@ _LARGEST_BYTES = 16 * 2**30
 """The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
 _INPUT = "INPUT"
 """The argument of `alray predict`, as messages name it."""
-_BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
 @dataclass(frozen=True)
@@ -160,18 +160,20 @@ class RowReader:
 
     Attributes:
         columns: their names in order; without names their numbers in the training file, counted from 0.
-        form: of CSV files.
+        delimiter, decimal: see `CsvForm`.
         wide: whether rows stay float64 until they are standardised (`type_of`).
     """
 
-    columns: tuple[Column, ...]
-    form: CsvForm
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    delimiter: str
+    decimal: str
     wide: bool
 
     @classmethod
     def of(cls, train: Rows, form: CsvForm, *, wide: bool) -> RowReader:
         """For the columns of a training file."""
-        return cls(tuple(train.columns[at] if train.header else at for at in train.chosen), form, wide)
+        columns = tuple(train.columns[at] if train.header else at for at in train.chosen)
+        return cls(columns, form.delimiter, form.decimal, wide)
 
     def read(self, path: Path) -> Iterator[tuple[str, Tensor]]:
         """The rows of a table, with or without labels. A name has the number of the line.
@@ -187,11 +189,12 @@ class RowReader:
         """Columns without names have the positions of the training file; where the file has as many as there are
         numbers, they are these."""
         columns, named = self.columns, isinstance(self.columns[0], str)
+        form = CsvForm(self.delimiter, self.decimal)
         if not named and path.suffix != ".parquet":
-            first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
+            first, _ = csv_table(path, _INPUT, _LAYOUT, form)
             if len(first) == len(columns):
                 columns = tuple(range(len(columns)))
-        return TableLayout(named, None, columns, (), labelled=False, form=self.form, by_spec=False)
+        return TableLayout(named, None, columns, (), labelled=False, form=form, by_spec=False)
 
 
 def read_rows(path: Path, key: str, layout: TableLayout) -> Rows:
@@ -239,12 +242,8 @@ def _read_csv(path: Path, key: str, layout: TableLayout) -> Rows:
                 seen[written] = plain(written)
             labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
-    matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
-    return Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, notes)
-
-
-def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float64]:
-    return numpy.empty((0, len(chosen)), dtype=numpy.float64)
+    matrix = numpy.array(values).reshape(-1, len(numeric))
+    return Rows(path, names, label, lines, labels, matrix, chosen, targets, header, notes)
 
 
 def _require_room(values: int, path: Path, key: str) -> None:
@@ -274,17 +273,10 @@ def _read_parquet(path: Path, key: str, layout: TableLayout) -> Rows:
             targets, chosen, notes = layout.named(names, path, *layout.chosen(names, path, key))
             of_classes = layout.targets is None
             numeric = chosen if of_classes else (*chosen, *targets)
-            label, rows = targets[0] if targets else 0, 0
+            label = targets[0] if targets else 0
             _require_types(file.schema_arrow, label if of_classes else None, numeric, path)
             _require_room(file.metadata.num_rows * len(numeric), path, key)
-            wanted = list(dict.fromkeys(given[at] for at in (*numeric, *targets)))
-            blocks, labels = [_nothing(numeric)], list[str]()
-            for batch in file.iter_batches(_BLOCK, columns=wanted):
-                blocks.append(_block(batch, [given[at] for at in numeric], path, rows))
-                if of_classes:
-                    labels += _texts(batch.column(given[label]), path, rows)
-                rows += batch.num_rows
-                _require_room(rows * len(numeric), path, key)
+            table = file.read(columns=list(dict.fromkeys(given[at] for at in (*numeric, *targets))))
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system refused to read it
@@ -292,8 +284,10 @@ def _read_parquet(path: Path, key: str, layout: TableLayout) -> Rows:
         raise DataError(
             f"damaged Parquet file: {message}", file=str(path), key=key, hint="give a complete Parquet file"
         ) from error
-    lines = list(range(1, rows + 1))
-    return Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, targets, True, notes)
+    values = _numbers(table, [given[at] for at in numeric], path)
+    labels = _texts(table.column(given[label]), path) if of_classes else []
+    lines = list(range(1, table.num_rows + 1))
+    return Rows(path, names, label, lines, labels, values, chosen, targets, True, notes)
 
 
 def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: Path) -> None:
@@ -322,27 +316,22 @@ def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: 
         raise refuse(label, "classes", "data.label_column")
 
 
-def _block(batch: Any, names: Sequence[str], path: Path, before: int) -> NDArray[numpy.float64]:
-    """Some rows as numbers.
-
-    Args:
-        before: the number of rows above them.
-    """
-    block = numpy.empty((batch.num_rows, len(names)), dtype=numpy.float64)
+def _numbers(table: Any, names: Sequence[str], path: Path) -> NDArray[numpy.float64]:
+    values = numpy.empty((table.num_rows, len(names)), dtype=numpy.float64)
     for place, name in enumerate(names):
-        column = batch.column(name)
-        block[:, place] = column.to_numpy(zero_copy_only=False).astype(numpy.float64)
-        wrong = ~(numpy.abs(block[:, place]) <= LARGEST)
+        column = table.column(name)
+        values[:, place] = column.to_numpy()
+        wrong = ~(numpy.abs(values[:, place]) <= LARGEST)
         if wrong.any():
             row = int(wrong.argmax())
             value = column[row].as_py()
-            raise not_a_number("" if value is None else str(value), name, path, before + row + 1)
-    return block
+            raise not_a_number("" if value is None else str(value), name, path, row + 1)
+    return values
 
 
-def _texts(column: Any, path: Path, before: int) -> list[str]:
+def _texts(column: Any, path: Path) -> list[str]:
     found = column.to_pylist()
     for row, value in enumerate(found):
         if value is None:
-            raise damaged_record("the class is empty", path, before + row + 1, hint="correct it, or remove the row")
+            raise damaged_record("the class is empty", path, row + 1, hint="correct it, or remove the row")
     return [plain(str(value)) for value in found]

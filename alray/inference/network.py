@@ -193,13 +193,11 @@ class TrainedNetwork:
     def inputs(self) -> Inputs:
         """How a file or a text becomes an input. Where a class of the user reads files, its constructor is called, and
         nothing that it opens."""
-        if self.workload.data.inputs is not None:
-            return self.workload.data.inputs
         form, spec = self.form.input, self.workload.spec
         if not isinstance(form, SampleForm) or form.reads_files:
             return form.inputs()
         source = make_source(spec.data, self.workload.code, spec.task)
-        return form.inputs_of(source.read_samples if isinstance(source, Source) else None)
+        return form.inputs_of(source.read_image if isinstance(source, Source) else None)
 
     def require_depth(self, depth: int | None) -> int:
         """The depth, or the deepest for None. Raises RequestError if there is no such route."""

@@ -23,7 +23,7 @@ from alray.inference.network import TrainedNetwork, whole_batch
 from alray.inference.route_header import HEADER, RouteHeader
 from alray.models.component import Component
 from alray.models.encoder import Tensors, in_default_strides, run_block
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.models.imported.given import ADDED
 from alray.models.imported.part import Part
 from alray.models.readout import Features, Readout
@@ -242,7 +242,7 @@ def _gives_scores_of(route: Route, model: nn.Module, given: Tensors) -> bool:
 
 def _called(model: nn.Module, given: Tensors) -> torch.Tensor:
     """The scores that the model gives."""
-    scores: torch.Tensor = scores_of(call(model, given["s"].clone(), given.get("mask")))
+    scores: torch.Tensor = scores_of(model, given["s"].clone(), given.get("mask"))
     return scores
 
 

@@ -283,12 +283,12 @@ class _ImportedParts(Chain):
     @cached_property
     def _imported(self) -> GivenModel:
         from alray.models.imported.given import GivenModel
-        from alray.models.imported.sources import made_with_notes
+        from alray.models.imported.sources import made
 
         section = self._model
         with put_back(), torch.device("cpu"):
             seed_all(torch.device("cpu"), self._seed, "weights", "model")
-            whole, notes = made_with_notes(
+            whole, notes = made(
                 self._source,
                 self._arguments,
                 self._load,

@@ -46,6 +46,14 @@ class Shape(tuple[int, ...]):
         shape.several = several
         return shape
 
+    @classmethod
+    def of_samples(
+        cls, sizes: Iterable[int], *, numbers: int | None, labels: Shape | None, several: Several | None
+    ) -> Shape:
+        """The shape of samples that are no text: values are float32."""
+        dtype = several.dtype if several is not None else torch.float32 if numbers is None else torch.int64
+        return cls(sizes, dtype, numbers=numbers, labels=labels, several=several)
+
     @property
     def is_text(self) -> bool:
         """Whether the rows of a mini-batch may be shorter: documents and windows of tokens."""

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset
+from alray.data.form import DataForm, SampleForm
 from alray.data.opening import open_data
 from tests.data import sections as spec
 
@@ -31,7 +32,8 @@ def test_the_channels_are_the_grey_picture(augment: str) -> None:
     assert grey.sample_shape == (1, 8, 8) and colour.sample_shape == (3, 8, 8)
     assert torch.equal(first(colour), first(grey).expand(-1, 3, -1, -1))
     assert first(colour).is_contiguous()
-    assert colour.train.prepare(torch.zeros(1, 8, 8), "a picture").shape == (3, 8, 8)
+    form = DataForm.of(colour).input
+    assert isinstance(form, SampleForm) and form.prepare(torch.zeros(1, 1, 8, 8)).shape == (1, 3, 8, 8)
 
 
 def test_each_channel_can_be_normalised_by_its_own_mean() -> None:

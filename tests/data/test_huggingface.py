@@ -19,6 +19,7 @@ from alray.data.opening import make_source, open_data
 from alray.data.source import TextSource
 from alray.data.vocabulary import make_tokenizer, own_numbers
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 ROWS = [{"text": f"word{index} again", "title": "On", "label": ("neg", "pos")[index % 2]} for index in range(12)]
 
@@ -170,7 +171,7 @@ def test_a_tokenizer_of_a_file(tokenizer: Path, folder: Path) -> None:
     section = spec.HuggingFace(source="huggingface", path=folder, batch_size=4, text={"tokenizer": str(tokenizer)})
     data = open_data(section, seed=0, load=lambda reference: None)
     assert data.sample_shape.words == ("<pad>", "<unk>", "[UNK]")
-    assert next(data.inputs.read(""))[1].tolist() == [1]
+    assert next(inputs(data, "")).tolist() == [1]
 
 
 def test_a_tokenizer_that_is_not_there_or_damaged(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_documents_with_the_numbers_of_a_tokenizer(tmp_path: Path, folder: Path)
         seed=0,
         load=lambda reference: None,
     )
-    read = [next(data.inputs.read(each))[1].tolist() for each in ("bad good", "good good good good", "")]
+    read = [next(inputs(data, each)).tolist() for each in ("bad good", "good good good good", "")]
     assert read == [[1, 5, 4, 2], [1, 4, 4, 2], [1, 2]]
     assert data.sample_shape.words == ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "good", "bad")
     samples, _ = data.train.take(range(len(data.train)))

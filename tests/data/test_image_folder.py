@@ -18,6 +18,7 @@ from alray.data.opening import check_pictures, open_data
 from alray.parts.tasks.multi_label.keys import MultiLabel
 from alray.parts.tasks.regression.keys import Regression
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 
 def opened(folder: Path, *, test: bool = True, task: TaskSection | None = None, **keys: Any) -> Dataset:
@@ -47,7 +48,7 @@ def test_classes_and_samples(image_folder: Path) -> None:
 
 def test_a_picture_to_predict_is_prepared_as_the_training_data_is(image_folder: Path) -> None:
     data = opened(image_folder)
-    assert torch.equal(next(data.inputs.read(str(image_folder / "train/cat/0.jpg")))[1], data.train[0][0])
+    assert torch.equal(next(inputs(data, str(image_folder / "train/cat/0.jpg"))), data.train[0][0])
 
 
 def test_without_a_test_folder(image_folder: Path) -> None:
@@ -98,7 +99,7 @@ def test_a_validation_set_of_its_own(image_folder: Path) -> None:
     assert (len(data.train), len(data.validation or ()), data.test) == (12, 4, None)
     (batch,) = EvaluationBatches(data, "validation")
     assert batch.labels.tolist() == [0, 0, 1, 1]
-    assert torch.equal(batch.samples[0], next(data.inputs.read(str(image_folder / "valid/cat/0.jpg")))[1])
+    assert torch.equal(batch.samples[0], next(inputs(data, str(image_folder / "valid/cat/0.jpg"))))
     (image_folder / "valid/cat/1.png").write_bytes(b"x")
     with pytest.raises(DataError, match="not a picture"):
         check_pictures(spec.ImageFolder(**section, validation=image_folder / "valid"), spec.no_code)
@@ -107,9 +108,7 @@ def test_a_validation_set_of_its_own(image_folder: Path) -> None:
 def test_height_and_width_of_their_own(image_folder: Path) -> None:
     data = opened(image_folder, image_size=[4, 9])
     assert (
-        data.sample_shape
-        == data.train[0][0].shape
-        == next(data.inputs.read(str(image_folder / "train/cat/0.jpg")))[1].shape
+        data.sample_shape == data.train[0][0].shape == next(inputs(data, str(image_folder / "train/cat/0.jpg"))).shape
     )
     assert data.sample_shape == (3, 4, 9)
 
@@ -119,7 +118,7 @@ def test_given_means_and_deviations(image_folder: Path) -> None:
     data = opened(image_folder, normalise={"mean": mean.tolist(), "deviation": deviation.tolist()})
     values = (opened(image_folder).train[3][0] + 1) / 2
     assert torch.allclose(data.train[3][0], (values - mean[:, None, None]) / deviation[:, None, None], atol=1e-6)
-    assert torch.equal(next(data.inputs.read(str(image_folder / "train/cat/3.png")))[1], data.train[3][0])
+    assert torch.equal(next(inputs(data, str(image_folder / "train/cat/3.png"))), data.train[3][0])
     with pytest.raises(DataError, match=r"data.normalise: .*1 means and 1 standard deviations"):
         opened(image_folder, normalise={"mean": [0.5], "deviation": [0.5]})
 

@@ -18,6 +18,7 @@ from alray.data.opening import open_data
 from alray.data.preparation import STOP_WORDS, prepared_sets, prepared_text
 from alray.data.source import TextSet
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 
 def published(text: str) -> str:
@@ -85,5 +86,5 @@ def test_words_lengths_and_new_documents_follow_the_preparation(tmp_path: Path) 
     samples, labels = prepared.train.take([0, 1, 2])
     assert samples.tolist() == [[4, 5], [2, 6], [3, 2]]
     assert labels.tolist() == [0, 1, 1]
-    assert torch.equal(next(prepared.inputs.read("THE cat; ran"))[1], torch.tensor([3, 6]))
+    assert torch.equal(next(inputs(prepared, "THE cat; ran")), torch.tensor([3, 6]))
     assert plain.identity.contents != prepared.identity.contents

@@ -17,6 +17,7 @@ from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset
 from alray.data.opening import open_data
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 SQUARES = """
 import torch
@@ -61,13 +62,13 @@ def test_a_users_source_with_its_fields(own_module: Callable[[str], None]) -> No
     assert (len(data.train), data.classes, data.sample_shape) == (12, ("small", "large"), (1, 3, 3))
     assert data.splits["test"] is None
     assert data.train[6][0].flatten().tolist() == [0.5] * 9
-    assert next(data.inputs.read("any.png"))[1].shape == (1, 3, 3)
+    assert next(inputs(data, "any.png")).shape == (1, 3, 3)
 
 
 def test_a_source_that_cannot_read_pictures(own_module: Callable[[str], None]) -> None:
     own_module(SQUARES.replace("def read_image", "def unused"))
     with pytest.raises(DataError) as caught:
-        next(opened("Squares", count=12).inputs.read("any.png"))
+        next(inputs(opened("Squares", count=12), "any.png"))
     assert caught.value.problems[0].key == "data.source"
 
 
@@ -166,6 +167,6 @@ def test_documents_of_ones_own(own_module: Callable[[str], None]) -> None:
     samples, labels = data.train.take([0, 1])
     assert labels.tolist() == [0, 1]
     assert samples.tolist() == [
-        [*next(data.inputs.read("a e i"))[1].tolist(), 0],
-        next(data.inputs.read("b c d f"))[1].tolist(),
+        [*next(inputs(data, "a e i")).tolist(), 0],
+        next(inputs(data, "b c d f")).tolist(),
     ]

@@ -14,6 +14,7 @@ from alray.data.opening import open_data
 from alray.parts.sources.digits.source import DigitsSource
 from alray.parts.sources.synthetic.source import SyntheticSource
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 FIRST_TEST_LABELS = [1, 4, 8, 6, 5, 9, 9, 1, 3, 2, 2, 2]
 
@@ -47,7 +48,7 @@ def test_a_picture_of_a_digit_is_prepared_as_the_training_data_is(tmp_path: Path
     raw = DigitsSource().open("train").samples[5]
     pixels = (raw[0] * 255).round().to(torch.uint8).numpy()
     Image.fromarray(pixels).save(tmp_path / "digit.png")
-    got = next(data.inputs.read(str(tmp_path / "digit.png")))[1]
+    got = next(inputs(data, str(tmp_path / "digit.png")))
     assert got.shape == (1, 16, 16)
     assert torch.allclose(got, data.train[5][0], atol=0.01)
 
@@ -83,5 +84,5 @@ def test_a_picture_for_samples_that_are_not_pictures(tmp_path: Path) -> None:
         spec.Synthetic(source="synthetic", shape=(20,), classes=2, samples=100, batch_size=4), seed=0, load=spec.no_code
     )
     with pytest.raises(DataError) as caught:
-        next(data.inputs.read(str(tmp_path / "a.png")))
+        next(inputs(data, str(tmp_path / "a.png")))
     assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: a picture cannot be read as a sample of shape (20,); ")

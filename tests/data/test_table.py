@@ -22,6 +22,7 @@ from alray.parts.sources.table.source import TableSource
 from alray.parts.tasks.multi_label.keys import MultiLabel
 from alray.parts.tasks.regression.keys import Regression
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 ROWS = [(5.1, 3.5, "setosa"), (-4.9, 3.0, "setosa"), (6.4, 3.25, "virginica"), (7e1, 3.0, "setosa")]
 NAMES = ("length", "width", "kind")
@@ -47,7 +48,7 @@ def read_by_a_run(data: Dataset, file: Path) -> Iterator[tuple[str, torch.Tensor
     """The rows of a table to predict, read as the run folder of these data says."""
     form = DataForm.model_validate_json(DataForm.of(data).model_dump_json()).input
     assert isinstance(form, SampleForm) and form.rows is not None
-    return form.rows.reader.read(file)
+    return form.rows.read(file)
 
 
 def values(data: Dataset) -> torch.Tensor:
@@ -204,7 +205,7 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
 def test_samples_to_predict_need_no_label(tmp_path: Path, train: Any, given: Any, named: bool) -> None:
     layout = TableLayout(header=named, label_column=None if named else 1)
     source = TableSource(train=write_csv(tmp_path / "a.csv", train, None), validation=None, test=None, layout=layout)
-    samples = list(source.read_samples(write_csv(tmp_path / "b.csv", given, None)))
+    samples = list(source.rows.read(write_csv(tmp_path / "b.csv", given, None)))
     assert [row.tolist() for _, row in samples] == [[1, 5], [2, 6]]
     assert [name.rpartition(":")[2] for name, _ in samples] == (["2", "3"] if named else ["1", "2"])
 
@@ -214,9 +215,9 @@ def test_samples_to_predict_have_the_columns_of_training(tmp_path: Path) -> None
         train=write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("x", "label")), validation=None, test=None
     )
     with pytest.raises(DataError, match=r"b\.csv:1: INPUT: there is no column `x`"):
-        list(source.read_samples(write_csv(tmp_path / "b.csv", [(1,)], ("w",))))
+        list(source.rows.read(write_csv(tmp_path / "b.csv", [(1,)], ("w",))))
     with pytest.raises(DataError, match=r"c\.csv:2: .*`a`"):
-        list(source.read_samples(write_csv(tmp_path / "c.csv", [("a",)], ("x",))))
+        list(source.rows.read(write_csv(tmp_path / "c.csv", [("a",)], ("x",))))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -263,7 +264,7 @@ def test_large_numbers_keep_what_they_say(tmp_path: Path, start: float, kind: st
         samples, _ = split.take([0, 1, 2, 3])
         assert samples.dtype == torch.float32 and torch.allclose(samples.flatten(), wanted)
         assert torch.allclose(split.take(range(4))[0][2], split[2][0])
-    predicted = torch.cat([sample for _, sample in data.inputs.read(str(file))])
+    predicted = torch.cat(list(inputs(data, str(file))))
     assert torch.allclose(predicted, wanted)
 
 

@@ -16,6 +16,7 @@ from alray.data.dataset import Dataset
 from alray.data.opening import open_data
 from alray.runtime.workload import open_training_data
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 from .test_batches import collect
 
@@ -136,16 +137,16 @@ def test_the_size_of_the_vocabulary(text_files: Path) -> None:
 def test_a_line_of_text_becomes_a_sample(text_files: Path) -> None:
     data = texts(text_files)
     assert data.sample_shape.words is not None
-    sample = next(data.inputs.read("Title, unheard-of"))[1]
+    sample = next(inputs(data, "Title, unheard-of"))
     assert [data.sample_shape.words[number] for number in sample.tolist()] == ["title", ",", "<unk>"]
-    assert next(data.inputs.read(""))[1].tolist() == [1]
-    assert len(next(data.inputs.read("title " * 50))[1]) == 10
+    assert next(inputs(data, "")).tolist() == [1]
+    assert len(next(inputs(data, "title " * 50))) == 10
 
 
 def test_a_document_is_no_picture() -> None:
     digits = open_data(spec.Digits(source="digits"), seed=0, load=spec.no_code)
     with pytest.raises(DataError, match="picture not found"):
-        next(digits.inputs.read("seven"))
+        next(inputs(digits, "seven"))
     assert digits.sample_shape.words is None
     assert next(iter(EvaluationBatches(digits, "test"))).mask is None
 

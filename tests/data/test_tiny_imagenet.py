@@ -12,6 +12,7 @@ from PIL import Image
 from alray.data.opening import open_data
 from alray.parts.sources.tiny_imagenet.source import TinyImagenetSource
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 
 @pytest.fixture
@@ -57,5 +58,5 @@ def test_from_a_spec_to_mini_batches(root: Path) -> None:
     section = spec.TinyImagenet(source="tiny_imagenet", root=root, batch_size=2, augment="strong")
     data = open_data(section, seed=0, load=lambda reference: None)
     assert data.sample_shape == (3, 64, 64)
-    assert next(data.inputs.read(str(root / "val" / "images" / "val_1.JPEG")))[1].shape == (3, 64, 64)
+    assert next(inputs(data, str(root / "val" / "images" / "val_1.JPEG"))).shape == (3, 64, 64)
     assert data.sample_shape.words is None

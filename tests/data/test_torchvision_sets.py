@@ -20,6 +20,7 @@ from alray.data.dataset import Dataset
 from alray.data.opening import check_pictures, open_data
 from alray.parts.sources.torchvision.keys import SIZES, _names_of_torchvision
 from tests.data import sections as spec
+from tests.data.predicted import inputs
 
 from .bad_data import idx
 
@@ -76,7 +77,7 @@ def test_a_picture_to_predict(tmp_path: Path) -> None:
     data = opened("MNIST", tmp_path, image_size=32)
     pixels = (numpy.arange(2 * 784, 3 * 784) % 256).astype(numpy.uint8).reshape(28, 28)
     Image.fromarray(pixels).save(tmp_path / "two.png")
-    assert torch.equal(next(data.inputs.read(str(tmp_path / "two.png")))[1], data.train[2][0])
+    assert torch.equal(next(inputs(data, str(tmp_path / "two.png"))), data.train[2][0])
 
 
 def test_cifar10_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.data.batches import TrainBatches
 from alray.inference.network import TrainedNetwork
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.models.imported.part import Part, on_meta
 from alray.runtime.workload import Workload
 
@@ -134,7 +134,7 @@ def in_torch(spec: dict[str, Any], folder: Path) -> dict[str, torch.Tensor]:
         for batch in batches:
             given = batch.inputs(torch.device("cpu"), torch.float64)
             optimizer.zero_grad()
-            functional.cross_entropy(scores_of(call(plain, given["s"], given.get("mask"))), batch.labels).backward()
+            functional.cross_entropy(scores_of(plain, given["s"], given.get("mask")), batch.labels).backward()
             optimizer.step()
     return {name: value.detach() for name, value in plain.named_parameters()}
 

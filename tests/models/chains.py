@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from alray.models.encoder import Tensors, row_major
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.models.imported.cutting import Cutter, samples_of
 from alray.models.imported.part import Part
-from alray.models.imported.steps import Key
+from alray.models.imported.steps import INPUT, Key
 from alray.models.shape import Shape
 
 Edges = list[list[tuple[torch.Tensor, torch.Tensor]]]
@@ -37,8 +36,9 @@ SAME = Apart(0.0, 0.0, 0.0, same_draws=True)
 
 def parts_of(cutter: Cutter, model: nn.Module, keys: Sequence[Key]) -> list[Part]:
     """The parts that these cuts make, with the parameters of `model`."""
-    cuts = [None, *(cutter.after(key) for key in keys), None]
-    return [cutter.part(model, after, until, "the model", shared=True) for after, until in pairwise(cuts)]
+    cuts = [cutter.after(key) for key in (INPUT, *keys)]
+    ends = [*cuts[1:], None]
+    return [cutter.part(model, *cut, "the model", shared=True) for cut in zip(cuts, ends, strict=True)]
 
 
 def passed(parts: Sequence[Part], incoming: Tensors) -> tuple[torch.Tensor, Edges]:
@@ -85,7 +85,7 @@ def apart(model: nn.Module, parts: Sequence[Part], sample: Shape) -> Apart:
                 if modules is parts:
                     scores, edges = passed(parts, {"s": samples.clone()} | ({} if mask is None else {"mask": mask}))
                 else:
-                    scores = scores_of(call(model, samples.clone(), mask))
+                    scores = scores_of(model, samples.clone(), mask)
                 backward(scores, edges)
             gradients = [each.grad for each in model.parameters()]
             found.append((scores.detach(), gradients, torch.get_rng_state()))

@@ -39,7 +39,8 @@ def given(
     source: str, arguments: dict[str, Any], sample: Shape, load: Callable[[str], Any], freeze: Sequence[str] = ()
 ) -> GivenModel:
     torch.manual_seed(0)
-    return GivenModel(made(source, arguments, load), source, arguments, sample, freeze=freeze)
+    whole, _ = made(source, arguments, load, sample=sample)
+    return GivenModel(whole, source, arguments, sample, freeze=freeze)
 
 
 def torchvision(name: str, freeze: Sequence[str] = ()) -> GivenModel:
@@ -729,4 +730,4 @@ def test_a_package_that_cannot_be_imported_says_why(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     with pytest.raises(SpecError, match=rf"timm {said}.*alray\[timm\]"):
-        made("timm:resnet18", {}, nothing)
+        made("timm:resnet18", {}, nothing, sample=IMAGE)

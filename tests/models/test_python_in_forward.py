@@ -628,6 +628,12 @@ def test_a_gradient_lies_in_memory_as_in_the_whole_model(one_thread: None) -> No
         torch.testing.assert_close(value, found[name], rtol=0.0, atol=0.0, msg=name)
 
 
+def test_a_buffer_that_is_replaced_is_used_no_more() -> None:
+    """Another tensor may get its memory."""
+    cuts = [own(RunningMeanAssigned).cut("auto", None) for _ in range(3)]
+    assert [[part.until for part in parts] for parts in cuts] == [["sub", "relu_1"]] * 3
+
+
 @pytest.mark.few
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("within", [False, True], ids=["own", "submodule"])

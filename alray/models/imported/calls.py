@@ -14,8 +14,8 @@ from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.models.several import OF_MODEL
 
 
-def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> Any:
-    """What a model gives for samples.
+def scores_of(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+    """The scores that a model gives for samples: all that it returns, or `logits` of an output of transformers.
 
     Args:
         mask: [N, T] bool of documents; it has the type and the name that transformers gives it, if the model has this
@@ -26,15 +26,9 @@ def call(model: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None) -> 
     if "use_cache" in parameters:
         named["use_cache"] = False  # of generation
     inputs = vars(model).get(OF_MODEL)
-    if inputs is not None:
-        return inputs.called(model, samples, **named)
-    if mask is not None:
+    if mask is not None and inputs is None:
         named |= {"attention_mask": mask.long()} if "attention_mask" in parameters else {"mask": mask}
-    return model(samples, **named)
-
-
-def scores_of(result: Any) -> Any:
-    """The scores in what a model gives: all of it, or `logits` of an output of transformers."""
+    result = model(samples, **named) if inputs is None else inputs.called(model, samples, **named)
     return getattr(result, "logits", result)
 
 

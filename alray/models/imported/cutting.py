@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +21,7 @@ from alray.config.user_code import own_problem
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import Form, LostError, Unused
-from alray.models.imported.calls import call, first_line, scores_of
+from alray.models.imported.calls import first_line
 from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed, packed_shape, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
 from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
@@ -81,14 +80,15 @@ class Cutter:
         self._model, self._sample, self._frozen, self._lowered = model, sample, frozen, lowered
         self._cuts: dict[Key, Cut] = {}
 
-    def _given(self, number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Samples of one of the two sizes."""
+    def _given(self, number: int) -> dict[Leaf, torch.Tensor]:
+        """Samples of one of the two sizes, and the mask of a text."""
         positions = min(self._sample[0], _LONGEST) if self._sample.is_text else 1
         positions = max(positions - number * _SHORTER, 1)
-        return samples_of(self._sample, _SAMPLES[number], positions, torch.Generator().manual_seed(number))
+        samples, mask = samples_of(self._sample, _SAMPLES[number], positions, torch.Generator().manual_seed(number))
+        return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
 
     def _sizes(self, number: int) -> tuple[int, int]:
-        samples, _ = self._given(number)
+        samples = self._given(number)[INPUT, 0]
         return samples.shape[0], samples.shape[1] if samples.ndim > 1 else 1
 
     @contextmanager
@@ -102,9 +102,6 @@ class Cutter:
             seed_all(_CPU, 0, "cut")
             yield
 
-    def _called(self, came: Mapping[Leaf, torch.Tensor]) -> Any:
-        return scores_of(call(self._model, came[INPUT, 0], came.get((INPUT, 1))))
-
     @cached_property
     def recordings(self) -> dict[bool, list[Recording]]:
         """By whether the model trains."""
@@ -115,9 +112,8 @@ class Cutter:
             found[training] = []
             for number in range(len(_SAMPLES)):
                 recording = Recording()
-                came = _input(*self._given(number))
                 with self._mode(training=training):
-                    recording.run(self._model, came, partial(self._called, came))
+                    recording.run(self._model, self._given(number))
                 if number > 0:
                     recording.keep_sizes()
                 found[training].append(recording)
@@ -141,21 +137,17 @@ class Cutter:
     def _known(self) -> dict[bool, Seen]:
         """What is known of all steps: those that could be fitted."""
         found = {}
-        for training, (one, other) in self.recordings.items():
-            of_other = {step.key: step for step in other.steps}
-            sizes, sizes_of_other = self._sizes(0), self._sizes(1)
-            gives: dict[Key, Gives] = {}
-            first, second = (Gives.of(list(_input(*self._given(number)).values())) for number in range(len(_SAMPLES)))
-            of_input = fitted(first, second, sizes, sizes_of_other)
-            assert of_input is not None, "samples have the sizes of their form"
-            gives[INPUT] = of_input
-            again = {step.key for step in one.steps if step.again}
-            for step in one.steps:
-                if step.key in of_other and step.key not in again:
-                    same = fitted(step.gives, of_other[step.key].gives, sizes, sizes_of_other)
-                    if same is not None:
-                        gives[step.key] = same
-            found[training] = Seen(gives, frozenset(again))
+        sizes = self._sizes(0), self._sizes(1)
+        for training, runs in self.recordings.items():
+            one, other = ({step.key: step.gives for step in run.steps} for run in runs)
+            one[INPUT], other[INPUT] = (Gives.of([*self._given(number).values()]) for number in range(2))
+            again = frozenset(step.key for step in runs[0].steps if step.again)
+            fits = {
+                key: fitted(gives, other[key], *sizes)
+                for key, gives in one.items()
+                if key in other and key not in again
+            }
+            found[training] = Seen({key: gives for key, gives in fits.items() if gives is not None}, again)
         return found
 
     def after(self, key: Key) -> Cut:
@@ -181,11 +173,14 @@ class Cutter:
 
     def _at_input(self) -> Cut:
         """The cut before all steps: samples pass."""
-        seen = {mode: Seen({INPUT: known.gives[INPUT]}) for mode, known in self._known.items()}
+        samples = (INPUT, 0)
+        seen = {
+            mode: Seen({INPUT: known.gives[INPUT]}, travels=frozenset({samples})) for mode, known in self._known.items()
+        }
         every = dict(self._model.named_parameters(remove_duplicate=False)).keys() | dict(
             self._model.named_buffers(remove_duplicate=False)
         )
-        travels = {(INPUT, 0): self._known[True].gives[INPUT].leaves[0]}
+        travels = {samples: self._known[True].sizes(samples)}
         return Cut(INPUT, travels, {}, seen, above=frozenset(every))
 
     def _tried(self, key: Key) -> Cut:
@@ -200,19 +195,25 @@ class Cutter:
         above: set[str] = set()
         main = self._main(key)
         for training in (True, False):
-            kept, numbers, used = self._below(key, training=training)
+            recording = self.recordings[training][0]
+            end = next((step.ended for step in recording.steps if step.key == key), -1)
+            if look := recording.look_before(key, end):
+                raise Refused(look)
+            before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
+            kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
             if main not in kept:
                 raise Refused("what is needed later is other in evaluation than in training")
-            below |= used
+            below |= {name for name, first in recording.used.items() if first <= end}
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
             run, leaves, same = self._above(key, kept, leaves, above, clones, training=training)
             known = self._known[training]
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
-            if self._sample.is_text and not any(self._has_positions(known, leaf) for leaf in leaves):
+            every = [size for leaf in leaves for size in known.sizes(leaf).sizes]
+            if self._sample.is_text and not any(size.by_positions for size in every):
                 reads[POSITIONS] = float(self._sizes(0)[1])
             for leaf in leaves:
-                sizes = known.gives[leaf[0]].leaves[leaf[1]]
+                sizes = known.sizes(leaf)
                 if sizes.rows is None:
                     raise Refused(f"{_named(leaf)} is needed, which has no row for each sample")
                 if travels.setdefault(leaf, sizes) != sizes:
@@ -222,7 +223,8 @@ class Cutter:
                 raise Refused(f"{further}, of which {_MOST_TENSORS} at most can travel")
             if training:
                 fixed = {leaf for leaf in (*leaves, *same) if not kept[leaf].requires_grad}
-            reads |= {each: float(numbers[each]) for each in run.asked if each in numbers}
+            numbers = recording.reads
+            reads |= {each: float(numbers[each]) for each in run.asked if each in numbers and each in before}
             asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves), same)
         names = dict(self._model.named_parameters(remove_duplicate=False))
@@ -286,10 +288,6 @@ class Cutter:
             self._model.zero_grad()
         return found
 
-    @staticmethod
-    def _has_positions(known: Seen, leaf: Leaf) -> bool:
-        return any(size.by_positions for size in known.gives[leaf[0]].leaves[leaf[1]].sizes)
-
     def _main(self, key: Key) -> Leaf:
         """The first tensor of numbers that a step gives, with a row for each sample."""
         gives = self._known[True].gives.get(key)
@@ -297,17 +295,6 @@ class Cutter:
             if isinstance(leaf, Sizes) and leaf.dtype.is_floating_point and leaf.rows is not None:
                 return key, number
         raise Refused("it gives no tensor with a row for each sample")
-
-    def _below(self, key: Key, *, training: bool) -> tuple[dict[Leaf, torch.Tensor], dict[Key, float], set[str]]:
-        """What the part before a cut gives: its tensors, the numbers that it reads, and what of the model it uses."""
-        recording = self.recordings[training][0]
-        end = next((step.ended for step in recording.steps if step.key == key), -1)
-        if look := recording.look_before(key, end):
-            raise Refused(look)
-        before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
-        kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
-        reads = {each: number for each, number in recording.reads.items() if each in before}
-        return kept, reads, {name for name, first in recording.used.items() if first <= end}
 
     def _above(
         self,
@@ -327,21 +314,17 @@ class Cutter:
         for _ in range(_TRIALS):
             came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
             came |= {leaf: came[other] for leaf, other in same.items()}
-            sizes = {leaf: known.gives[leaf[0]].leaves[leaf[1]] for leaf in leaves}
+            sizes = {leaf: known.sizes(leaf) for leaf in leaves}
             given = Cut(key, sizes, {}, {training: known})
             numbers = self.recordings[training][0].reads
             like = torch.empty((), device=_CPU)
             run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
-            inputs = {
-                (INPUT, number): run.leaf((INPUT, number), of_input)
-                for number, of_input in enumerate(known.gives[INPUT].leaves)
-            }
             versions = {leaf: each._version for leaf, each in came.items()}
             names: set[str] = set()
             touched = Touched(self._model, partial(_note_own, run, names))
             try:
                 with self._mode(training=training), self._unchanged(), touched:
-                    run.of(self._model, partial(self._called, inputs))
+                    run.of(self._model)
             except LostError as error:
                 further = [leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in came]
                 if not further and with_values:
@@ -375,7 +358,7 @@ class Cutter:
                 if name in before:
                     each.data.copy_(before[name])
 
-    def part(self, model: nn.Module, after: Cut | None, until: Cut | None, title: str, *, shared: bool = False) -> Part:
+    def part(self, model: nn.Module, after: Cut, until: Cut | None, title: str, *, shared: bool = False) -> Part:
         """The part of a model between two cuts.
 
         Args:
@@ -386,10 +369,11 @@ class Cutter:
         parameters = dict(model.named_parameters(remove_duplicate=False))
         buffers = dict(model.named_buffers(remove_duplicate=False)).keys()
         every = parameters.keys() | buffers
-        used = frozenset[str]().union(*(cut.below | cut.above for cut in (after, until) if cut is not None))
-        own = (every if after is None else after.above) & (every if until is None else until.below)
-        if used:
-            own = (own & used) | {name for name in buffers - used if self._goes_along(name, own & used, used, after)}
+        inner = [cut for cut in (after, until) if cut is not None and cut.key != INPUT]
+        used = frozenset[str]().union(*(cut.below | cut.above for cut in inner))
+        own = after.above & (every if until is None else until.below)
+        if inner:
+            own |= {name for name in buffers - used if self._goes_along(name, own, used, after)}
         kept = {id(each): each for name, each in parameters.items() if shared and name in own}
         made = skeleton(model, own, self.changing, kept)
         paths = [path for path, _ in model.named_modules() if path]
@@ -399,11 +383,11 @@ class Cutter:
         return Part(made, after, until, title=title, longest=longest, reads=reads, hidden=hidden, frozen=self._frozen)
 
     @staticmethod
-    def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut | None) -> bool:
+    def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut) -> bool:
         """Whether a part has a buffer that nothing uses: with the other tensors of its module, else the first part."""
         around = buffer.rpartition(".")[0]
         beside = {name for name in used if name.rpartition(".")[0] == around}
-        return not beside.isdisjoint(own) if beside else after is None
+        return not beside.isdisjoint(own) if beside else after.key == INPUT
 
     def has_rows(self, key: Key) -> bool:
         """Whether a step gives a tensor of numbers with a row for each sample."""
@@ -417,18 +401,18 @@ class Cutter:
     def _of_equal_samples(self) -> Recording:
         """An evaluation of the first mini-batch, whose last sample is the first one again."""
         recording = Recording()
-        came = _input(*self._given(0))
+        came = self._given(0)
         for each in came.values():
             each[-1] = each[0]
         with self._mode(training=False), self._unchanged():
-            recording.run(self._model, came, partial(self._called, came))
+            recording.run(self._model, came)
         return recording
 
     def keeps_rows(self, key: Key) -> bool:
         """Whether a readout can take what a step gives: several rows of a sample follow each other, and those of the
         others do not depend on it."""
         leaf = self._main(key)
-        sizes: Sizes = self._known[True].gives[key].leaves[leaf[1]]
+        sizes = self._known[True].sizes(leaf)
         if not sizes.has_several_rows:
             return True
         values = (each.values.get(leaf) for each in (self.recordings[False][0], self._of_equal_samples))
@@ -437,9 +421,8 @@ class Cutter:
 
     def _shape(self, key: Key) -> tuple[int, ...]:
         """Of two samples, of what a step gives."""
-        _, number = self._main(key)
-        sizes: Sizes = self._known[True].gives[key].leaves[number]
-        return tuple(size.at(*self._sizes(0)) for size in sizes.sizes)
+        sizes = self._known[True].sizes(self._main(key)).sizes
+        return tuple(size.at(*self._sizes(0)) for size in sizes)
 
     def elements(self, key: Key) -> int:
         """How large that tensor is, for two samples."""
@@ -452,10 +435,6 @@ class Cutter:
     def steps(self) -> list[Step]:
         """Those of a run in training, in the order in which they end."""
         return self.recordings[True][0].steps
-
-
-def _input(samples: torch.Tensor, mask: torch.Tensor | None) -> dict[Leaf, torch.Tensor]:
-    return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
 
 
 def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:

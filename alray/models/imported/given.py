@@ -163,10 +163,8 @@ class GivenModel:
         """The path of the last layer with weights; "" if the model has them itself."""
         return next((name for name, _ in reversed(self._choice.starts[-1].key) if not name.endswith("()")), "")
 
-    def _after(self, name: str | None) -> Cut | None:
+    def _after(self, name: str) -> Cut:
         """The cut of this name."""
-        if name is None:
-            return None
         with put_back(), torch.device("cpu"):  # parts are also made where shapes alone are looked for
             return self._cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name].key)
 
@@ -354,14 +352,12 @@ class GivenModel:
             after: None for the input, and `until`: None for the result.
             shared: a copy of the model whose parameters it has instead.
         """
-        start = None if after == _NOWHERE else self._after(after)
-        return self._cutter.part(shared or self.whole, start, self._after(until), self.title, shared=shared is not None)
+        begin, end = self._after(after or _NOWHERE), None if until is None else self._after(until)
+        return self._cutter.part(shared or self.whole, begin, end, self.title, shared=shared is not None)
 
     def gives(self, until: str) -> dict[str, Shape]:
         """What travels after a cut point besides the mask of a text, by name: shapes of one sample."""
-        cut = self._after(until)
-        assert cut is not None
-        return cut.shapes(self._sample[0] if self._sample.is_text else 1)
+        return self._after(until).shapes(self._sample[0] if self._sample.is_text else 1)
 
     @property
     def outputs(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from alray.config.user_code import own_problem
 from alray.core.compat import BatchNorm, pop_mode, tree_leaves, tree_unflatten
 from alray.core.errors import Problem, StageError
 from alray.models.imported.absent import Form, LostError, Unused, origins_of
-from alray.models.imported.calls import call, scores_of
+from alray.models.imported.calls import scores_of
 from alray.models.imported.steps import (
     INPUT,
     POSITIONS,
@@ -63,10 +63,16 @@ class Seen:
     travels: frozenset[Leaf] = frozenset()
     same: Mapping[Leaf, Leaf] = field(default_factory=dict)
 
+    def sizes(self, leaf: Leaf) -> Sizes:
+        """Those of a tensor that is not computed again."""
+        key, number = leaf
+        found: Sizes = self.gives[key].leaves[number]
+        return found
+
 
 @dataclass(frozen=True)
 class Cut:
-    """The end of a step, at which one part ends and the next one begins.
+    """The end of a step, at which one part ends and the next one begins. That of `INPUT` is before all steps.
 
     Attributes:
         travels: the tensors that are needed later, with their sizes; that of the step itself is the first one.
@@ -114,62 +120,54 @@ class PartRun(Walk):
 
     def __init__(
         self,
-        after: Cut | None,
-        until: Key | None,
+        after: Cut,
+        until: Cut | None,
         came: Mapping[Leaf, torch.Tensor],
         *,
         training: bool,
-        sizes: tuple[int, int] = (0, 0),
-        read: Mapping[Key, float] | None = None,
-        like: torch.Tensor | None = None,
-        keeps: Collection[Leaf] | None = None,
-        expects: Seen | None = None,
+        sizes: tuple[int, int],
+        read: Mapping[Key, float],
+        like: torch.Tensor,
     ) -> None:
         """
         Args:
-            after: the cut at which it begins; None: with the samples.
-            until: the step after which it ends; None: with the result.
+            after: the cut at which it begins.
+            until: the cut at which it ends; None: with the result.
             came: the tensors that the part before sent.
             sizes: the numbers of samples and positions.
             read: the numbers that were read.
             like: a tensor of the type and on the device of all that is computed.
-            keeps: the tensors that are kept of what steps give; None: all of them.
-            expects: what the part after this one takes steps to give.
         """
         super().__init__()
         self._after, self._until, self._came = after, until, came
-        self._seen = None if after is None else after.seen[training]
-        self._ends = [end for end in (None if after is None else after.key, until) if end is not None]
-        self._sizes, self._like = sizes, like
-        self._read = read or {}
-        self._knows_reads = like is not None and like.is_meta
-        self._keeps = keeps
-        self._expects = expects
-        self._kept_of = (
-            None if keeps is None else {key for key, _ in keeps} | (expects.gives.keys() if expects else set())
-        )
-        self.own = after is None
+        self._seen = after.seen[training]
+        self._next = Seen({}) if until is None else until.seen[training]
+        self._kept_of = self._next.gives.keys() | {key for key, _ in self._next.travels}
+        self._ends = [after.key] if until is None else [after.key, until.key]
+        self._sizes, self._like, self._read = sizes, like, read
+        self.own = after.key == INPUT
         """Whether steps are computed: those after the first cut."""
-        self.kept: dict[Leaf, torch.Tensor] = {leaf: came[leaf] for leaf in keeps or () if leaf in came}
-        self.reads: dict[Key, float] = dict(self._read)
+        self.kept = {leaf: came[leaf] for leaf in self._next.travels if leaf in came}
+        """The tensors that the next part needs."""
+        self.reads = dict(read)
         self.asked: set[Key] = set()
         """The steps before the first cut that were asked for what they gave, or for a number."""
         self.again: set[Key] = set()
         """Those that were computed again."""
 
-    def of(self, model: nn.Module, compute: Callable[[], Any]) -> Any:
-        """The result of `forward`, None where the part ends before it. Raises LostError."""
+    def of(self, model: nn.Module) -> Any:
+        """The scores of a model, None where the part ends before them. Raises LostError."""
+        given = [self.leaf((INPUT, number), form) for number, form in enumerate(self._seen.gives[INPUT].leaves)]
         try:
             with self.over(model):
-                result = compute()
+                result = scores_of(model, *given)
         except _Ended as ended:
             if ended.run is not self:
                 raise
             return None
         if self._until is not None:
-            raise LostError((), f"has not called `{name_of(self._until)}`")
+            raise LostError((), f"has not called `{self._until.name}`")
         if not self.own:
-            assert self._after is not None, "a part that begins with the samples is its own from there"
             raise LostError((), f"has not called `{self._after.name}`")
         origins = origins_of(result)
         if origins:
@@ -177,22 +175,20 @@ class PartRun(Walk):
         return result
 
     def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
-        if is_open(key, self._ends) or (self.own and self._knows_reads):
+        if is_open(key, self._ends) or (self.own and self._like.is_meta):
             with self.inside(key):
                 value = compute()
-            if self.own:
-                self._keep(key, value)
-            return value
-        if not self.own:
+        elif not self.own:
             return self._before(key, compute)
-        with self.unwatched():
-            value = compute()
-        self._keep(key, value)
+        else:
+            with self.unwatched():
+                value = compute()
+        if self.own:
+            self._keep(key, value)
         return value
 
     def _before(self, key: Key, compute: Callable[[], Any]) -> Any:
         """What a call of a module before the first cut gives."""
-        assert self._seen is not None
         if key in self._seen.again:
             self.again.add(key)
             with self.unwatched():
@@ -210,15 +206,13 @@ class PartRun(Walk):
             else:
                 self._keep(key, value)
             return value
-        seen = self._seen
-        assert seen is not None
         if name in READS and origins_of(given):
             self.asked.add(key)
             return self._number(key, name)
-        if key in seen.gives:
+        if key in self._seen.gives:
             return self._given(key)
         value = compute()
-        if key in seen.again:
+        if key in self._seen.again:
             self.again.add(key)
         elif any(isinstance(each, torch.Tensor) and not isinstance(each, Unused) for each in tree_leaves(value)):
             raise LostError((), f"calls `{name}` before the cut, as it never did when it was cut")
@@ -227,7 +221,7 @@ class PartRun(Walk):
     def _is_known(self, key: Key, given: tuple[Any, ...]) -> bool:
         """Whether a step gives the number that it read when the model was recorded: of a tensor that came without
         values, as in a trial of a cut, or where operations are counted."""
-        if self._knows_reads and key in self._read:
+        if self._like.is_meta and key in self._read:
             return True
         return any(isinstance(each, Unused) and not each.origins for each in tree_leaves(given))
 
@@ -239,7 +233,6 @@ class PartRun(Walk):
 
     def _given(self, key: Key) -> Any:
         """What a step before the first cut gave."""
-        assert self._seen is not None and self._after is not None
         gives = self._seen.gives.get(key)
         if gives is None:
             raise LostError((), f"calls `{name_of(key)}` before the cut, as it never did when it was cut")
@@ -252,27 +245,26 @@ class PartRun(Walk):
     def leaf(self, leaf: Leaf, form: Any) -> Any:
         if leaf in self._came:
             tensor = self._came[leaf]
-            assert self._after is not None
             tensor = tensor.detach() if leaf in self._after.fixed else tensor
             return tensor.clone() if leaf in self._after.clones else tensor
         if not isinstance(form, Sizes):
             return form
-        assert self._like is not None
         return Unused.like(form.at(*self._sizes, self._like.dtype), [leaf], self._like.device)
 
     def _keep(self, key: Key, value: Any) -> None:
-        if self._kept_of is None or key in self._kept_of:
+        if key in self._kept_of:
             leaves = tree_leaves(value)
-            self._require_expected(key, leaves)
+            if not torch.compiler.is_exporting():
+                self._require_expected(key, leaves)
             for index, each in enumerate(leaves):
-                if isinstance(each, torch.Tensor) and (self._keeps is None or (key, index) in self._keeps):
+                if isinstance(each, torch.Tensor) and (key, index) in self._next.travels:
                     self.kept[key, index] = each
-        if key == self._until:
+        if self._until is not None and key == self._until.key:
             raise _Ended(self)
 
     def _require_expected(self, key: Key, leaves: list[Any]) -> None:
         """Raise LostError where a step gives what the part after this one does not know of."""
-        gives = None if self._expects is None else self._expects.gives.get(key)
+        gives = self._next.gives.get(key)
         if gives is None:
             return
         same = len(leaves) == len(gives.leaves)
@@ -315,7 +307,7 @@ class Part(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        after: Cut | None,
+        after: Cut,
         until: Cut | None,
         *,
         title: str,
@@ -327,7 +319,7 @@ class Part(nn.Module):
         """
         Args:
             model: see `skeleton`. It becomes the part's own.
-            after: None for the input, and `until`: None for the result.
+            until: None for the result.
             title: of the model, in errors.
             longest: positions of a sample.
             reads: the numbers that the whole model read when it was recorded, by whether it trained.
@@ -391,43 +383,33 @@ class Part(nn.Module):
     def _passed(self, incoming: Tensors) -> Tensors:
         (model,), after, until = self.alray_models, self._alray_after, self._alray_until
         s, mask = incoming["s"], incoming.get("mask")
-        came: dict[Leaf, torch.Tensor] = {}
+        seen = after.seen[self.training]
+        came = {
+            leaf: _unpacked(incoming[name], after.travels[leaf])
+            for leaf, name in after.names.items()
+            if leaf in seen.travels
+        }
         read: dict[Key, float] = {}
-        if after is not None:
-            came = {
-                leaf: _unpacked(incoming[name], after.travels[leaf])
-                for leaf, name in after.names.items()
-                if leaf in after.seen[self.training].travels
-            }
-            if after.reads and not s.is_meta:
-                numbers = zip(after.reads, incoming[_READ][0].view(torch.float64).tolist(), strict=True)
-                read = {key: number for key, number in numbers if not math.isnan(number)}
-        else:
-            came[INPUT, 0] = s
         if s.is_meta:  # where operations are counted
-            read = {**self._alray_reads[self.training], **(after.reads if after is not None else {})}
+            read = {**self._alray_reads[self.training], **after.reads}
+        elif after.reads:
+            numbers = zip(after.reads, incoming[_READ][0].view(torch.float64).tolist(), strict=True)
+            read = {key: number for key, number in numbers if not math.isnan(number)}
         if mask is not None:
             came[INPUT, 1] = mask
         positions = int(read[POSITIONS]) if POSITIONS in read else self._positions(came, s.shape[0])
-        if after is not None:
-            came |= {leaf: came[other] for leaf, other in after.seen[self.training].same.items()}
+        came |= {leaf: came[other] for leaf, other in seen.same.items()}
         run = PartRun(
             after,
-            None if until is None else until.key,
+            until,
             came,
             training=self.training,
             sizes=(s.shape[0], positions),
             read=read,
             like=s if s.is_floating_point() else torch.empty((), device=s.device),
-            keeps=() if until is None else until.seen[self.training].travels,
-            expects=None if until is None or torch.compiler.is_exporting() else until.seen[self.training],
         )
-        given: list[Any] = [came.get((INPUT, 0)), came.get((INPUT, 1))]
-        if after is not None:
-            for number, sizes_of in enumerate(after.seen[self.training].gives[INPUT].leaves):
-                given[number] = run.leaf((INPUT, number), sizes_of)
         with _left_calls_forgotten() if torch.compiler.is_exporting() else nullcontext():
-            result = run.of(model, lambda: scores_of(call(model, *given)))
+            result = run.of(model)
         if until is None:
             return {"s": result}
         outgoing = {}
@@ -452,8 +434,6 @@ class Part(nn.Module):
         """How many positions the samples of a mini-batch have."""
         if (INPUT, 1) in came:
             return came[INPUT, 1].shape[1]
-        if self._alray_after is None:
-            return came[INPUT, 0].shape[1] if came[INPUT, 0].ndim > 1 else 1
         for leaf, tensor in came.items():
             for size, number in zip(self._alray_after.travels[leaf].sizes, tensor.shape, strict=True):
                 found = size.positions(number, samples)
@@ -477,29 +457,21 @@ def _left_calls_forgotten() -> Iterator[None]:
 
 def joined(parts: Sequence[Part]) -> Part:
     """One part that computes what these compute, which follow each other from the input on, with their tensors."""
-    first, *others = parts
-    (model,) = copy.deepcopy(first).alray_models
-    for part in others:
-        for path, module in part.named_modules():
-            there = model.get_submodule(path)
-            for name, parameter in module._parameters.items():
-                vars(there).pop(name, None)
-                there.register_parameter(name, parameter)
-            for name, buffer in module._buffers.items():
-                if name not in there._buffers or name not in module._non_persistent_buffers_set:
-                    vars(there).pop(name, None)
-                    there.register_buffer(name, buffer)
-    hidden = [path for path in first._alray_hidden if all(path in part._alray_hidden for part in others)]
-    whole = Part(
-        model,
-        None,
-        parts[-1]._alray_until,
-        title=first.alray_title,
-        longest=first._alray_longest,
-        reads=first._alray_reads,
-        hidden=hidden,
-    )
-    return whole.train(first.training)
+    whole = copy.deepcopy(parts[0])
+    (model,) = whole.alray_models
+    for part in parts[1:]:
+        for tensors in (part.named_parameters, part.named_buffers):
+            for name, tensor in tensors(remove_duplicate=False):
+                path, _, last = name.rpartition(".")
+                there = model.get_submodule(path)
+                vars(there).pop(last, None)
+                if isinstance(tensor, nn.Parameter):
+                    there._parameters[last] = tensor
+                else:
+                    there._buffers[last] = tensor
+    whole._alray_hidden = frozenset.intersection(*(part._alray_hidden for part in parts))
+    whole._alray_until = parts[-1]._alray_until
+    return whole
 
 
 def packed(tensor: torch.Tensor, sizes: Sizes, samples: int) -> torch.Tensor:

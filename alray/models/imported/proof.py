@@ -22,7 +22,7 @@ from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.encoder import row_major
 from alray.models.imported.absent import LostError
-from alray.models.imported.calls import call, first_line, scores_of
+from alray.models.imported.calls import first_line, scores_of
 from alray.models.imported.cutting import Refused, reason_of, samples_of
 from alray.models.imported.identity import attributes
 from alray.models.imported.part import Part
@@ -134,7 +134,7 @@ def _computed(
                 passing = {name: row_major(each) for name, each in part(passing).items()}
             scores = passing["s"]
         else:
-            scores = scores_of(call(whole, samples.clone(), mask))
+            scores = scores_of(whole, samples.clone(), mask)
         found["scores"] = scores.detach()
         if gradients:
             found |= _gradients(scores, whole)

@@ -14,6 +14,7 @@ from torch import nn
 
 from alray.config.user_code import own_place_of
 from alray.core.compat import TorchDispatchMode, tree_leaves
+from alray.models.imported.calls import scores_of
 from alray.models.imported.steps import LOOKS, READS, Gives, Key, Leaf, Walk, is_open
 
 
@@ -83,11 +84,11 @@ class Recording(Walk):
         self._computed: dict[int, bool] = {}  # the memory of what is made of samples; True: of parameters, too
         self._used: dict[int, int] = {}  # before the end of which step it was used last
 
-    def run(self, model: nn.Module, given: Mapping[Leaf, torch.Tensor], compute: Callable[[], Any]) -> None:
+    def run(self, model: nn.Module, given: Mapping[Leaf, torch.Tensor]) -> None:
         """Record a call of `forward`, and keep its result.
 
         Args:
-            given: the samples.
+            given: the samples, and the mask of a text.
         """
         plain = (value for module in model.modules() for value in (*vars(module).values(), *module._buffers.values()))
         self._known = {_memory(each) for each in _tensors([*given.values(), *plain])}
@@ -96,7 +97,7 @@ class Recording(Walk):
         versions = [each._version for each in given.values()]
         touched = Touched(model, lambda name: self.used.setdefault(name, len(self.steps)))
         with self._counter, touched, self.over(model):
-            self.result = compute()
+            self.result = scores_of(model, *given.values())
         self.writes_input = versions != [each._version for each in given.values()]
         for tensor in _tensors(self.result):
             self._used[_memory(tensor)] = len(self.steps)
@@ -142,18 +143,19 @@ class Recording(Walk):
                 self.reads[key] = value
                 self._note(key, value, None, begun, again=False, weights=False)
             return value
-        weights = any(isinstance(each, nn.Parameter) and each.ndim > 1 for each in took)
-        made = any(isinstance(each, nn.Parameter) for each in took) or not all(map(self._is_free, took))
-        made = made or not torch.equal(drawn, torch.get_rng_state())
-        memories = {_memory(each) for each in gave}
+        parameters = [each for each in took if isinstance(each, nn.Parameter)]
+        drew = not torch.equal(drawn, torch.get_rng_state())
+        made = drew or bool(parameters) or not all(map(self._is_free, took))
+        memories = set(map(_memory, gave))
         self._computed |= dict.fromkeys(memories, True in computed) if computed else {}
         in_place = any(one is other for one in gave for other in took)
-        of_weights = {_memory(each) for each in took if isinstance(each, nn.Parameter)}
-        is_view = memories <= {_memory(each) for each in took} and not in_place and not memories & of_weights
+        of_others = set(map(_memory, took)) - set(map(_memory, parameters))
+        is_view = memories <= of_others and not in_place
         self._known |= memories
         if made:
             self._make(value)
         self._elements += sum(each.numel() for each in gave)
+        weights = any(each.ndim > 1 for each in parameters)
         self._note(key, value, None, begun, again=is_view or not made, weights=weights)
         return value
 
@@ -196,6 +198,7 @@ class Touched(TorchDispatchMode):
         """
         super().__init__()
         self._note = note
+        self._alive = [*model.parameters(), *model.buffers()]  # a buffer that is replaced leaves its memory to others
         self._names: dict[int, set[str]] = {}
         for tensors in (model.named_parameters, model.named_buffers):
             for name, value in tensors(remove_duplicate=False):

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OWN
 from alray.config.sections.section import did_you_mean, listed, nearest
 from alray.config.user_code import own_error
@@ -33,16 +32,28 @@ _ENDINGS = (".bin", ".ckpt", ".npz", ".pickle", ".pkl", ".pt", ".pt2", ".pth", "
 
 
 def made(
-    source: str, arguments: Mapping[str, Any], load: Callable[[str], Any], *, allow_files: bool = False
-) -> nn.Module:
-    """The model that a spec names, with the weights that its constructor draws. Raises SpecError.
+    source: str,
+    arguments: Mapping[str, Any],
+    load: Callable[[str], Any],
+    *,
+    sample: Shape,
+    trained: bool = False,
+    allow_files: bool = False,
+) -> tuple[nn.Module, list[str]]:
+    """The model that a spec names, with the weights that its constructor draws; and sentences on what weights lack that
+    come with a model of transformers. Raises SpecError.
 
     Args:
+        sample: as for `made_of`, and `trained`.
         allow_files: whether the arguments of a library's constructor may name files, which it may run code of.
     """
     kind, _, name = source.partition(":")
     if not source.startswith(OWN) and not allow_files:
         _refuse_files(source, arguments)
+    if kind == "transformers":
+        from alray.models.imported.hugging_face import made_of
+
+        return made_of(name, arguments, sample, trained=trained)
     make = {
         "python": lambda: load(source),
         "object": lambda: _maker_of(load(source)),
@@ -62,30 +73,7 @@ def made(
             hint="name a class of a module, or a function that returns one",
         )
     require_tensors(model, f"`{source}`", "model.from")
-    return model
-
-
-def made_with_notes(
-    source: str,
-    arguments: Mapping[str, Any],
-    load: Callable[[str], Any],
-    *,
-    allow_files: bool,
-    sample: Shape,
-    trained: bool,
-) -> tuple[nn.Module, list[str]]:
-    """As `made`, also of transformers, whose models may come with weights: with sentences on what they lack.
-
-    Args:
-        sample: as for `made_of`, and `trained`.
-    """
-    if not source.startswith(TRANSFORMERS):
-        return made(source, arguments, load, allow_files=allow_files), []
-    if not allow_files:
-        _refuse_files(source, arguments)
-    from alray.models.imported.hugging_face import made_of
-
-    return made_of(source.removeprefix(TRANSFORMERS), arguments, sample, trained=trained)
+    return model, []
 
 
 def _maker_of(given: Any) -> Any:

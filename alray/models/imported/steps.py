@@ -6,7 +6,6 @@ then its name and its number within that call. So keys do not shift where other 
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -223,7 +222,8 @@ class Sizes:
         for axis in reversed(self.order):
             strides[axis] = stride
             stride *= max(shape[axis], 1)
-        return Form(shape, tuple(strides), in_type_of(self.dtype, like))
+        in_double = self.dtype == torch.float32 and like == torch.float64  # it was recorded in float32
+        return Form(shape, tuple(strides), like if in_double else self.dtype)
 
     @property
     def rows(self) -> int | None:
@@ -234,11 +234,6 @@ class Sizes:
     def has_several_rows(self) -> bool:
         """Whether this dimension has more than one row of each sample."""
         return self.rows is not None and self.sizes[self.rows] != Size(1, by_samples=True)
-
-
-def in_type_of(dtype: torch.dtype, like: torch.dtype) -> torch.dtype:
-    """The type that a tensor has where the model computes in float64, and not in float32 as it was recorded."""
-    return like if dtype == torch.float32 and like == torch.float64 else dtype
 
 
 @dataclass(frozen=True)
@@ -301,16 +296,15 @@ def _size(pair: tuple[int, int], sizes: tuple[int, int], of_other: tuple[int, in
     one, other = pair
     if one == other:
         return Size(one)
-    for by_samples, by_positions in ((True, False), (False, True), (True, True)):
-        in_one, in_other = (
-            math.prod(size for size, counts in zip(each, (by_samples, by_positions), strict=True) if counts)
-            for each in (sizes, of_other)
-        )
+    samples, positions = Size(1, by_samples=True), Size(1, by_positions=True)
+    for size in (samples, positions, Size(1, by_samples=True, by_positions=True)):
+        in_one, in_other = size.at(*sizes), size.at(*of_other)
         if one % in_one == 0 and one // in_one * in_other == other:
-            return Size(one // in_one, by_samples, by_positions)
-    for by_positions in (True, False):
-        if one - sizes[by_positions] == other - of_other[by_positions]:
-            return Size(1, not by_positions, by_positions, one - sizes[by_positions])
+            return size._replace(factor=one // in_one)
+    for size in (positions, samples):
+        more = one - size.at(*sizes)
+        if more == other - size.at(*of_other):
+            return size._replace(more=more)
     return None
 
 

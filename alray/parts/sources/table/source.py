@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from alray.config.sections.task import TASKS, TaskSection
 from alray.data.class_labels import class_numbers, known_classes, labels_of
@@ -61,10 +60,6 @@ class TableSource(Source):
         if file is None:
             return None
         return self._set_of(read_rows(file, f"data.{split}", self._layout.of(self._train)))
-
-    def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
-        assert self.rows is not None, "the constructor makes it"
-        return self.rows.read(path)
 
     def _samples_of(self, rows: Rows) -> NDArray[Any]:
         # All columns are converted at once: the order in which numpy adds depends on how a matrix lies in memory.
