@@ -9,7 +9,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 # The tests start hundreds of processes, each of which would compile alray anew. Images of containers often set this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage coverage-simulated coverage-report crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules slow-links all-reduce replicas accuracy models exported huggingface studies findings recomputed published news replay sizes clean
+.PHONY: quickstart test test-all checks backward-test page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage coverage-simulated coverage-report crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules links all-reduce replicas accuracy models exported huggingface studies findings recomputed published news replay sizes clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -194,15 +194,16 @@ schedules: $(INSTALLED)
 	$(BIN)/python -m benchmarks.laws
 	$(BIN)/python -m benchmarks.uneven
 
-# 1F1B and streamed local losses over a slow link. Ten minutes.
-slow-links: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.slow_links
+# Training to a target over links between two hosts, which are namespaces: as root. An hour.
+links: $(INSTALLED)
+	$(BIN)/python -m benchmarks.links
 
 all-reduce: $(INSTALLED)
 	$(BIN)/python -m benchmarks.all_reduce
 
 replicas: $(INSTALLED)
 	$(BIN)/python -m benchmarks.replicas
+	$(BIN)/python -m benchmarks.workers
 	$(BIN)/python -m benchmarks.balance
 	$(BIN)/python -m benchmarks.large_batch
 

@@ -1,4 +1,4 @@
-"""The measured tables of docs/replicas.md, from published figures."""
+"""The tables of docs/replicas.md, from published figures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,31 @@ from benchmarks.filled import with_rows
 PAGE = Path(__file__).parents[1] / "docs" / "replicas.md"
 _TIMES = "| `all_reduce` | 1 KiB | 1 MiB | 64 MiB | predicted / measured |"
 _COMPRESSIONS = "| `compression` | time of the all-reduce | bytes | test accuracy, digits |"
+_WORKERS = "| workers | measured | 10 Gbit/s | 1 Gbit/s | 100 Mbit/s |"
 _RANKS, _SIZES = 4, (2**10, 2**20, 2**26)
 
 
-def page(result: dict[str, Any]) -> str:
+def page(result: dict[str, Any], of_workers: dict[str, Any]) -> str:
     """The page with its figures."""
     text = PAGE.read_text(encoding="utf-8")
-    return with_rows(with_rows(text, _TIMES, times(result)), _COMPRESSIONS, compressions(result))
+    text = with_rows(with_rows(text, _TIMES, times(result)), _COMPRESSIONS, compressions(result))
+    return with_rows(text, _WORKERS, workers(of_workers))
+
+
+def workers(result: dict[str, Any]) -> list[str]:
+    """A row for each number of workers: samples a second, and seconds to the target, measured and counted."""
+    measured, counted = result["measured"], result["counted"]
+    counts = sorted({*measured, *(count for steps in counted.values() for count in steps)}, key=int)
+    steps, batch = measured["1"]["steps"], round(measured["1"]["samples_per_s"] * measured["1"]["step_time_s"])
+    rows = []
+    for count in counts:
+        times = [measured.get(count, {}).get("step_time_s"), *(of_link.get(count) for of_link in counted.values())]
+        rows.append(_row(count, ["-" if step_s is None else _throughput(step_s, steps, batch) for step_s in times]))
+    return rows
+
+
+def _throughput(step_s: float, steps: int, batch: int) -> str:
+    return f"{batch / step_s:,.0f}/s, {steps * step_s:.0f} s"
 
 
 def times(result: dict[str, Any]) -> list[str]:

@@ -46,7 +46,9 @@ PUBLISHED = {
     "exported",
     "gpu",
     "huggingface",
+    "links",
     "models",
+    "workers",
 }
 """The results that a page shows, or `benchmarks.crossover` reads."""
 
@@ -143,7 +145,7 @@ def pages(results: Path) -> dict[str, str]:
         "benchmarks.md": tables.page(results),
         "pipelines.md": schedules_page.page(results),
         "accuracy.md": accuracy_page.page(read(results, "accuracy")),
-        "replicas.md": all_reduce_page.page(read(results, "all_reduce")),
+        "replicas.md": all_reduce_page.page(read(results, "all_reduce"), read(results, "workers")),
         "gpu_measured.md": gpu_page.page(read(results, "gpu")),
         "studies.md": intervals_page.page(read(results, "coverage")),
         "network.md": models_page.page(

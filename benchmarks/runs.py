@@ -66,10 +66,15 @@ def answer(*arguments: str) -> dict[str, Any]:
 def torch_run(module: str, processes: int, *arguments: str | Path) -> dict[str, Any]:
     """The JSON that a script of torch alone prints last, started by torchrun in processes of one thread each; ends the
     program where the script fails."""
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    launch = ("--standalone", "--nproc-per-node", str(processes), "-m", module)
+    return plain_run("torch.distributed.run", *launch, *arguments)
+
+
+def plain_run(module: str, *arguments: str | Path) -> dict[str, Any]:
+    """The JSON that a script without alray's executor prints last, one thread for each process; ends the program where
+    the script fails."""
     one_thread = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    printed = _output([*launch, "-m", module, *map(str, arguments)], **one_thread)
-    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    result: dict[str, Any] = json.loads(_output(["-m", module, *map(str, arguments)], **one_thread).splitlines()[-1])
     return result
 
 

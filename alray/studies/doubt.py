@@ -303,9 +303,7 @@ def _few(count: int, unit: str) -> str:
     return f"one {unit} shows no spread" if count == 1 else f"{counted(count, unit)} show no spread"
 
 
-def _by_unit(
-    row: PointRow, name: str, unit_of: Callable[[TrialRecord], int], *, by_factors: bool
-) -> dict[int, float]:
+def _by_unit(row: PointRow, name: str, unit_of: Callable[[TrialRecord], int], *, by_factors: bool) -> dict[int, float]:
     """The figure of each unit of a point: the mean over its trials, as a logarithm if `by_factors`."""
     found: dict[int, list[float]] = {}
     for record in row.best:

@@ -177,9 +177,9 @@ def test_where_a_page_fails_nothing_is_published(published: Path) -> None:
 
 
 def test_what_no_page_shows_is_not_published(published: Path) -> None:
-    runs.write_results("slow_links", {})
+    runs.write_results("of_no_page", {})
     publish.main()
-    assert not (published / "slow_links.json").exists()
+    assert not (published / "of_no_page.json").exists()
     assert {file.stem for file in published.iterdir()} <= publish.PUBLISHED
 
 

@@ -15,7 +15,7 @@ from alray.cli.main import execute
 from alray.config.loading.load import load_spec
 from alray.core.run_folder.records import EvaluationRecord, StepRecord, read
 from alray.core.run_folder.store import manifests
-from benchmarks import balance, large_batch, plain_ddp, replicas
+from benchmarks import all_reduce_page, balance, large_batch, plain_ddp, replicas
 from benchmarks.runs import Recorded
 
 Run = Callable[..., Recorded]
@@ -137,3 +137,15 @@ def test_large_mini_batches_by_epoch() -> None:
 
     result = large_batch.measure(repeats=2, run=run)
     assert large_batch.mean_accuracy(result["runs"]["large, rate scaled, warm-up"], 1) == pytest.approx(0.75)
+
+
+def test_more_workers_have_a_row_each_and_time_to_the_target() -> None:
+    result = {
+        "measured": {"1": {"steps": 100, "step_time_s": 0.5, "samples_per_s": 1024.0}},
+        "counted": {"1 Gbit/s": {"2": 0.25, "16": 0.1}},
+    }
+    assert all_reduce_page.workers(result) == [
+        "| 1 | 1,024/s, 50 s | - |",
+        "| 2 | - | 2,048/s, 25 s |",
+        "| 16 | - | 5,120/s, 10 s |",
+    ]

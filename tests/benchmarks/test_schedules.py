@@ -140,13 +140,14 @@ def test_every_cut_and_schedule_is_measured_and_the_choice_judged() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("schedule", plain_pipelines.SCHEDULES)
-def test_a_plain_script_trains_a_pipeline(schedule: str) -> None:
-    chosen = (*plain_pipelines.PIPELINE, f"pipeline.schedule={schedule}")
-    assert plain_pipelines.plain_pipeline(plain_pipelines.SPECS[0], *chosen, *TINY) > 0.0
+@pytest.mark.parametrize("way", plain_pipelines.WAYS)
+def test_a_plain_script_trains_on_two_stages(way: str) -> None:
+    assert plain_pipelines.plain(way, plain_pipelines.SPECS[0], *plain_pipelines.WAYS[way], *TINY) > 0.0
 
 
 def test_a_page_has_the_ratios_of_pairs() -> None:
     entries = [{"alray_s": alray_s, "plain_s": 0.010} for alray_s in (0.004, 0.006, 0.02)]
-    (row,) = schedules_page.plain_pipelines({"eight, 1f1b": {"repeats": entries}})
-    assert row.endswith("| 1 | 0.60 | 0.60 to 0.60 |")
+    cases = {name: {"repeats": entries} for name in ("eight, 1f1b", "eight, streamed", "equal_components, streamed")}
+    pipelines, streamed = schedules_page.plain_pipelines(cases)
+    assert pipelines.endswith("| 1 | 0.60 | 0.60 to 0.60 |")
+    assert streamed.endswith("| 2 | 0.60 | 0.60 to 0.60 |")

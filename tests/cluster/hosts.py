@@ -122,8 +122,10 @@ class Hosts:
         """Begin what runs until the hosts go down. What it prints is kept in the folder."""
         log = self.folder / f"{Path(words[0]).name}-{number}.log"
         with log.open("ab") as file:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-            self.begun.append(subprocess.Popen(self.on(number, *words), env=environment, text=True, **streams))
+            command, nothing = self.on(number, *words), subprocess.DEVNULL
+            self.begun.append(
+                subprocess.Popen(command, env=environment, text=True, stdin=nothing, stdout=file, stderr=file)
+            )
         return self.begun[-1]
 
     def stop(self, process: subprocess.Popen[str]) -> None:
