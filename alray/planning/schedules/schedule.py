@@ -81,6 +81,12 @@ class Schedule:
     """How many updates gradients are late: 0, or 1 where mini-batch t is computed with the weights from before the last
     update. Then stages hold two versions of their weights."""
 
+    def __post_init__(self) -> None:
+        if not self.is_pipeline and self.cuts_mini_batches:
+            raise ValueError(f"the schedule `{self.name}` is no pipeline, so it has no micro-batches")
+        if self.one_stage and self.fewest_virtual_stages is not None:
+            raise ValueError(f"the schedule `{self.name}` runs on one stage, so it has no virtual stages")
+
     @property
     def local_losses(self) -> bool:
         """Whether it is for methods with local losses, where nothing travels backwards."""

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import pkgutil
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -62,6 +63,18 @@ def test_a_schedule_that_lacks_a_part_is_refused(part: str) -> None:
     parts = {name: value for name, value in vars(SCHEDULES["streamed"]).items() if name != part}
     with pytest.raises(TypeError, match=part):
         Schedule(**parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("single", {"fewest_virtual_stages": 1}, "`single` runs on one stage, so it has no virtual stages"),
+        ("single", {"demand": SCHEDULES["gpipe"].demand}, "`single` is no pipeline, so it has no micro-batches"),
+    ],
+)
+def test_parts_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SCHEDULES[name], **changes)
 
 
 def test_names_differ_and_auto_means_one_schedule_everywhere() -> None:
