@@ -379,7 +379,7 @@ def test_a_run_that_is_killed_after_it_was_extended_does_not_count_as_finished(w
 def test_a_resume_compares_the_devices_of_the_stages(workshop, stopping, monkeypatch) -> None:
     """On a cluster the driver may have no GPU: its processor was recorded, and the stages' GPUs were never compared."""
     there = {"device": "H100", "torch": "2.0", "alray": "0.3"}
-    monkeypatch.setattr(InlineGraph, "environment", lambda graph: there)
+    monkeypatch.setattr(InlineGraph, "environment", there)
     workshop.run("pipeline.partition=[2,2]", asked=stopping(6))
     manifest = latest_manifest(workshop.folder / "run")
     for recorded in (manifest["environment"], read_environment(workshop.folder / "run")):
