@@ -34,6 +34,7 @@ from alray.data.batches import TrainBatches
 from alray.data.opening import open_data
 from alray.inference.generation import Generated
 from alray.models.imported.sources import made
+from alray.models.shape import Shape
 from alray.parts.sources.synthetic.keys import Synthetic
 from alray.runtime.probe.contention import companions
 from alray.runtime.runner.provenance import _WITH_PASSWORD
@@ -749,12 +750,12 @@ def test_a_library_is_given_no_file_unasked(
     monkeypatch.setattr("torchvision.models.get_model", create_model)
     name = list(arguments)[-1] if "pretrained" not in arguments else "pretrained"
     with pytest.raises(SpecError) as caught:
-        made(source, arguments, lambda reference: None)
+        made(source, arguments, lambda reference: None, sample=Shape((3, 32, 32)))
     assert caught.value.problems[0].key == f"model.with.{name}" and "--allow-code" in str(caught.value.problems[0].hint)
     assert not given
-    made(source, arguments, lambda reference: None, allow_files=True)
+    made(source, arguments, lambda reference: None, sample=Shape((3, 32, 32)), allow_files=True)
     harmless = {"pretrained": False, "weights": None, "act_layer": "silu", "num_classes": 3}
-    made(source, harmless, lambda reference: None)
+    made(source, harmless, lambda reference: None, sample=Shape((3, 32, 32)))
     assert given == [arguments, harmless]
 
 

@@ -1261,8 +1261,8 @@ MUTATIONS = (
     Mutation(
         "index: edges of a stage on the first device",
         EDGES,
-        "            group=self._pair(edge, tag, 0),\n            device=self._device,",
-        "            group=self._pair(edge, tag, 0),\n            device=torch.device(self._device.type, 0),",
+        "            group=self._pair(edge, tag, 0),\n            device=self.device,",
+        "            group=self._pair(edge, tag, 0),\n            device=torch.device(self.device.type, 0),",
         PIPELINE,
     ),
 )
