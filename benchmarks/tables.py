@@ -60,7 +60,7 @@ def engines(result: dict[str, Any]) -> list[str]:
         f"alray's executor takes **{median(two):.2f}** of the step of torch's, on the same edges: the median over "
         f"{len(two)} cases on two stages; the slowest of all {len(every)} cases takes {max(every):.2f}. {same} of "
         f"{len(every)} end in the same bits (`make engines`). `alray run` beside a plain script with torch's pipelines "
-        "over gloo, on two stages with 8 micro-batches:",
+        "over gloo, on two stages with 8 micro-batches; streamed is DGL beside two plain processes with a queue:",
         "",
     ]
 
