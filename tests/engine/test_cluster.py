@@ -6,6 +6,7 @@ import platform
 import socket
 import time
 from concurrent.futures import wait
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import psutil
@@ -14,6 +15,7 @@ import ray
 from ray.util.placement_group import placement_group
 
 from alray import orchestrate
+from alray.core.compat import ray_worker
 from alray.core.errors import DataError, PlanError, RequestError, StageError
 from alray.orchestrate import Options, resume_run, run_spec
 from alray.runtime.cluster import connect, links
@@ -119,6 +121,18 @@ def test_another_cluster_than_the_one_at_hand_is_refused(workshop, cluster, loca
     for other in ("127.0.0.1:1", f"192.0.2.1:{port}"):
         with pytest.raises(RequestError, match=f"connected to the Ray at `{cluster.address}`, not to `{other}`"):
             attached(workshop, other)
+
+
+def test_tasks_of_a_later_ray_print(monkeypatch) -> None:
+    """While a run is connected, Ray prints nothing on standard output, which is for answers."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(connect, "local_ray", lambda bundles: nullcontext(()))
+    monkeypatch.setattr(connect, "living_nodes", lambda labels: [])
+    monkeypatch.setattr(connect, "require_room", lambda *asked: None)
+    monkeypatch.setattr(ray_worker, "_worker_logs_enabled", True)
+    with connect.connect(None, []):
+        assert not ray_worker._worker_logs_enabled
+    assert ray_worker._worker_logs_enabled
 
 
 def test_local_is_a_ray_of_our_own(monkeypatch) -> None:

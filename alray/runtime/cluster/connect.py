@@ -43,6 +43,8 @@ def connect(
     require_reachable(address)
     address = address_to_attach_to(address)
     with ExitStack() as stack:
+        if not ray.is_initialized():  # tasks of a Ray that the program starts later print again
+            stack.callback(setattr, ray_worker, "_worker_logs_enabled", ray_worker._worker_logs_enabled)
         own = not ray.is_initialized() and address is None
         warnings: tuple[str, ...] = ()
         if own:
