@@ -263,9 +263,10 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
     confidence = of_mean(values)
     unit = results.unit_of_times if name in TIMES else "seed"
     units = results.when(len(values)) if name in TIMES else counted(len(values), unit)
+    few = _few(len(values), unit)
     if of_sessions and name == _TIME_TO_TARGET and confidence is not None:
         of_seeds = _combined([_by_unit(row, name, _seed_of, by_factors=by_factors) for row in rows])
-        confidence = _wider(confidence, of_mean(of_seeds))
+        confidence, few = _wider(confidence, of_mean(of_seeds)), _few(len(of_seeds), "seed")
         units += f"; {counted(len(of_seeds), 'seed')}"
     if len(values) < min(map(len, of_rows)):
         most = counted(max(map(len, of_rows)), "seed" if unit == "run" else unit)
@@ -275,7 +276,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way, s
     elif not all(map(math.isfinite, values)):
         reasons.append("not all of its values are finite")
     elif confidence is None and values:
-        reasons.append(_few(len(values), unit))
+        reasons.append(few)
     return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)
 
 

@@ -16,7 +16,7 @@ from alray.config.known_code import CodeRecord, write_record
 from alray.config.study.section import Study
 from alray.core.run_folder.records import Best, Writer
 from alray.studies.figures import OTHER_DATA, warnings_of
-from alray.studies.records import Answer, Compared, TrialRecord, read_study
+from alray.studies.records import Answer, Compared, Reached, TrialRecord, read_study
 from alray.studies.report import made_with, write_report
 from alray.studies.results import Results
 from alray.studies.verdicts import answers_of, compared_text, decided, p_text
@@ -540,6 +540,34 @@ def test_times_are_compared_day_by_day_and_few_days_decide_nothing(began: tuple[
     assert found.compared[0].low < 0.9 and found.compared[0].high > 1.1
     (alone,) = answers_of(results(trials[:4], verdicts=[claim], repeats=2, measures="times"))
     assert alone.compared == [] and alone.doubts == ["2 runs show no spread"]
+
+
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_a_time_to_a_target_is_as_doubtful_as_its_seeds(seeds: int) -> None:
+    """Each start repeats the seeds: starts agree within a hundredth, and the mini-batches of seeds differ twofold."""
+    steps = {"al": (20, 80, 40, 40), "bp": (40, 40, 40, 40)}
+    cells = [(session, seed, name) for session in range(3) for seed in range(seeds) for name in steps]
+    trials = [
+        trial(
+            n,
+            {"variant": name},
+            seed=seed,
+            session=session,
+            began=f"2026-01-0{session + 1}T10:00:00+00:00",
+            status="reached",
+            reached=Reached(step=steps[name][seed], samples=1, training_s=steps[name][seed] * (1 + 0.003 * session)),
+        )
+        for n, (session, seed, name) in enumerate(cells)
+    ]
+    claim = {"claim": "fast", "figure": "seconds_to_target", "of": {"variant": "al"}, "over": [{"variant": "bp"}]}
+    (found,) = answers_of(results(trials, verdicts=[claim], sessions=3, repeats=seeds))
+    if seeds == 2:
+        assert found.compared == [] and "2 seeds show no spread" in found.doubts
+    else:
+        (compared,) = found.compared
+        half = 2.353 * np.std(np.log([0.5, 2.0, 1.0, 1.0]), ddof=1) / 2.0  # Student's t of three degrees of freedom
+        assert (np.log(compared.low), np.log(compared.high)) == pytest.approx((-half, half), abs=1e-3)
+        assert found.units == "3 days, 2026-01-01 to 2026-01-03; 4 seeds"
 
 
 def test_sessions_of_few_days_or_of_an_hour_count_as_one() -> None:
