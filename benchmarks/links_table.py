@@ -25,21 +25,25 @@ WAYS = {
     "diloco": "two replicas, averaged every 20 mini-batches (DiLoCo)",
 }
 ONE_DEVICE = "bp"
+_TIME = "seconds_to_target"
 Trial = dict[str, Any]
 
 
 def over_links(results: Path = RESULTS) -> str:
-    """The time of each way to the target over that of backpropagation on one of the hosts, the geometric mean over
-    seeds, and the megabytes that it sent until then. Where trials did not reach the target, how many did."""
+    """The time of each way to the target.
+
+    Over the fastest link it is divided by that of backpropagation on one of the hosts, with the least and the most of
+    the seeds; over each other link by its own over the fastest. Means over seeds are geometric. Where trials did not
+    reach the target, the table says how many did. The last column is what a way sent, in megabytes.
+    """
     found: dict[str, list[Trial]] = json.loads((results / "links.json").read_text(encoding="utf-8"))
-    bandwidths = sorted(found, key=int, reverse=True)
-    lines = [
-        f"| way | {' | '.join(map(_bandwidth, bandwidths))} | MB sent |",
-        f"|---|{'---:|' * (len(bandwidths) + 1)}",
-    ]
+    fastest, *others = sorted(found, key=int, reverse=True)
+    heads = [f"{_bandwidth(fastest)}, over one host", *map(_bandwidth, others), "MB sent"]
+    lines = [f"| way | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     for way, name in WAYS.items():
-        cells = [_ratio(found[each], way) for each in bandwidths]
-        lines.append(f"| {name} | {' | '.join(cells)} | {_sent(found[bandwidths[0]], way):.3g} |")
+        own, alone = _by_seed(found[fastest], way), _by_seed(found[fastest], ONE_DEVICE)
+        cells = [_ratio(own, alone, ends=True), *(_ratio(_by_seed(found[each], way), own) for each in others)]
+        lines.append(f"| {name} | {' | '.join(cells)} | {_sent(own):.3g} |")
     return "\n".join(lines)
 
 
@@ -47,24 +51,26 @@ def _bandwidth(mbit_per_s: str) -> str:
     return f"{int(mbit_per_s) // 1000} Gbit/s" if int(mbit_per_s) >= 1000 else f"{mbit_per_s} Mbit/s"
 
 
-def _ratio(trials: list[Trial], way: str) -> str:
-    alone, own = _by_seed(trials, ONE_DEVICE), _by_seed(trials, way)
-    times = [(each["seconds_to_target"], alone[seed]["seconds_to_target"]) for seed, each in own.items()]
-    reached = [pair for pair in times if None not in pair]
+def _ratio(trials: dict[float, Trial], beside: dict[float, Trial], *, ends: bool = False) -> str:
+    """The time to the target over that beside it, seed by seed.
+
+    Args:
+        ends: with the least and the most.
+    """
+    times = [(each[_TIME], beside[seed][_TIME]) for seed, each in trials.items()]
+    reached = [time / other for time, other in times if time is not None and other is not None]
     if len(reached) < len(times):
         return f"{len(reached)} of {len(times)}"
-    return f"{math.exp(fmean(math.log(time / beside) for time, beside in reached)):.2f}"
+    middle = math.exp(fmean(map(math.log, reached)))
+    return f"{middle:.2f} ({min(reached):.2f} to {max(reached):.2f})" if ends else f"{middle:.1f}"
 
 
-def _sent(trials: list[Trial], way: str) -> float:
-    """Megabytes that stages and replicas sent until the end of a trial. Trials have those of a mini-batch."""
-    return (
-        fmean(
-            each["steps"] * ((each["bytes_sent"] or 0.0) + (each["all_reduce_bytes"] or 0.0))
-            for each in _by_seed(trials, way).values()
-        )
-        / 1e6
+def _sent(trials: dict[float, Trial]) -> float:
+    """Megabytes that stages and replicas sent, the mean over trials. A trial keeps the bytes of one mini-batch."""
+    sent = (
+        each["steps"] * ((each["bytes_sent"] or 0.0) + (each["all_reduce_bytes"] or 0.0)) for each in trials.values()
     )
+    return fmean(sent) / 1e6
 
 
 def _by_seed(trials: list[Trial], way: str) -> dict[float, Trial]:
