@@ -36,6 +36,8 @@ _LOW = "shown_low"
 """The lower end of an error bar as it is drawn: a logarithmic axis has no 0, so a bar that reaches it ends below all
 other values."""
 _NUM_COLOURS = 16
+_MOST_SLANTED = 20
+"""Names below an axis that are slanted. More of them would overlap, and stand upright."""
 _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-right")
 
 
@@ -61,7 +63,8 @@ class Scale:
         """This scale as a channel of Vega-Lite."""
         shown: dict[str, Any] = {"field": self.field, "title": self.title}
         if self.names:
-            angle = -35 if sum(map(len, self.names)) > 60 else 0
+            slanted = -35 if len(self.names) <= _MOST_SLANTED else -90
+            angle = slanted if sum(map(len, self.names)) > 60 else 0
             labels = {"labelAngle": angle, "labelLimit": 300}
             return {**shown, "type": "nominal", "sort": list(self.names), "axis": labels}
         kind: dict[str, Any] = {"type": "log", "base": self.base} if self.base else {"zero": self.from_zero}

@@ -150,8 +150,10 @@ class Costs:
     edge_latency_s: Time = 2.0e-4  # of one message
     edge_s_per_byte: Time = 5.0e-10  # packing, moving and unpacking
     action_overhead_s: Time = 1.0e-4  # of a pipeline's stage, for each computation on a micro-batch, whatever its size
-    split_backward: Ratio = 1.0  # the two halves of a split backward together, relative to a whole backward
-    input_gradient_share: Share = 0.5  # of a split backward, the share of I, which the stage below waits for
+    # The two halves of a split backward and what its forward takes longer, relative to a whole backward.
+    split_backward: Ratio = 1.0
+    # Of a split backward, the share of I, which the stage below waits for, with what its forward takes longer.
+    input_gradient_share: Share = 0.5
     contention: Slowdown = 1.0  # relative duration of a computation while others compute too, as many as `beside`
     beside: Size = 0  # of `contention`; 0: all other stages of the plan, or as many as there are processors for
     jitter_s: Time = 0.0  # variance of a computation's time over its time, while all other processors compute too

@@ -371,7 +371,8 @@ def time_micro_batches(
     """The seconds of neighbours that compute a micro-batch as a stage does: first up, then down.
 
     The backward pass adds to the gradients of earlier micro-batches. Its two parts take 0 s where it is not split, and
-    where the input needs no gradient.
+    where the input needs no gradient. A forward before a split backward notes inputs of layers, and takes longer. What
+    it takes longer is added to the first part: the micro-batches that are split decide how often it counts.
 
     The backward pass of a compiled component is not split: it goes through its graph once.
 
@@ -400,6 +401,9 @@ def time_micro_batches(
         names = ("forward_s", "input_gradient_s", "weight_gradients_s")
         forward, inputs, weights = (actions_of(parts, name) for name in names)
         halves = time_actions([*forward, *inputs[::-1], *weights[::-1]], timing, blaming)
+        for index, each in halves.items():
+            longer_s = each.seconds["forward_s"] - whole[index].seconds["forward_s"]
+            each.seconds["input_gradient_s"] += max(0.0, longer_s)
     for each in works.values():
         for optimizer in each.component.optimizers().values():
             optimizer.zero_grad()

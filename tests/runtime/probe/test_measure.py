@@ -202,6 +202,21 @@ def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
         assert all(parameter.grad is None for parameter in component.parameters())
 
 
+def test_what_a_forward_before_a_split_backward_takes_longer_is_part_of_its_first_half(make_workload, monkeypatch):
+    took = iter(
+        [
+            {"forward_s": 1.0, "backward_s": 2.0},
+            {"forward_s": 1.25, "input_gradient_s": 0.75, "weight_gradients_s": 1.0},
+        ]
+    )
+    monkeypatch.setattr(
+        "alray.runtime.probe.measure.time_actions", lambda *_: {1: ComponentTimings(next(took), 1.0, 1.0)}
+    )
+    workload = make_workload(*BACKPROPAGATION)
+    seconds = time_micro_batches(workload.network, {1: work_of(workload, 1, 4)}, 2, Timing())[1]
+    assert tuple(seconds[name] for name in PARTS) == (1.0, 2.0, 1.0, 1.0)
+
+
 def recorded_actions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The actions of a probe, as they happen, each with the index of its component."""
     done: list[tuple[str, int]] = []
