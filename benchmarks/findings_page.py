@@ -92,7 +92,16 @@ SEEDS = (
         "Local losses and backpropagation: time",
         "Lin 2023, Narayanan et al. 2021 (PipeDream-2BW, arXiv 2006.09503), SOLO 2026 (arXiv 2609.35440, and its "
         "author's post: Splitting the learning, 2026-10-03).",
-        ("target", "long", "al_modes", "step_time", "language_pipelines", "methods_on_stages", "pipelines", "slow_links"),
+        (
+            "target",
+            "long",
+            "al_modes",
+            "step_time",
+            "language_pipelines",
+            "methods_on_stages",
+            "pipelines",
+            "slow_links",
+        ),
         (("With two stages a link of 1 Gbit/s costs SOLO 1.2 % of its throughput, and 1F1B 51 %", "needs GPUs"),),
     ),
     Seed(
