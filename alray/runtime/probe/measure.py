@@ -401,9 +401,9 @@ def time_micro_batches(
         names = ("forward_s", "input_gradient_s", "weight_gradients_s")
         forward, inputs, weights = (actions_of(parts, name) for name in names)
         halves = time_actions([*forward, *inputs[::-1], *weights[::-1]], timing, blaming)
-        for index, each in halves.items():
-            longer_s = each.seconds["forward_s"] - whole[index].seconds["forward_s"]
-            each.seconds["input_gradient_s"] += max(0.0, longer_s)
+        for index, timed in halves.items():
+            longer_s = timed.seconds["forward_s"] - whole[index].seconds["forward_s"]
+            timed.seconds["input_gradient_s"] += max(0.0, longer_s)
     for each in works.values():
         for optimizer in each.component.optimizers().values():
             optimizer.zero_grad()
