@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,8 @@ def keep(name: str, minutes: float | None, *, beside: bool = False, into: Path |
     for table in KEPT_TABLES:
         shutil.copyfile(folder / "tables" / table, kept / "tables" / table)
     summary = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    study = read_study_file(folder / "study.yaml")
-    if study.sessions > 1:
-        _keep_environments(StudyFolder.open(folder), kept)
-    answers = findings_page.kept(study, summary)
+    _keep_environments(StudyFolder.open(folder), kept)
+    answers = findings_page.kept(read_study_file(folder / "study.yaml"), summary)
     (kept / findings_page.KEPT).write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
     title, rest = pictured(report).split("\n", 1)
     spec = Path(os.path.relpath(SPECS / f"{name}.yaml", kept)).as_posix()
@@ -152,16 +151,13 @@ def main() -> None:
     if given.into is not None and not given.names:
         parser.error("--into needs names")
     if given.session:
-        for name in given.names:
-            run_session(name)
-            keep(name, None, beside=given.beside)
-        findings_page.main()
-        predictions_page.main()
-        return
-    without = sorted(path.stem for path in SPECS.glob("*.yaml") if not (REPORTS / path.stem).exists())
-    names = given.names or without
+        begin: Callable[[str], float | None] = run_session
+        names = given.names
+    else:
+        begin = run
+        names = given.names or sorted(path.stem for path in SPECS.glob("*.yaml") if not (REPORTS / path.stem).exists())
     # A report in docs/ changes the tree, and the studies after it would say that they ran from a tree "with changes".
-    minutes = {name: run(name) for name in names}
+    minutes = {name: begin(name) for name in names}
     for name in names:
         keep(name, minutes[name], beside=given.beside, into=given.into)
     if given.into is None:
