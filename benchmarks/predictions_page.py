@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
@@ -117,11 +119,39 @@ def _row(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """A row of a report. ratio: predicted over measured step time."""
+    """A row of a report.
+
+    Attributes:
+        runs: predicted and measured seconds of a mini-batch of each of its runs, by session.
+    """
 
     study: str
     name: str
-    ratio: float
+    runs: dict[str, list[tuple[float, float]]]
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured step time."""
+        predicted, measured = map(fmean, zip(*chain.from_iterable(self.runs.values()), strict=True))
+        return predicted / measured
+
+
+def near_pairs(found: Sequence[Setting]) -> tuple[int, int, int]:
+    """How often runs of two settings differ by 2 to 20 %, how often the plan has their order, and how often the next
+    two runs of the same session have it."""
+    near = by_plan = by_runs = 0
+    for one, other in combinations(found, 2):
+        if one.study != other.study:
+            continue
+        for session in one.runs.keys() & other.runs.keys():
+            runs = list(zip(one.runs[session], other.runs[session], strict=False))
+            for (ours, theirs), (our_next, their_next) in zip(runs, runs[1:] + runs[:1], strict=True):
+                apart = ours[1] / theirs[1]
+                if len(runs) > 1 and 1.02 <= max(apart, 1.0 / apart) <= 1.2:
+                    near += 1
+                    by_plan += (ours[0] < theirs[0]) == (apart < 1.0)
+                    by_runs += (our_next[1] < their_next[1]) == (apart < 1.0)
+    return near, by_plan, by_runs
 
 
 def settings(specs: Path, reports: Path) -> list[Setting]:
@@ -136,16 +166,15 @@ def settings(specs: Path, reports: Path) -> list[Setting]:
         page = (report / "README.md").read_text(encoding="utf-8")
         if not is_of_today(study, ran, as_often=False) or BESIDE in page:
             continue
-        times: dict[str, list[tuple[float, float]]] = {}
+        times: dict[str, dict[str, list[tuple[float, float]]]] = {}
         with (report / "tables" / "trials.csv").open(encoding="utf-8") as rows:
             for row in csv.DictReader(rows):
                 predicted_s, measured_s = row["predicted_step_time_s"], row["step_time_s"]
                 if predicted_s and measured_s and taken_from(page, int(row["trial"])) is None:
                     name = series_label({axis: row[axis] for axis in study.axes})
-                    times.setdefault(name, []).append((float(predicted_s), float(measured_s)))
-        for name, pairs in times.items():
-            predicted, measured = map(fmean, zip(*pairs, strict=True))
-            found.append(Setting(study.study, name, predicted / measured))
+                    of_session = times.setdefault(name, {}).setdefault(row.get("session", ""), [])
+                    of_session.append((float(predicted_s), float(measured_s)))
+        found += [Setting(study.study, name, runs) for name, runs in times.items()]
     return found
 
 
@@ -163,6 +192,12 @@ def page(found: list[Setting], elsewhere: str) -> str:
         f"Over all {len(ratios)} settings of {len(names)} studies the median is **{median(ratios):.2f}**. Nine "
         f"in ten lie between **{least:.2f}** and **{most:.2f}**; {100 * near:.0f} % are within 10 % of 1. Of 19 runs "
         "on [a GPU](gpu_measured.md) 16 lie there too."
+    )
+    pairs, by_plan, by_runs = near_pairs(found)
+    over_all += (
+        f"\n\nTwo runs that differ by 2 to 20 % ({pairs:,} pairs of the same session) are in the order of the plan in "
+        f"{100 * by_plan / pairs:.0f} %. The next two runs of the same two settings are in this order in "
+        f"{100 * by_runs / pairs:.0f} %: it takes several runs to tell such settings apart."
     )
     lines = ["| study | settings | median | lowest | highest |", "| --- | ---: | ---: | --- | --- |"]
     for name in names:

@@ -11,7 +11,7 @@ import pytest
 from alray.config.study.load import read_study_file
 from alray.planning.prediction.basis import PREDICTED, PREDICTED_MEMORY
 from benchmarks.findings_page import BESIDE, KEPT, kept
-from benchmarks.predictions_page import PAGE, Setting, settings
+from benchmarks.predictions_page import PAGE, Setting, near_pairs, settings
 from benchmarks.runs import RESULTS
 
 STUDY = "study: scaling\nbase: ../base.yaml\naxes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n"
@@ -38,7 +38,15 @@ def settings_of(report: Path) -> list[Setting]:
 
 
 def test_a_setting_has_what_was_predicted_over_what_was_measured(report: Path) -> None:
-    assert settings_of(report) == [Setting("scaling", "stages 1", 0.5)]
+    (setting,) = settings_of(report)
+    assert setting.ratio == 0.5
+
+
+def test_a_near_pair_is_in_the_order_of_the_plan_and_of_the_next_runs() -> None:
+    one = Setting("scaling", "stages 1", {"1": [(0.10, 0.20), (0.10, 0.23)]})
+    other = Setting("scaling", "stages 2", {"1": [(0.11, 0.22), (0.11, 0.21)]})
+    far = Setting("scaling", "stages 4", {"1": [(0.9, 0.9), (0.9, 0.9)]})
+    assert near_pairs([one, other, far]) == (2, 1, 0)
 
 
 @pytest.mark.parametrize(("old", "new"), [("max_concurrent: 1", "max_concurrent: 2"), ("[1, 2]", "[1, 4]")])
