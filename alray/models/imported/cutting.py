@@ -172,7 +172,9 @@ class Cutter:
         fixed: set[Leaf] = set()
         below: set[str] = set()
         above: set[str] = set()
-        main = self.main.get(key)
+        if key not in self.main:
+            raise Refused("it gives no tensor with a row for each sample")
+        main = self.main[key]
         for training in (True, False):
             recording, known = self.recordings[training], self._known[training]
             end = next((step.ended for step in recording.steps if step.key == key), -1)
@@ -180,7 +182,7 @@ class Cutter:
                 raise Refused(look)
             before = {step.key for step in recording.steps[: end + 1]} | {INPUT}
             kept = {leaf: each for leaf, each in recording.values.items() if leaf[0] in before}
-            if main is None or main not in kept:
+            if main not in kept:
                 raise Refused("what is needed later is other in evaluation than in training")
             below |= {name for name, first in recording.used.items() if first <= end}
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
