@@ -74,10 +74,6 @@ class Unused(torch.Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Unused({tuple(self.shape)}, {self.dtype})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Unused:
-        found = memo[id(self)] = self.like(Form.of(self.meta), self.origins, self.device)
-        return found
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return self.like, (Form.of(self.meta), self.origins, self.device)
 
@@ -152,7 +148,7 @@ def _writes_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, lo
         return (lost and not value.origins) if isinstance(value, Unused) else isinstance(value, torch.Tensor)
 
     for number, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+        if argument.is_write:
             given = args[number] if number < len(args) else kwargs.get(argument.name)
             if any(map(is_real, tree_leaves(given))):
                 return True
