@@ -28,6 +28,7 @@ from alray.config.loading.yaml_text import plain
 from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
 from alray.config.sections.data import SOURCES, OwnData
 from alray.config.sections.own_code import LOSS, OBJECT, PREFIX
+from alray.config.sections.paths import key_text, path_of
 from alray.config.sections.section import Section, describe
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import TASKS, Label
@@ -73,9 +74,9 @@ def taken(
         loss, metrics: of the task of a spec that is a mapping.
     """
     names = _Names(None if isinstance(spec, Mapping | Section) else directory_of(file_of(spec)))
-    if isinstance(spec, Mapping) and (loss is not None or metrics):
-        spec = {**spec, "task": _with_loss(names, loss, metrics, spec.get("task"))}
     if isinstance(spec, Mapping):
+        if loss is not None or metrics:
+            spec = {**spec, "task": _with_loss(names, loss, metrics, spec.get("task"))}
         spec = names.put_into(spec, ())
     if isinstance(overrides, Mapping):
         overrides = names.put_into_overrides(overrides)
@@ -203,12 +204,11 @@ class _Names:
         """Overrides in which every object is a name."""
         made: dict[str, Any] = {}
         for key, value in overrides.items():
-            *above, last = key.split(".")
+            around, _, last = key.rpartition(".")
             if last in _CHOSEN_BY and _is_object(value):
-                around = ".".join(above)
-                made |= {f"{around}.{name}": each for name, each in self.section(value, last, tuple(above)).items()}
+                made |= {f"{around}.{name}": each for name, each in self.section(value, last, path_of(around)).items()}
             else:
-                made[key] = self.put_into(value, tuple(key.split(".")))
+                made[key] = self.put_into(value, path_of(key))
         return made
 
     def section(self, value: Any, key: str, path: tuple[str | int, ...]) -> dict[str, Any]:
@@ -217,14 +217,14 @@ class _Names:
         if isinstance(value, partial):
             if value.args:
                 message = f"a partial with positional arguments: {value!r}"
-                raise RequestError(message, key=_key(path), hint="give all of them by name")
+                raise RequestError(message, key=key_text(path), hint="give all of them by name")
             value, arguments = value.func, dict(value.keywords)
         if key == "from" and arguments:
             arguments = {"with": arguments}
-        _refuse_what_belongs_to_a_network(value, _key(path))
+        _refuse_what_belongs_to_a_network(value, key_text(path))
         if _is_of(value, "torch.optim") and isinstance(value, type):
             return {key: "torch", "name": value.__name__, **arguments}
-        return {key: self.reference(value, _key(path)), **arguments}
+        return {key: self.reference(value, key_text(path)), **arguments}
 
     def reference(self, value: Any, name: str) -> str:
         """A name for a class, a function or an instance."""
@@ -255,14 +255,6 @@ def _own_rate(value: Any) -> dict[str, float]:
 
 
 _KEY_OF: Mapping[str | int, str] = {"model": "from", "data": "source"}
-
-
-def _key(path: tuple[str | int, ...]) -> str:
-    """The name of an object at this path of the spec: `model`, `optimizer`, `model.components[0]`."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) or str(part).isdigit() else f".{part}" if text else str(part)
-    return text
 
 
 def _is_object(value: Any) -> bool:
@@ -376,7 +368,7 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
     said = task if isinstance(task, Mapping) else {} if task is None else {"kind": task}
     kind = said.get("kind")  # without it, the labels say it, whatever other keys there are
     given = _given_data(data, _label_in(kind), section, said.get("ignored"))
-    if given.sets["validation"] is not None:
+    if "validation" in given.sets:
         kept.pop("validation_fraction", None)
         kept["brings_validation"] = True
     if given.batch_size is not None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import operator
 import pickle
 import reprlib
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -70,6 +69,11 @@ _HIGHEST = 100
 _IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
 
 
+def _refused(message: str, hint: str) -> DataError:
+    """The refusal of what a program gave as data."""
+    return DataError(message, key="data", hint=hint)
+
+
 @dataclass(eq=False)
 class GivenSet:
     """A data set of torch by value. Arrays and pictures become tensors, and several inputs of a sample a row of them.
@@ -80,13 +84,11 @@ class GivenSet:
     Attributes:
         content: its pickle.
         labels: the class of each sample, [N] int64, if it is known.
-        told: whether an attribute `targets` says it.
         several: the inputs of a sample; None: it is one tensor.
     """
 
     content: bytes
     labels: Tensor | None = None
-    told: bool = True
     several: Several | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,24 +103,13 @@ class GivenSet:
         """The same set, of which nothing has been read yet."""
         return replace(self)
 
-    def has_these(self, labels: Mapping[int, Any]) -> bool:
-        """Whether `targets`, if there are any, say these labels of samples: a data set may make others of them.
-
-        Args:
-            labels: by the index of the sample.
-        """
-        targets = _targets(self.inner)
-        return targets is None or all(targets[index].item() == operator.index(each) for index, each in labels.items())
-
     def class_numbers(self, *, read: bool) -> Tensor | None:
-        """The class of each sample, [N] int64, as `targets` says; None if it is not known.
+        """The class of each sample, [N] int64; None if it is not known.
 
         Args:
             read: whether all samples of a set that is not large are read where nothing else tells. Raises DataError if
                 a label is no class.
         """
-        if self.labels is None and self.told:
-            self.labels = _targets(self.inner)
         if self.labels is None and read and len(self) <= _COUNTED:
             samples = self.anew()
             numbers = [operator.index(_entry(samples, index, "train")[1]) for index in range(len(samples))]
@@ -167,11 +158,10 @@ class CollatedSet:
         alone = [rows([entry])[0] for entry in entries]
         for row, other in zip(rows(entries), alone, strict=True):
             if not _are_equal(row, other):
-                raise DataError(
+                raise _refused(
                     f"the `collate_fn` of the loader of `{name}` makes other samples of several entries than of each "
                     "of them: it mixes or draws them",
-                    key="data",
-                    hint="let it give rows that do not depend on the others, but by their padding; "
+                    "let it give rows that do not depend on the others, but by their padding; "
                     "data={'mix': {'mixup': 0.2}} mixes samples",
                 )
 
@@ -262,7 +252,7 @@ def _number_tensor(value: Any, has: str, hint: str) -> Tensor:
     try:
         found = torch.as_tensor(_as_tensor(value))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{has} {reprlib.repr(value)}, which is no number", key="data", hint=hint) from error
+        raise _refused(f"{has} {reprlib.repr(value)}, which is no number", hint) from error
     return found
 
 
@@ -297,11 +287,10 @@ def _row(sample: Any, several: Several) -> Tensor:
     ordered = [named.get(name) for name in several.names or range(len(named))]
     shapes = [None if value is None else tuple(value.shape) for value in ordered]
     if shapes != [tuple(shape) for shape in several.shapes] or len(named) != len(shapes):
-        raise DataError(
+        raise _refused(
             f"a sample has the inputs {reprlib.repr(sample)}, of the shapes {shapes}, and the first one those of "
             f"{[tuple(shape) for shape in several.shapes]}",
-            key="data",
-            hint="give all samples the same inputs; pad them, as by the `collate_fn` of a DataLoader that is given",
+            "give all samples the same inputs; pad them, as by the `collate_fn` of a DataLoader that is given",
         )
     return several.packed([value.unsqueeze(0) for value in ordered if value is not None])[0]
 
@@ -321,7 +310,7 @@ class GivenData:
         notes: what loaders say and a run does otherwise, in sentences.
     """
 
-    sets: Mapping[SplitName, SampleSet | None]
+    sets: Mapping[SplitName, SampleSet]
     classes: tuple[str, ...]
     contents: str
     label: Label
@@ -337,7 +326,7 @@ class GivenData:
 
     def open(self, split: SplitName) -> SampleSet | None:
         """The set of a split, or None."""
-        return self.sets[split]
+        return self.sets.get(split)
 
 
 def given_data(
@@ -363,12 +352,9 @@ def given_data(
     """
     sets = _sets(data)
     if label == "tokens":
-        raise DataError(
-            "the labels of this task are the next tokens of a text, and these are pairs", key="data", hint=_OF_POSITIONS
-        )
-    found = {name: None if each is None else _taken(each, name, dumps) for name, each in sets.items()}
+        raise _refused("the labels of this task are the next tokens of a text, and these are pairs", _OF_POSITIONS)
+    found = {name: _taken(each, name, dumps) for name, each in sets.items()}
     train = found["train"]
-    assert train is not None
     given = {name: each for name, each in found.items() if isinstance(each, GivenSet)}
     collated = {name: each for name, each in given.items() if isinstance(each.inner, CollatedSet)}
     padded = _pad_alike(collated, dumps) if collated else None
@@ -376,24 +362,23 @@ def given_data(
     for each in given.values():
         each.several = several
     label = label or _label_of(train)
-    made: dict[SplitName, SampleSet | None] = {
+    made: dict[SplitName, SampleSet] = {
         name: _in_memory(each, name, label) if isinstance(each, TensorDataset) else each for name, each in found.items()
     }
-    there = [each for each in made.values() if each is not None]
-    contents, read = _hash_of([made["train"], made["validation"]])
-    told = label != "class" or all(each.has_these(read.get(name, {})) for name, each in given.items())
-    for each in given.values():
-        each.told = told
+    contents, read = _hash_of({name: each for name, each in made.items() if name != "test"})
+    if label == "class":
+        _take_targets(given, read)
     own = _names_of_classes(given) if label in ("class", "classes") else None
+    first, first_label = _entry(made["train"], 0, "train")
     if classes is not None and label in ("any", "class", "classes"):
-        names = _names(classes)
+        names = tuple(classes if isinstance(classes, list | tuple) else map(str, range(classes)))
     elif label in ("class", "classes"):
-        names = own or _numbered(there, ignored if label == "classes" else None)
+        names = own or _numbered(made.values(), ignored if label == "classes" else None)
     elif label == "any":
         names = ("output",)
     else:
-        names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
-    first = _sample(there[0], 0)
+        outputs = range(torch.as_tensor(first_label).numel())
+        names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in outputs)
     if several is not None or not _are_whole(first):
         if numbers is not None:
             raise DataError(
@@ -402,7 +387,7 @@ def given_data(
                 hint="leave it out",
             )
     elif numbers is None:
-        numbers = 1 + max(map(_largest_number, there))
+        numbers = 1 + max(map(_largest_number, made.values()))
     made |= {name: each.anew() for name, each in given.items()}
     notes: tuple[str, ...] = () if padded is None else (padded,)
     if isinstance(train, GivenSet) and _changes(train):
@@ -419,11 +404,6 @@ def given_data(
     return GivenData(made, names, contents, label, size, keeps, numbers, notes, several)
 
 
-def _names(classes: Classes) -> tuple[str, ...]:
-    """The names of the classes."""
-    return tuple(classes if isinstance(classes, list | tuple) else map(str, range(classes)))
-
-
 def _sets(data: Any) -> dict[SplitName, Any]:
     """The sets by name. Raises DataError if the training set is not there."""
     if isinstance(data, Mapping) and "train" in data and data.keys() <= set(SETS):
@@ -432,14 +412,12 @@ def _sets(data: Any) -> dict[SplitName, Any]:
         found = list(data)
     elif isinstance(data, tuple) and len(data) == 2 and _in_columns(data, "train") is None:
         message = "these are two sets, and nothing says whether the second one is for validation or for the test"
-        raise DataError(
-            message, key="data", hint="give (train, validation, test), with None for a set that is not there"
-        )
+        raise _refused(message, "give (train, validation, test), with None for a set that is not there")
     else:
         found = [data, None, None]
     if found[0] is None:
-        raise DataError("there is no training set", key="data", hint="give (train, validation, test)")
-    return dict(zip(SETS, found, strict=True))
+        raise _refused("there is no training set", "give (train, validation, test)")
+    return {name: each for name, each in zip(SETS, found, strict=True) if each is not None}
 
 
 def as_data_set(given: Any, name: SplitName) -> Any:
@@ -452,18 +430,18 @@ def as_data_set(given: Any, name: SplitName) -> Any:
         given = given.dataset
     if isinstance(given, DataLoader):
         if not _draws_each_once(given):
-            raise DataError(
+            raise _refused(
                 f"the loader of `{name}` draws samples by a sampler of its own, or an `__iter__`, which would be left "
                 "out",
-                key="data",
-                hint="give the data set: alray shuffles it by the seed of the run",
+                "give the data set: alray shuffles it by the seed of the run",
             )
         own = given.collate_fn is not default_collate
         given = CollatedSet(given.dataset, given.collate_fn) if own else given.dataset
     found = _in_columns(given, name)
-    if found is None:
-        _require_set(given, name)
-    return given if found is None else found
+    if found is not None:
+        return found
+    _require_set(given, name)
+    return given
 
 
 def _taken(given: Any, name: SplitName, dumps: Dumps) -> TensorDataset | GivenSet:
@@ -477,13 +455,12 @@ def _taken(given: Any, name: SplitName, dumps: Dumps) -> TensorDataset | GivenSe
         content = dumps(found)
         taken, size = GivenSet(content), len(content)
     if size > LARGEST:
-        raise DataError(
+        raise _refused(
             f"the {name} set has {size / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
-            key="data",
-            hint=_IN_A_FILE,
+            _IN_A_FILE,
         )
     if len(taken) == 0:
-        raise DataError(f"the {name} set is empty", key="data", hint="give a set that has samples")
+        raise _refused(f"the {name} set is empty", "give a set that has samples")
     return taken
 
 
@@ -502,10 +479,9 @@ def _in_columns(given: Any, name: SplitName) -> TensorDataset | StackDataset | N
     every = (*columns.values(), beside)
     if len({len(each) for each in every}) > 1:
         shapes = " and ".join(str(list(each.shape)) for each in every)
-        raise DataError(
+        raise _refused(
             f"the {name} set has samples and labels of the shapes {shapes}",
-            key="data",
-            hint="give a label, or a row of labels, for each sample",
+            "give a label, or a row of labels, for each sample",
         )
     if isinstance(samples, Mapping) and len(columns) > 1:
         return StackDataset(StackDataset(**columns), beside)  # an input may have a name of labels
@@ -514,21 +490,21 @@ def _in_columns(given: Any, name: SplitName) -> TensorDataset | StackDataset | N
 
 def _require_set(given: Any, name: SplitName) -> None:
     """Raise DataError for what is no data set with a length and an index, or has no labels."""
+    is_iterable = isinstance(given, IterableDataset)
     if _is_in_memory(given):
-        raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
-    if isinstance(given, Mapping):
-        raise DataError(f"the {name} set is a dictionary of {', '.join(map(str, given))}", key="data", hint=_PAIR)
-    if isinstance(given, int | float):
+        what, hint = "a tensor without labels", "give a pair (samples, labels)"
+    elif isinstance(given, Mapping):
+        what, hint = f"a dictionary of {', '.join(map(str, given))}", _PAIR
+    elif isinstance(given, int | float):
+        what = f"the number {given}"
         hint = "a share of the training set for validation is data={'validation_fraction': 0.1}"
-        raise DataError(f"the {name} set is the number {given}", key="data", hint=hint)
-    if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
-        what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
-        raise DataError(
-            f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed "
-            "and of its number",
-            key="data",
-            hint=f"give list(it), if that fits into memory; else {_PAIR}",
-        )
+    elif is_iterable or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
+        kind = "an IterableDataset" if is_iterable else f"of type {type(given).__name__}"
+        what = f"{kind}, which has no length and no index: each mini-batch is a function of the seed and of its number"
+        hint = f"give list(it), if that fits into memory; else {_PAIR}"
+    else:
+        return
+    raise _refused(f"the {name} set is {what}", hint)
 
 
 def _draws_each_once(loader: DataLoader[Any]) -> bool:
@@ -562,24 +538,20 @@ def _numbers_of(values: Any, what: str) -> Tensor:
         return torch.as_tensor(given)
     except (TypeError, ValueError) as error:  # texts, sparse matrices, rows of different lengths
         hint = _NUMBERED if what == "labels" else _NO_TEXTS
-        raise DataError(f"the {what} are no numbers: {error}", key="data", hint=hint) from error
+        raise _refused(f"the {what} are no numbers: {error}", hint) from error
 
 
 def _label_of(train: TensorDataset | GivenSet) -> Label:
     """What the labels of a training set are, by their type, shape and values. Raises DataError if they may as well be
     something else."""
-    if isinstance(train, TensorDataset):
-        first = train.tensors[1]
-        parts = iter((first,))
-    else:
-        read = train.anew()
-        first = _label_at(read, 0)
-        parts = (_label_at(read, index) for index in _spread(read))
+    read = train.anew() if isinstance(train, GivenSet) else train
+    first = read.tensors[1] if isinstance(read, TensorDataset) else _label_at(read, 0)
     if not first.is_floating_point():
         if not _has_rows(first):
             return "class"
         _require_flags(first, "train")
-    if all(map(_may_be_classes, parts)):  # reads on only as long as they may
+    further = () if isinstance(read, TensorDataset) else (_label_at(read, index) for index in _spread(read))
+    if _may_be_classes(first) and all(map(_may_be_classes, further)):  # reads on only as long as they may
         if _has_rows(first):
             what, classes = "rows of 0 and 1", "labels.argmax(1), if each row has one 1"
             flags = "several labels"
@@ -587,10 +559,9 @@ def _label_of(train: TensorDataset | GivenSet) -> Label:
             what, classes = "whole numbers in floating point", "labels.long(), from 0"
             flags = "0 or 1 by one output"
         numbers = "; for numbers, set task='regression'" if first.is_floating_point() else ""
-        raise DataError(
+        raise _refused(
             f"the labels of the train set are {what}, and nothing says whether these are classes",
-            key="data",
-            hint=f"for classes, give {classes}; for {flags}, set task='multi_label'{numbers}",
+            f"for classes, give {classes}; for {flags}, set task='multi_label'{numbers}",
         )
     return "numbers" if first.is_floating_point() else "flags"
 
@@ -618,11 +589,10 @@ def _may_be_classes(labels: Tensor) -> bool:
 def _require_flags(labels: Tensor, name: SplitName) -> None:
     """Raise DataError for labels that are no rows of 0 and 1."""
     if labels.ndim > 2 or bool(((labels != 0) & (labels != 1)).any()):
-        raise DataError(
+        raise _refused(
             f"the {name} set has labels of shape {list(labels.shape[1:])} of whole numbers, which are no rows of 0 and "
             "1",
-            key="data",
-            hint="give a class for each sample, or a row of 0 and 1 (multi_label); for a class of each token or pixel, "
+            "give a class for each sample, or a row of 0 and 1 (multi_label); for a class of each token or pixel, "
             "set task='dense_classification'",
         )
 
@@ -630,27 +600,23 @@ def _require_flags(labels: Tensor, name: SplitName) -> None:
 def _in_memory(given: TensorDataset, name: SplitName, label: Label) -> TensorSet:
     samples, labels = (each.detach().cpu().clone() for each in given.tensors)  # the program may change its own
     if samples.ndim < 2:
-        raise DataError(
-            f"the {name} set has samples of shape {list(samples.shape)}", key="data", hint="give samples [N, ...]"
-        )
+        raise _refused(f"the {name} set has samples of shape {list(samples.shape)}", "give samples [N, ...]")
     if _are_whole(samples[0]):
         samples = samples.to(torch.int64)
     elif not samples.is_floating_point() and samples.dtype != torch.uint8:
-        raise DataError(
+        raise _refused(
             f"the {name} set has samples of type {samples.dtype}",
-            key="data",
-            hint="give floating-point numbers, as by samples.float(); pictures as uint8, which are scaled to 0..1; or "
+            "give floating-point numbers, as by samples.float(); pictures as uint8, which are scaled to 0..1; or "
             "rows of whole numbers [N, T] from 0 on, such as tokens",
         )
     if samples.is_floating_point() and samples.dtype not in (torch.float32, torch.float64):
         samples = samples.float()
     of_classes = {"class": labels.numel() == len(labels), "classes": labels.ndim > 1}
     if (labels.is_floating_point() and label in of_classes) or not of_classes.get(label, True):
-        raise DataError(
+        raise _refused(
             f"the {name} set has labels of type {labels.dtype} and shape {list(labels.shape)}, and the task has "
             + ("classes" if label == "class" else "a class for each position"),
-            key="data",
-            hint="give whole numbers [N], or [N, positions], as by labels.long(), or of one-hot rows labels.argmax(1); "
+            "give whole numbers [N], or [N, positions], as by labels.long(), or of one-hot rows labels.argmax(1); "
             "or set the task: regression for numbers, multi_label for rows of 0 and 1",
         )
     if label == "class":
@@ -669,22 +635,17 @@ def _are_whole(sample: Any) -> bool:
     return isinstance(sample, Tensor) and sample.ndim == 1 and sample.dtype in WHOLE
 
 
-def _sample(samples: SampleSet, index: int) -> Any:
-    return samples.samples[index] if isinstance(samples, TensorSet) else _entry(samples, index, "train")[0]
-
-
 def _largest_number(samples: SampleSet) -> int:
     """The largest whole number in the samples of a set."""
     if isinstance(samples, TensorSet):
         return int(samples.samples.max())
     if len(samples) > _COUNTED:
-        raise DataError(
+        raise _refused(
             f"nothing says how many whole numbers {counted(len(samples), 'sample')} have, and to read them all takes "
             "long",
-            key="data",
-            hint="say it, data={'numbers': 30000}: they are 0 to 29999",
+            "say it, data={'numbers': 30000}: they are 0 to 29999",
         )
-    return max(int(torch.as_tensor(_sample(samples, index)).max()) for index in range(len(samples)))
+    return max(int(torch.as_tensor(_entry(samples, index, "train")[0]).max()) for index in range(len(samples)))
 
 
 def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
@@ -693,10 +654,9 @@ def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
     match entry:
         case (sample, label) if not isinstance(sample, tuple | list | Mapping):
             return sample, label
-    raise DataError(
+    raise _refused(
         f"sample {index} of the {name} set is {reprlib.repr(entry)}, not a pair of a tensor and a label",
-        key="data",
-        hint=f"{_PAIR}; numbers as tensors, as a data set of Hugging Face gives by its with_format('torch')",
+        f"{_PAIR}; numbers as tensors, as a data set of Hugging Face gives by its with_format('torch')",
     )
 
 
@@ -713,10 +673,9 @@ def _names_of_classes(sets: Mapping[SplitName, GivenSet]) -> tuple[str, ...] | N
     own = found.get("train")
     for name, names in found.items():
         if own is not None and names is not None and names != own:
-            raise DataError(
+            raise _refused(
                 f"the {name} set has the classes {reprlib.repr(names)}, and the train set {reprlib.repr(own)}",
-                key="data",
-                hint="give sets whose attribute `classes` is the same, so that equal numbers are equal classes",
+                "give sets whose attribute `classes` is the same, so that equal numbers are equal classes",
             )
     return own
 
@@ -728,7 +687,7 @@ def _own_names(given: Any) -> tuple[str, ...] | None:
     return tuple(map(str, names)) if isinstance(names, tuple | list) and names else None
 
 
-def _numbered(sets: Sequence[SampleSet], ignored: int | None) -> tuple[str, ...]:
+def _numbered(sets: Iterable[SampleSet], ignored: int | None) -> tuple[str, ...]:
     """The numbers up to the largest label as names of classes. Raises DataError if they do not begin at 0.
 
     Args:
@@ -740,7 +699,7 @@ def _numbered(sets: Sequence[SampleSet], ignored: int | None) -> tuple[str, ...]
     lowest, highest = (int(found.min()), int(found.max())) if len(found) else (0, 0)
     if lowest < 0 or (lowest > 0 and not by_position):
         hint = f"{_NUMBERED}; if no sample of some is here, say how many there are: data={{'classes': {highest + 1}}}"
-        raise DataError(f"the labels are {lowest} to {highest}, and classes begin at 0", key="data", hint=hint)
+        raise _refused(f"the labels are {lowest} to {highest}, and classes begin at 0", hint)
     return tuple(map(str, range(max(2, highest + 1))))
 
 
@@ -752,12 +711,11 @@ def _numbers_in(samples: SampleSet, *, by_position: bool) -> Tensor:
     whole = samples.inner
     while isinstance(whole, Subset):
         whole = whole.dataset
-    labels = _targets(whole) if samples.told and not by_position else None
+    labels = None if samples.labels is None else _targets(whole)
     if labels is None and len(samples) > _COUNTED:
-        raise DataError(
+        raise _refused(
             f"nothing says how many classes {counted(len(samples), 'sample')} have, and to read them all takes long",
-            key="data",
-            hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
+            "say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
         )
     if by_position:
         every = (_entry(samples, index, "train")[1] for index in range(len(samples)))
@@ -765,6 +723,18 @@ def _numbers_in(samples: SampleSet, *, by_position: bool) -> Tensor:
     labels = samples.class_numbers(read=True) if labels is None else labels
     assert labels is not None, "all samples may be read"
     return labels
+
+
+def _take_targets(sets: Mapping[SplitName, GivenSet], read: Mapping[SplitName, Mapping[int, Any]]) -> None:
+    """Have the sets know the class of each sample by their `targets`, unless these are others than the labels of any
+    set that were read: a data set may make others of them."""
+    found = {name: _targets(each.inner) for name, each in sets.items()}
+    for name, targets in found.items():
+        labels = read.get(name, {})
+        if targets is not None and any(targets[index] != operator.index(each) for index, each in labels.items()):
+            return
+    for name, samples in sets.items():
+        samples.labels = found[name]
 
 
 def _targets(given: Any) -> Tensor | None:
@@ -784,21 +754,15 @@ def _targets(given: Any) -> Tensor | None:
     return found.to(torch.int64) if are_classes else None
 
 
-def _outputs(made: Mapping[SplitName, SampleSet | None]) -> int:
-    train = made["train"]
-    assert train is not None
-    return math.prod(torch.as_tensor(train[0][1]).shape)
-
-
-def _hash_of(sets: Sequence[SampleSet | None]) -> tuple[str, dict[SplitName, dict[int, Any]]]:
+def _hash_of(sets: Mapping[SplitName, SampleSet]) -> tuple[str, dict[SplitName, dict[int, Any]]]:
     """The hash of these sets, and the labels that were read for it, by the index of the sample."""
     found = hashlib.sha256()
     read: dict[SplitName, dict[int, Any]] = {}
-    for name, samples in zip(SETS, sets, strict=False):
+    for name, samples in sets.items():
         if isinstance(samples, TensorSet):
             for values in (samples.samples, samples.labels):
                 _add(found, values)
-        elif samples is not None:
+        else:
             labels = read.setdefault(name, {})
             for index in _spread(samples):
                 sample, labels[index] = _entry(samples, index, name)

@@ -20,8 +20,7 @@ from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
 from alray.core.randomness.generators import put_back, seed_all
-from alray.models.encoder import EncoderFacts
-from alray.models.imported.ends import PartEnds
+from alray.models.encoder import EncoderFacts, PartEnds
 from alray.models.precision import LOWERED
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
@@ -379,7 +378,7 @@ class _ImportedParts(Chain):
             input=input,
             output=output,
             draws=True,
-            writes_input=index == 0 and model.writes_input,
+            writes_input=index == 0 and model.cutter.recordings[True].writes_input,
             normalises_batches=any(isinstance(each, BatchNorm) and each.training for each in part.train().modules()),
             pooling=part.alray_pooling,
             takes_along=along,
@@ -417,7 +416,7 @@ class _ImportedParts(Chain):
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        return self._imported.outputs
+        return self._imported.cutter.outputs
 
     def require_outputs(self, features: Shape, classes: int) -> None:
         if self._learning.by_position:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,7 +19,6 @@ from alray.config.user_code import named, own_place
 from alray.core.compat import DropoutNd
 from alray.core.errors import Problem, UserCodeError
 from alray.core.randomness.generators import seed_all, seed_torch
-from alray.models.imported.ends import PartEnds
 from alray.models.readout import Pooling
 from alray.models.shape import Shape
 
@@ -38,6 +37,13 @@ A method may send further tensors with the labels (`Method.labels_out`).
 """
 ALONG = ("s", "mask", "h", "c")
 """The names of an encoder's inputs and outputs, in the order in which they travel, before those of imported models."""
+
+
+class PartEnds(NamedTuple):
+    """A part of a model from one cut point to another, by their names. None: from its input, to its result."""
+
+    after: str | None
+    until: str | None
 
 
 @dataclass(frozen=True)

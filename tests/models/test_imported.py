@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from alray.core.errors import SpecError
-from alray.models.imported.ends import PartEnds
+from alray.models.encoder import PartEnds
 from alray.models.imported.given import GivenModel
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import joined

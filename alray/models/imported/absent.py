@@ -19,39 +19,10 @@ Origin = tuple[Any, int | None]
 """The key of the step that gave a tensor, and the number of the tensor among what it gave. None: nothing that a message
 could bring, such as a parameter, with its name as the key."""
 _aten = torch.ops.aten
-_READS = frozenset(
-    operation.default
-    for operation in (
-        _aten._local_scalar_dense,
-        _aten._pack_padded_sequence,
-        _aten._unique2,
-        _aten.equal,
-        _aten.is_nonzero,
-        _aten.item,
-        _aten.masked_select,
-        _aten.nonzero,
-        _aten.nonzero_static,
-        _aten.unique_consecutive,
-        _aten.unique_dim,
-    )
-)
-"""Operations that read values: what they give, or its sizes, depends on them."""
-_BY_SHAPE = frozenset(
-    operation.default
-    for operation in (
-        _aten.full_like,
-        _aten.new_full,
-        _aten.new_ones,
-        _aten.new_zeros,
-        _aten.ones_like,
-        _aten.rand_like,
-        _aten.randint_like,
-        _aten.randn_like,
-        _aten.zeros_like,
-    )
-)
-"""Operations whose results do not depend on the values of what they are given."""
-_BY_MASK = frozenset((_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default))
+_READ = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+"""How torch marks operations of which what they give, or its sizes, depends on values."""
+_PACKS = _aten._pack_padded_sequence.default  # reads lengths, without such a mark
+_BY_INDEX = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default)
 _MASKS = (torch.bool, torch.uint8)
 
 
@@ -103,10 +74,6 @@ class Unused(torch.Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Unused({tuple(self.shape)}, {self.dtype})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Unused:
-        found = memo[id(self)] = self.like(Form.of(self.meta), self.origins, self.device)
-        return found
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return self.like, (Form.of(self.meta), self.origins, self.device)
 
@@ -124,11 +91,14 @@ class Unused(torch.Tensor):
         unused = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Unused)]
         origins = frozenset[Origin]().union(*(each.origins for each in unused))
         name = func._schema.name.removeprefix("aten::").replace("_local_scalar_dense", "item")
-        if func in _BY_SHAPE:
+        if (name.endswith("_like") or name.startswith("new_")) and "empty" not in name:  # sizes alone say it
             like = args[0]
             real = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
             return func(real, *args[1:], **kwargs)
-        if func in _READS or (func in _BY_MASK and _is_by_mask(args[1])):
+        reads = func is _PACKS or not _READ.isdisjoint(func.tags)
+        if func in _BY_INDEX:
+            reads = any(each is not None and each.dtype in _MASKS for each in args[1])
+        if reads:
             raise LostError(origins, f"reads the values of a tensor by `{name}`")
         if _writes_real(func, args, kwargs, lost=bool(origins)):
             raise LostError(origins, f"writes into a tensor by `{name}`")
@@ -167,10 +137,6 @@ def _without_values(value: Any) -> Any:
     return value.to("meta") if isinstance(value, torch.Tensor) else value
 
 
-def _is_by_mask(indices: Iterable[torch.Tensor | None]) -> bool:
-    return any(each is not None and each.dtype in _MASKS for each in indices)
-
-
 def _writes_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, lost: bool) -> bool:
     """Whether an operation writes into a tensor with values.
 
@@ -182,7 +148,7 @@ def _writes_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, lo
         return (lost and not value.origins) if isinstance(value, Unused) else isinstance(value, torch.Tensor)
 
     for number, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+        if argument.is_write:
             given = args[number] if number < len(args) else kwargs.get(argument.name)
             if any(map(is_real, tree_leaves(given))):
                 return True
@@ -206,8 +172,7 @@ class _OfOnes(TorchDispatchMode):
         kwargs = kwargs or {}
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         empty = [each for each in tensors if each.is_meta]
-        packs = func is _aten._pack_padded_sequence.default  # of lengths on the CPU, others there
-        if not empty or packs or any(isinstance(each, Unused) for each in tensors):
+        if not empty or func is _PACKS or any(isinstance(each, Unused) for each in tensors):  # lengths are on the CPU
             return func(*args, **kwargs)
 
         def of(given: dict[int, torch.Tensor]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -55,7 +55,18 @@ def copy_of(model: nn.Module, title: str, shared: Iterable[nn.Parameter] = ()) -
         ) from error
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its name if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def buffers_of(modules: Iterable[nn.Module]) -> dict[str, torch.Tensor]:
+    """Copies of all buffers, by name."""
+    return {name: each.detach().clone() for module in modules for name, each in module.named_buffers()}
+
+
+def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters and then the buffers, by each of their names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)

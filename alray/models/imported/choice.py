@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -24,8 +25,12 @@ _MAPS = 4
 class Choice:
     """The steps of a model at whose ends it may be cut, in order."""
 
-    def __init__(self, cutter: Cutter, model: nn.Module) -> None:
-        self._cutter, self._model = cutter, model
+    def __init__(self, cutter: Cutter, model: nn.Module, layers: str | None) -> None:
+        """
+        Args:
+            layers: the path of a list of layers; then the last component ends with the last one of them.
+        """
+        self._cutter, self._model, self.layers = cutter, model, layers
         self.wrong: dict[Key, Refused] = {}
         self.reason = ""
         """Why the first cut that was tried is refused: a sentence without its subject; "" if none was."""
@@ -33,7 +38,7 @@ class Choice:
     @cached_property
     def starts(self) -> list[Step]:
         """The steps with weights in the order in which they begin, each step once."""
-        return self._cutter.recordings[True][0].starts()
+        return self._cutter.recordings[True].starts()
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -42,7 +47,7 @@ class Choice:
         return [step for step in self._cutter.steps if step.ended < last and self._may_end(step)]
 
     def _may_end(self, step: Step) -> bool:
-        if step.again or not self._cutter.has_rows(step.key):
+        if step.again or step.key not in self._cutter.main:
             return False
         if step.module is not None or len(step.key) == 1:
             return True
@@ -62,20 +67,19 @@ class Choice:
         """Those after which one activation is needed."""
         return [step for step in self.steps if step.alive == 1]
 
-    def last(self, *, pooled: bool, layers: str | None, several: bool) -> Step | None:
+    def last(self, *, pooled: bool, several: bool) -> Step | None:
         """Where the last component ends: before the last layer with weights. None: the model cannot be cut there.
 
         Args:
             pooled: whether with the model's pooling of maps.
-            layers: the path of a list of layers; then it ends with the last one of them.
             several: whether several activations may be needed after it, where one is never enough, or only before
                 layers of some work.
         """
         ends = self.single
-        if layers is not None:
-            ends = [step for step in ends if step.key[-1][0].startswith(f"{layers}.")] or ends
+        if self.layers is not None:
+            ends = [step for step in ends if step.key[-1][0].startswith(f"{self.layers}.")] or ends
         end = next((step for step in reversed(ends) if self._stands(step.key)), None)
-        if several and (end is None or (layers is None and self.left_out(end) * _UNEVEN > _UNEVEN - 1.0)):
+        if several and (end is None or (self.layers is None and self.left_out(end) * _UNEVEN > _UNEVEN - 1.0)):
             later = next((step for step in self.steps[: -_NEXT_BEST - 2 : -1] if self._stands(step.key)), None)
             if end is None or (later is not None and 2.0 * self.left_out(later) < self.left_out(end)):
                 return later
@@ -83,10 +87,15 @@ class Choice:
             return end
         after = self.starts[-2].ended if len(self.starts) > 1 else -1
         maps = [
-            step for step in ends if after <= step.ended <= end.ended and self._cutter.dimensions(step.key) == _MAPS
+            step for step in ends if after <= step.ended <= end.ended and len(self._cutter.shape(step.key)) == _MAPS
         ]
-        larger = maps[-1:] if maps and self._cutter.elements(maps[-1].key) > self._cutter.elements(end.key) else []
-        return next((step for step in larger if self._stands(step.key)), end)
+        if maps and self._elements(maps[-1]) > self._elements(end) and self._stands(maps[-1].key):
+            return maps[-1]
+        return end
+
+    def _elements(self, step: Step) -> int:
+        """How many numbers a step gives, for two samples."""
+        return math.prod(self._cutter.shape(step.key))
 
     def left_out(self, end: Step) -> float:
         """The share of the work before the last layer with weights that is done after the last component."""
@@ -95,14 +104,18 @@ class Choice:
 
     def _stands(self, key: Key) -> bool:
         """Whether the model can be cut there."""
-        if key in self.wrong:
-            return False
         try:
-            self._cutter.after(key)
+            self.require(key)
         except Refused as refused:
             self.refuse(key, refused)
             return False
         return True
+
+    def require(self, key: Key) -> None:
+        """Raise Refused if the model cannot be cut there."""
+        if key in self.wrong:
+            raise self.wrong[key]
+        self._cutter.after(key)
 
     def refuse(self, key: Key, refused: Refused) -> None:
         """Cut there no more."""
@@ -115,25 +128,21 @@ class Choice:
             if not self._cutter.keeps_rows(step.key):
                 self.refuse(step.key, Refused("the rows of a sample lie apart, and a readout needs them together"))
 
-    def _smallest(self, steps: Iterable[Step]) -> Step | None:
-        """Of several steps the one after which least is needed, the last one of several."""
-        return min(steps, key=lambda each: (each.alive, self._cutter.elements(each.key), -each.ended), default=None)
-
     def _gaps(self, steps: Collection[Step], starts: Sequence[Step], end: Step) -> list[Step]:
-        """One step between each two with weights that follow each other before the end."""
-        between = (
-            self._smallest(step for step in steps if one.ended <= step.ended < other.begun)
-            for one, other in pairwise(start for start in starts if start.begun <= end.ended)
-        )
-        return sorted({step.ended: step for step in between if step is not None}.values(), key=lambda each: each.ended)
+        """One step between each two with weights that follow each other before the end: the one after which least is
+        needed, the last one of several."""
+        found: dict[int, Step] = {}
+        for one, other in pairwise(start for start in starts if start.begun <= end.ended):
+            between = [step for step in steps if one.ended <= step.ended < other.begun]
+            if between:
+                least = min(between, key=lambda each: (each.alive, self._elements(each), -each.ended))
+                found[least.ended] = least
+        return [found[ended] for ended in sorted(found)]
 
-    def natural(self, end: Step, *, multiply: bool) -> list[Step]:
+    def natural(self, end: Step) -> list[Step]:
         """The ends of the members of the model's sequences, and of its layers with weights outside of them, where one
-        activation is needed later; anywhere, if several are needed after the last component.
-
-        Args:
-            multiply: whether layers without multiplications, as those of tokens and positions, belong to the next one.
-        """
+        activation is needed later; anywhere, if several are needed after the last component. Beside a list of layers,
+        those without multiplications, as of tokens and positions, belong to the next one."""
         units = list(_units(self._model, "", in_sequence=False))
         calls = {step.key: step for step in self._cutter.steps}
         blocks: list[Step] = []
@@ -145,7 +154,7 @@ class Choice:
         chosen: list[Step] = []
         steps = self.single if end.alive == 1 else self.steps
         for step in self._gaps(steps, sorted(blocks, key=lambda each: each.begun), end):
-            works = not multiply or step.work > (chosen[-1].work if chosen else 0.0)
+            works = self.layers is None or step.work > (chosen[-1].work if chosen else 0.0)
             if works and self._stands(step.key):
                 chosen.append(step)
         return chosen

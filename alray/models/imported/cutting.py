@@ -7,8 +7,7 @@ again, until the result has values.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from itertools import pairwise
@@ -21,10 +20,10 @@ from alray.config.user_code import own_problem
 from alray.core.errors import FAULTS_OF_USER_CODE
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.absent import Form, LostError, Unused
-from alray.models.imported.calls import first_line
+from alray.models.imported.calls import buffers_of, first_line
 from alray.models.imported.part import Cut, Part, PartRun, Seen, asked_by, packed, packed_shape, skeleton
 from alray.models.imported.recording import Recording, Step, Touched
-from alray.models.imported.steps import INPUT, POSITIONS, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
+from alray.models.imported.steps import INPUT, POSITIONS, RESULT, Gives, Key, Leaf, Sizes, fitted, name_of, order_of
 from alray.models.readout import Pooling
 from alray.models.shape import Shape
 from alray.models.token_embedding import PADDING
@@ -36,8 +35,6 @@ _SHORTER = 3
 _SAMPLES = (2, 3)
 _MOST_TENSORS = 6
 """How many may travel: a message carries two more, such as labels and a mask."""
-_TRIALS = 20
-"""Runs of the part after a cut, at most."""
 _CPU = torch.device("cpu")
 
 
@@ -57,7 +54,7 @@ def samples_of(
         return sample.several.noise(count, generator), None
     if sample.whole_numbers is None:
         return torch.randn((count, *sample), generator=generator, dtype=sample.dtype), None
-    length = sample[0] if positions is None or not sample.is_text else positions
+    length = positions or sample[0]
     samples = torch.randint(sample.whole_numbers, (count, length), generator=generator, dtype=sample.dtype)
     if sample.words is None:
         return samples, None
@@ -67,7 +64,13 @@ def samples_of(
 
 
 class Cutter:
-    """A model that is cut, with what its recordings show."""
+    """A model that is cut, with what its recordings show.
+
+    Attributes:
+        model: a copy, whose buffers are put back.
+        recordings: of a mini-batch, by whether the model trains.
+        changing: names of the buffers that the model changes.
+    """
 
     def __init__(self, model: nn.Module, sample: Shape, *, frozen: Collection[str] = (), lowered: bool = False) -> None:
         """
@@ -77,99 +80,80 @@ class Cutter:
             frozen: paths of modules that compute as in evaluation.
             lowered: whether parts compute in mixed precision.
         """
-        self._model, self._sample, self._frozen, self._lowered = model, sample, frozen, lowered
+        self.model, self._sample, self._frozen, self._lowered = model, sample, frozen, lowered
         self._cuts: dict[Key, Cut] = {}
+        self._parameters = frozenset(dict(model.named_parameters(remove_duplicate=False)))
+        self._buffers = frozenset(dict(model.named_buffers(remove_duplicate=False)))
+        longest = min(sample[0], _LONGEST)
+        self._sizes = [
+            (count, max(longest - number * _SHORTER, 1) if sample.is_text else sample[0])
+            for number, count in enumerate(_SAMPLES)
+        ]
+        self.recordings: dict[bool, Recording] = {}
+        self._known: dict[bool, Seen] = {}
+        self.changing = frozenset[str]()
+        before = buffers_of((model,))
+        for training in (True, False):
+            self.recordings[training], self._known[training] = self._recorded(training=training)
+        self.changing = frozenset(name for name, each in model.named_buffers() if not torch.equal(each, before[name]))
+        self._put({name: before[name] for name in self.changing})
 
     def _given(self, number: int) -> dict[Leaf, torch.Tensor]:
         """Samples of one of the two sizes, and the mask of a text."""
-        positions = min(self._sample[0], _LONGEST) if self._sample.is_text else 1
-        positions = max(positions - number * _SHORTER, 1)
-        samples, mask = samples_of(self._sample, _SAMPLES[number], positions, torch.Generator().manual_seed(number))
+        samples, mask = samples_of(self._sample, *self._sizes[number], torch.Generator().manual_seed(number))
         return {(INPUT, 0): samples} | ({} if mask is None else {(INPUT, 1): mask})
-
-    def _sizes(self, number: int) -> tuple[int, int]:
-        samples = self._given(number)[INPUT, 0]
-        return samples.shape[0], samples.shape[1] if samples.ndim > 1 else 1
 
     @contextmanager
     def _mode(self, *, training: bool) -> Iterator[None]:
-        """Within it the model trains, or not, with random numbers that are the same each time."""
-        self._model.train(training)
+        """Within it the model trains, or not, with random numbers that are the same each time. Buffers that are known
+        to change are put back at its end."""
+        before = {name: each for name, each in buffers_of((self.model,)).items() if name in self.changing}
+        self.model.train(training)
         for path in self._frozen:
-            self._model.get_submodule(path).eval()
+            self.model.get_submodule(path).eval()
         mixed = torch.autocast("cpu", torch.bfloat16) if self._lowered else nullcontext()
-        with put_back(), torch.device("cpu"), torch.set_grad_enabled(training), mixed:
-            seed_all(_CPU, 0, "cut")
-            yield
+        try:
+            with put_back(), torch.device("cpu"), torch.set_grad_enabled(training), mixed:
+                seed_all(_CPU, 0, "cut")
+                yield
+        finally:
+            self._put(before)
 
-    @cached_property
-    def recordings(self) -> dict[bool, list[Recording]]:
-        """By whether the model trains."""
-        buffers = {name: each.detach().clone() for name, each in self._model.named_buffers()}
-        found: dict[bool, list[Recording]] = {}
-        self._changing = frozenset[str]()
-        for training in (True, False):
-            found[training] = []
-            for number in range(len(_SAMPLES)):
-                recording = Recording()
-                with self._mode(training=training):
-                    recording.run(self._model, self._given(number))
-                if number > 0:
-                    recording.keep_sizes()
-                found[training].append(recording)
-        changed = {name: each for name, each in self._model.named_buffers() if not torch.equal(each, buffers[name])}
-        self._changing = frozenset(changed)
-        for name, each in changed.items():
-            each.data.copy_(buffers[name])
-        return found
+    def _put(self, buffers: Mapping[str, torch.Tensor]) -> None:
+        """Give buffers these values, by name."""
+        for name, each in self.model.named_buffers():
+            if name in buffers:
+                each.data.copy_(buffers[name])
 
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Those of its copy of the model."""
-        return self._model.parameters()
-
-    @property
-    def changing(self) -> frozenset[str]:
-        """Names of the buffers that the model changes."""
-        assert self.recordings
-        return self._changing
-
-    @cached_property
-    def _known(self) -> dict[bool, Seen]:
-        """What is known of all steps: those that could be fitted."""
-        found = {}
-        sizes = self._sizes(0), self._sizes(1)
-        for training, runs in self.recordings.items():
-            one, other = ({step.key: step.gives for step in run.steps} for run in runs)
-            one[INPUT], other[INPUT] = (Gives.of([*self._given(number).values()]) for number in range(2))
-            again = frozenset(step.key for step in runs[0].steps if step.again)
-            fits = {
-                key: fitted(gives, other[key], *sizes)
-                for key, gives in one.items()
-                if key in other and key not in again
-            }
-            found[training] = Seen({key: gives for key, gives in fits.items() if gives is not None}, again)
-        return found
+    def _recorded(self, *, training: bool) -> tuple[Recording, Seen]:
+        """A recording of the first mini-batch, and what it and the second one show of all steps and of the result:
+        those that could be fitted."""
+        runs, gave = [Recording() for _ in _SAMPLES], list[dict[Key, Gives]]()
+        for number, run in enumerate(runs):
+            with self._mode(training=training):
+                given = self._given(number)
+                run.run(self.model, given)
+            scores = run.result if isinstance(run.result, torch.Tensor) else None  # which is refused
+            ends = {INPUT: Gives.of([*given.values()]), RESULT: Gives.of(scores)}
+            gave.append({step.key: step.gives for step in run.steps} | ends)
+        one, other = gave
+        again = frozenset(step.key for step in runs[0].steps if step.again)
+        fits = {key: fitted(one[key], other[key], *self._sizes) for key in one if key in other and key not in again}
+        return runs[0], Seen({key: gives for key, gives in fits.items() if gives is not None}, again)
 
     def after(self, key: Key) -> Cut:
         """The cut after a step. Raises Refused."""
         if key not in self._cuts:
-            self._cuts[key] = self._tried(key)
+            self._cuts[key] = self._at_input() if key == INPUT else self._tried(key)
         return self._cuts[key]
 
     @property
     def outputs(self) -> tuple[int, ...]:
         """The shape of the result for one sample."""
-        one, other = (Gives.of(each.result) for each in self.recordings[True])
-        sizes = fitted(one, other, self._sizes(0), self._sizes(1))
-        if sizes is None:
-            return tuple(self.recordings[True][0].result.shape[1:])
-        positions = self._sample[0] if self._sample.is_text else 1
-        return tuple(size.at(1, positions) for size in sizes.leaves[0].sizes[1:])
-
-    @property
-    def writes_input(self) -> bool:
-        """Whether the model changes the samples in place."""
-        return any(each.writes_input for each in self.recordings[True])
+        fits = self._known[True].gives.get(RESULT)
+        if fits is None:
+            return tuple(self.recordings[True].result.shape[1:])
+        return tuple(size.at(1, self._sample[0]) for size in fits.leaves[0].sizes[1:])
 
     def _at_input(self) -> Cut:
         """The cut before all steps: samples pass."""
@@ -177,15 +161,10 @@ class Cutter:
         seen = {
             mode: Seen({INPUT: known.gives[INPUT]}, travels=frozenset({samples})) for mode, known in self._known.items()
         }
-        every = dict(self._model.named_parameters(remove_duplicate=False)).keys() | dict(
-            self._model.named_buffers(remove_duplicate=False)
-        )
         travels = {samples: self._known[True].sizes(samples)}
-        return Cut(INPUT, travels, {}, seen, above=frozenset(every))
+        return Cut(INPUT, travels, {}, seen, above=self._parameters | self._buffers)
 
     def _tried(self, key: Key) -> Cut:
-        if key == INPUT:
-            return self._at_input()
         travels: dict[Leaf, Sizes] = {}
         reads: dict[Key, float] = {}
         seen: dict[bool, Seen] = {}
@@ -193,9 +172,11 @@ class Cutter:
         fixed: set[Leaf] = set()
         below: set[str] = set()
         above: set[str] = set()
-        main = self._main(key)
+        if key not in self.main:
+            raise Refused("it gives no tensor with a row for each sample")
+        main = self.main[key]
         for training in (True, False):
-            recording = self.recordings[training][0]
+            recording, known = self.recordings[training], self._known[training]
             end = next((step.ended for step in recording.steps if step.key == key), -1)
             if look := recording.look_before(key, end):
                 raise Refused(look)
@@ -205,13 +186,14 @@ class Cutter:
                 raise Refused("what is needed later is other in evaluation than in training")
             below |= {name for name, first in recording.used.items() if first <= end}
             leaves = {main: None} | dict.fromkeys(leaf for leaf in travels if leaf in kept)
-            run, leaves, same = self._above(key, kept, leaves, above, clones, training=training)
-            known = self._known[training]
+            run, leaves, same, written = self._above(key, kept, leaves, training=training)
+            above |= run.used
+            clones |= written
             if kept[main].ndim > 2:  # [N, T, ...]
                 leaves.pop((INPUT, 1), None)  # the mask of a text goes along with each sequence
             every = [size for leaf in leaves for size in known.sizes(leaf).sizes]
             if self._sample.is_text and not any(size.by_positions for size in every):
-                reads[POSITIONS] = float(self._sizes(0)[1])
+                reads[POSITIONS] = float(self._sizes[0][1])
             for leaf in leaves:
                 sizes = known.sizes(leaf)
                 if sizes.rows is None:
@@ -227,16 +209,16 @@ class Cutter:
             reads |= {each: float(numbers[each]) for each in run.asked if each in numbers and each in before}
             asked = {each: known.gives[each] for each in (INPUT, *run.asked) if each in known.gives}
             seen[training] = Seen(asked, frozenset(run.again), frozenset(leaves), same)
-        names = dict(self._model.named_parameters(remove_duplicate=False))
-        looks = self.recordings[True][0].looks
-        unused = names.keys() - below - above
+        looks, unused = self.recordings[True].looks, self._parameters - below - above
         if looks and unused:  # another value may lead to where they are used
             raise Refused(f"a value that `forward` reads{looks[0][2]} decides whether it uses `{min(unused)}`")
-        for name in sorted(below & above & names.keys()):
-            raise Refused(f"the parts before and after it share the parameter `{name}`")
-        changed = below & above & self.changing
-        if changed:
+        if shared := below & above & self._parameters:
+            raise Refused(f"the parts before and after it share the parameter `{min(shared)}`")
+        if changed := below & above & self.changing:
             raise Refused(f"the buffer `{min(changed)}`, which changes, is used before and after it")
+        for name in self._buffers - below - above:  # unused: with the other tensors of its module, or before it
+            goes_along = any(each.rpartition(".")[0] == name.rpartition(".")[0] for each in above)
+            (above if goes_along else below).add(name)
         return Cut(
             key,
             travels,
@@ -264,7 +246,7 @@ class Cutter:
     def _gradients(self) -> dict[Leaf, tuple[int, ...]]:
         """The memory layouts of the gradients of what steps give, where they are not row-major: see `Cut`. One backward
         pass of the recording shows them."""
-        recording, found = self.recordings[True][0], dict[Leaf, tuple[int, ...]]()
+        recording, found = self.recordings[True], dict[Leaf, tuple[int, ...]]()
 
         def note(gradient: torch.Tensor, leaf: Leaf) -> None:
             order = order_of(Form.of(gradient))
@@ -276,57 +258,54 @@ class Cutter:
             for leaf, value in recording.values.items()
             if value.requires_grad
         ]
-        trained = [each for each in self._model.parameters() if each.requires_grad]
+        trained = [each for each in self.model.parameters() if each.requires_grad]
         try:
-            with self._mode(training=True), self._unchanged():
+            with self._mode(training=True):
                 torch.autograd.backward(recording.result.sum(), inputs=trained)
         except FAULTS_OF_USER_CODE:
             return {}  # the proof of a cut runs it again, and says what is wrong
         finally:
             for hook in hooks:
                 hook.remove()
-            self._model.zero_grad()
+            self.model.zero_grad()
         return found
 
-    def _main(self, key: Key) -> Leaf:
-        """The first tensor of numbers that a step gives, with a row for each sample."""
-        gives = self._known[True].gives.get(key)
-        for number, leaf in enumerate(() if gives is None else gives.leaves):
-            if isinstance(leaf, Sizes) and leaf.dtype.is_floating_point and leaf.rows is not None:
-                return key, number
-        raise Refused("it gives no tensor with a row for each sample")
+    @cached_property
+    def main(self) -> dict[Key, Leaf]:
+        """By step the first tensor of numbers that it gives, with a row for each sample, if there is one."""
+        return {
+            key: (key, number)
+            for key, gives in self._known[True].gives.items()
+            for number, leaf in reversed([*enumerate(gives.leaves)])
+            if isinstance(leaf, Sizes) and leaf.dtype.is_floating_point and leaf.rows is not None
+        }
 
     def _above(
-        self,
-        key: Key,
-        kept: Mapping[Leaf, torch.Tensor],
-        leaves: dict[Leaf, None],
-        used: set[str],
-        clones: set[Leaf],
-        *,
-        training: bool,
-    ) -> tuple[PartRun, dict[Leaf, None], dict[Leaf, Leaf]]:
-        """A run of the part after a cut that gives the result, the tensors that it needs for that, and those that are
-        the same as one of these. What comes has values only where it cannot be run without them, which takes less time
-        for a large model."""
+        self, key: Key, kept: Mapping[Leaf, torch.Tensor], leaves: dict[Leaf, None], *, training: bool
+    ) -> tuple[PartRun, dict[Leaf, None], dict[Leaf, Leaf], set[Leaf]]:
+        """A run of the part after a cut that gives the result, the tensors that it needs for that, those that are the
+        same as one of these, and those that it writes. What comes has values only where it cannot be run without them,
+        which takes less time for a large model."""
         known, same = self._known[training], dict[Leaf, Leaf]()
         with_values = False
-        for _ in range(_TRIALS):
-            came = {leaf: _copied(kept[leaf], values=with_values) for leaf in leaves}
+        while len(leaves) <= _MOST_TENSORS + 1:  # the mask of a text may go along with a sequence
+            came = {
+                leaf: kept[leaf].detach().clone() if with_values else Unused.like(Form.of(kept[leaf]), (), _CPU)
+                for leaf in leaves
+            }
             came |= {leaf: came[other] for leaf, other in same.items()}
             sizes = {leaf: known.sizes(leaf) for leaf in leaves}
             given = Cut(key, sizes, {}, {training: known})
-            numbers = self.recordings[training][0].reads
+            numbers = self.recordings[training].reads
             like = torch.empty((), device=_CPU)
-            run = PartRun(given, None, came, training=training, sizes=self._sizes(0), read=numbers, like=like)
+            run = PartRun(given, None, came, training=training, sizes=self._sizes[0], read=numbers, like=like)
             versions = {leaf: each._version for leaf, each in came.items()}
-            names: set[str] = set()
-            touched = Touched(self._model, partial(_note_own, run, names))
             try:
-                with self._mode(training=training), self._unchanged(), touched:
-                    run.of(self._model)
-            except LostError as error:
-                further = [leaf for leaf in sorted(kept.keys() & error.origins, key=str) if leaf not in came]
+                with self._mode(training=training), Touched(self.model, run.note_used):
+                    run.of(self.model)
+            except FAULTS_OF_USER_CODE as error:
+                lost = error.origins if isinstance(error, LostError) else frozenset()
+                further = [leaf for leaf in sorted(kept.keys() & lost, key=str) if leaf not in came]
                 if not further and with_values:
                     raise Refused(reason_of(error)) from error
                 with_values = with_values or not further
@@ -336,27 +315,8 @@ class Cutter:
                     else:
                         leaves = {**leaves, leaf: None}
                 continue
-            except FAULTS_OF_USER_CODE as error:
-                if with_values:
-                    raise Refused(f"`forward` fails there: {first_line(error)}") from error
-                with_values = True
-                continue
-            used |= names
-            clones |= {leaf for leaf, each in came.items() if each._version != versions[leaf]}
-            return run, leaves, same
+            return run, leaves, same, {leaf for leaf, each in came.items() if each._version != versions[leaf]}
         raise Refused("more tensors would be needed later than can travel")
-
-    @contextmanager
-    def _unchanged(self) -> Iterator[None]:
-        """Buffers are put back at its end."""
-        changing = self.changing
-        before = {name: each.detach().clone() for name, each in self._model.named_buffers() if name in changing}
-        try:
-            yield
-        finally:
-            for name, each in self._model.named_buffers():
-                if name in before:
-                    each.data.copy_(before[name])
 
     def part(self, model: nn.Module, after: Cut, until: Cut | None, title: str, *, shared: bool = False) -> Part:
         """The part of a model between two cuts.
@@ -366,36 +326,13 @@ class Cutter:
             title: of the model, in errors.
             shared: whether it has the parameters of `model`, and no copies.
         """
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        buffers = dict(model.named_buffers(remove_duplicate=False)).keys()
-        every = parameters.keys() | buffers
-        inner = [cut for cut in (after, until) if cut is not None and cut.key != INPUT]
-        used = frozenset[str]().union(*(cut.below | cut.above for cut in inner))
-        own = after.above & (every if until is None else until.below)
-        if inner:
-            own |= {name for name in buffers - used if self._goes_along(name, own, used, after)}
-        kept = {id(each): each for name, each in parameters.items() if shared and name in own}
-        made = skeleton(model, own, self.changing, kept)
-        paths = [path for path, _ in model.named_modules() if path]
-        hidden = [path for path in paths if _lie_in(path, every) and not _lie_in(path, own)]
-        reads = {training: recordings[0].reads for training, recordings in self.recordings.items()}
-        longest = self._sample[0]
-        return Part(made, after, until, title=title, longest=longest, reads=reads, hidden=hidden, frozen=self._frozen)
-
-    @staticmethod
-    def _goes_along(buffer: str, own: Collection[str], used: Collection[str], after: Cut) -> bool:
-        """Whether a part has a buffer that nothing uses: with the other tensors of its module, else the first part."""
-        around = buffer.rpartition(".")[0]
-        beside = {name for name in used if name.rpartition(".")[0] == around}
-        return not beside.isdisjoint(own) if beside else after.key == INPUT
-
-    def has_rows(self, key: Key) -> bool:
-        """Whether a step gives a tensor of numbers with a row for each sample."""
-        try:
-            self._main(key)
-        except Refused:
-            return False
-        return True
+        own = after.above if until is None else after.above & until.below
+        parameters = model.named_parameters(remove_duplicate=False)
+        kept = {id(each): each for name, each in parameters if shared and name in own}
+        made = skeleton(model, own, (self._parameters | self.changing) - own, kept)
+        hidden = _paths_around(self._parameters | self._buffers) - _paths_around(own)
+        reads = {training: recording.reads for training, recording in self.recordings.items()}
+        return Part(made, after, until, title=title, reads=reads, hidden=hidden, frozen=self._frozen)
 
     @cached_property
     def _of_equal_samples(self) -> Recording:
@@ -404,51 +341,34 @@ class Cutter:
         came = self._given(0)
         for each in came.values():
             each[-1] = each[0]
-        with self._mode(training=False), self._unchanged():
-            recording.run(self._model, came)
+        with self._mode(training=False):
+            recording.run(self.model, came)
         return recording
 
     def keeps_rows(self, key: Key) -> bool:
         """Whether a readout can take what a step gives: several rows of a sample follow each other, and those of the
         others do not depend on it."""
-        leaf = self._main(key)
+        leaf = self.main[key]
         sizes = self._known[True].sizes(leaf)
         if not sizes.has_several_rows:
             return True
-        values = (each.values.get(leaf) for each in (self.recordings[False][0], self._of_equal_samples))
-        one, other = (None if each is None else packed(each, sizes, self._sizes(0)[0])[:-1] for each in values)
+        values = (each.values.get(leaf) for each in (self.recordings[False], self._of_equal_samples))
+        one, other = (None if each is None else packed(each, sizes, self._sizes[0][0])[:-1] for each in values)
         return one is not None and other is not None and torch.equal(one, other)
 
-    def _shape(self, key: Key) -> tuple[int, ...]:
-        """Of two samples, of what a step gives."""
-        sizes = self._known[True].sizes(self._main(key)).sizes
-        return tuple(size.at(*self._sizes(0)) for size in sizes)
-
-    def elements(self, key: Key) -> int:
-        """How large that tensor is, for two samples."""
-        return math.prod(self._shape(key))
-
-    def dimensions(self, key: Key) -> int:
-        return len(self._shape(key))
+    def shape(self, key: Key) -> tuple[int, ...]:
+        """Of two samples, of that tensor of a step."""
+        return tuple(size.at(*self._sizes[0]) for size in self._known[True].sizes(self.main[key]).sizes)
 
     @property
     def steps(self) -> list[Step]:
         """Those of a run in training, in the order in which they end."""
-        return self.recordings[True][0].steps
+        return self.recordings[True].steps
 
 
-def _copied(tensor: torch.Tensor, *, values: bool) -> torch.Tensor:
-    return tensor.detach().clone() if values else Unused.like(Form.of(tensor), (), _CPU)
-
-
-def _note_own(run: PartRun, names: set[str], name: str) -> None:
-    if run.own:
-        names.add(name)
-
-
-def _lie_in(path: str, names: Collection[str]) -> bool:
-    """Whether one of these parameters and buffers does."""
-    return any(name.startswith(f"{path}.") for name in names)
+def _paths_around(names: Iterable[str]) -> set[str]:
+    """Paths of the modules that these parameters and buffers lie in."""
+    return {name[:end] for name in names for end, letter in enumerate(name) if letter == "."}
 
 
 def _named(leaf: Leaf) -> str:
@@ -457,8 +377,11 @@ def _named(leaf: Leaf) -> str:
     return name if not number else f"tensor {number + 1} of {name}"
 
 
-def reason_of(error: LostError) -> str:
-    """Why a model cannot be cut where this is raised, and in which line of a user's code."""
-    place = own_problem(error, "")
+def reason_of(error: BaseException) -> str:
+    """Why a model cannot be cut where its part raises this, and in which line of a user's code."""
+    lost = error.__cause__ if isinstance(error.__cause__, LostError) else error
+    if not isinstance(lost, LostError):
+        return f"`forward` fails there: {first_line(error)}"
+    place = own_problem(lost, "")
     line = "" if place is None else f" (line {place.line} of {Path(str(place.file)).name})"
-    return f"`forward` {asked_by(error)}{line}"
+    return f"`forward` {asked_by(lost)}{line}"

@@ -20,18 +20,15 @@ from torch import nn
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OBJECT
 from alray.config.sections.section import did_you_mean, listed, nearest
-from alray.config.user_code import own_error
 from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, SpecError
-from alray.core.randomness.generators import put_back
-from alray.models.imported.calls import copy_of, first_line, takes_documents
+from alray.models.encoder import PartEnds
+from alray.models.imported.calls import copy_of, takes_documents
 from alray.models.imported.choice import Choice, list_of_layers
 from alray.models.imported.cutting import Cutter, Refused
-from alray.models.imported.ends import PartEnds
 from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Cut, Part
-from alray.models.imported.proof import prove, refusal
-from alray.models.imported.recording import NoStorageError
+from alray.models.imported.proof import fault_of, prove, refusal
 from alray.models.imported.sources import named_weights
 from alray.models.imported.steps import INPUT, name_of
 from alray.models.several import OF_MODEL
@@ -108,28 +105,14 @@ class GivenModel:
         """Why it is one component, where it could not be cut: a sentence without its subject."""
 
     @cached_property
-    def _cutter(self) -> Cutter:
-        cutter = Cutter(copy_of(self.whole, self.title), self._sample, frozen=self.frozen, lowered=self._lowered)
+    def cutter(self) -> Cutter:
+        """A copy of the model, with what it was seen to compute. Raises SpecError."""
+        copied = copy_of(self.whole, self.title)
         try:
-            with put_back(), torch.device("cpu"):
-                recordings = cutter.recordings
+            cutter = Cutter(copied, self._sample, frozen=self.frozen, lowered=self._lowered)
         except FAULTS_OF_USER_CODE as error:
-            several = self._sample.several
-            given = f"samples of {tuple(self._sample)}" if several is None else "the inputs of a sample"
-            message = f"{self.title} does not take {given}: {first_line(error)}"
-            hint = self._sample.hint_of_numbers or _hint_of_shape(self._sample)
-            if isinstance(error, NoStorageError):
-                message = f"{self.title} computes with {error}"
-                hint = (
-                    "use dense tensors, as by `to_dense()`; in place of `torch.vmap`, give the code one more dimension"
-                )
-            if isinstance(error, TypeError):
-                hint = (
-                    "give samples that are dictionaries with the names of its arguments, or tuples in their order, and "
-                    "leave out what it does not take; `forward(self, **batch)` takes all entries"
-                )
-            raise own_error(error, message, key="model.from", hint=hint) from error
-        result = recordings[True][0].result
+            raise fault_of(error, type(self.whole), self.title, self._sample, "samples") from error
+        result = cutter.recordings[True].result
         if not isinstance(result, torch.Tensor):
             what = f"returns a `{type(result).__name__}`, and not one tensor of scores"
             raise refusal(what, type(self.whole), self.title, hint="return the scores alone")
@@ -137,15 +120,11 @@ class GivenModel:
 
     @cached_property
     def _choice(self) -> Choice:
-        choice = Choice(self._cutter, self.whole)
+        layers = list_of_layers(self.whole) if self._source.startswith(TRANSFORMERS) else None
+        choice = Choice(self.cutter, self.whole, layers)
         if not choice.starts:
             raise SpecError(f"{self.title} has no layer with weights", key="model.from", hint="give another model")
         return choice
-
-    @property
-    def _list(self) -> str | None:
-        """The path of the list of layers of a model of transformers, with the last of which its last component ends."""
-        return list_of_layers(self.whole) if self._source.startswith(TRANSFORMERS) else None
 
     @property
     def cut_points(self) -> list[str]:
@@ -155,7 +134,7 @@ class GivenModel:
     @property
     def last_cut(self) -> str | None:
         """Where the last component ends, unless it leaves the pooling of maps to a readout."""
-        end = self._choice.last(pooled=True, layers=self._list, several=True)
+        end = self._choice.last(pooled=True, several=True)
         return _NOWHERE if end is None else name_of(end.key)
 
     @property
@@ -165,8 +144,7 @@ class GivenModel:
 
     def _after(self, name: str) -> Cut:
         """The cut of this name."""
-        with put_back(), torch.device("cpu"):  # parts are also made where shapes alone are looked for
-            return self._cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name].key)
+        return self.cutter.after(INPUT if name == _NOWHERE else self._choice.by_name[name].key)
 
     def cut(
         self, components: int | str, given: Sequence[str] | None, *, several: bool = False, whole: bool = False
@@ -226,21 +204,21 @@ class GivenModel:
         """Where its code reads a value before its last layer with weights, so that no later part can end there: a
         sentence, or "" if it does not."""
         last = self._choice.steps[-1:]
-        return self._cutter.recordings[True][0].look_before(last[0].key, last[0].ended) if last else ""
+        return self.cutter.recordings[True].look_before(last[0].key, last[0].ended) if last else ""
 
     def _is_short(self, until: str) -> bool:
         """Whether components that end there lack layers with weights before the last one, because the model cannot be
         cut after them: with a readout of a method's own they would be left out."""
         choice = self._choice
         end = choice.by_name[until]
-        if self._list is not None or not any(start.begun > end.ended for start in choice.starts[:-1]):
+        if choice.layers is not None or not any(start.begun > end.ended for start in choice.starts[:-1]):
             return False
         return bool(self._look or choice.reason) or choice.left_out(end) > _MOST_LEFT_OUT
 
     @cached_property
     def _left_out(self) -> str:
         """Which layer a mini-batch of training did not call and an evaluation did: a sentence, or "" if none."""
-        trained, evaluated = (self._cutter.recordings[training][0] for training in (True, False))
+        trained, evaluated = (self.cutter.recordings[training] for training in (True, False))
         called = {step.key for step in trained.steps}
         name = next((name_of(step.key) for step in evaluated.starts() if step.key not in called), None)
         return f"`forward` leaves out `{name}` in training, as where layers are drawn at random" if name else ""
@@ -252,29 +230,24 @@ class GivenModel:
 
     def _uncut(self, components: int | str, *, several: bool) -> SpecError:
         """The refusal of so many components."""
-        end = self._choice.last(pooled=True, layers=self._list, several=several)
-        untie = "set model.untie=true, so that each of several names of a parameter has its own"
-        if end is None or components == "auto":
-            alone = "method=backpropagation trains it as it is; else give each part a module of its own"
-            return SpecError(
-                f"{self.title} cannot be cut: {self._why}",
-                key="model.from",
-                hint=untie if self.is_tied else alone,
-            )
-        most = self._choice.most(end, several=several)
-        if isinstance(components, int) and components > most:
-            more = self._choice.most(end, several=True) > most
-            return SpecError(
-                f"{self.title} can be cut into at most {counted(most, 'component')} with weights"
-                + (f": {why}" if (why := self._left_out or self._look) else ""),
-                key="model.components",
-                hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
-            )
-        return SpecError(
-            f"{self.title} cannot be cut into {counted(int(components), 'component')}: {self._why}",
-            key="model.components",
-            hint=untie if self.is_tied else "ask for fewer, or name the layers after which to cut: model.cut",
-        )
+        end = self._choice.last(pooled=True, several=several)
+        key, into = "model.from", ""
+        hint = "method=backpropagation trains it as it is; else give each part a module of its own"
+        if end is not None and components != "auto":
+            key, most = "model.components", self._choice.most(end, several=several)
+            if int(components) > most:
+                more = self._choice.most(end, several=True) > most
+                return SpecError(
+                    f"{self.title} can be cut into at most {counted(most, 'component')} with weights"
+                    + (f": {why}" if (why := self._left_out or self._look) else ""),
+                    key=key,
+                    hint=f"ask for {most} or fewer" + ("; backpropagation has more cut points" if more else ""),
+                )
+            into = f" into {counted(int(components), 'component')}"
+            hint = "ask for fewer, or name the layers after which to cut: model.cut"
+        if self.is_tied:
+            hint = "set model.untie=true, so that each of several names of a parameter has its own"
+        return SpecError(f"{self.title} cannot be cut{into}: {self._why}", key=key, hint=hint)
 
     def _note_wrong(self, ends: Sequence[PartEnds], refused: Refused) -> None:
         """Note which of these cuts a proof refuses by itself; all of them, if it is none."""
@@ -294,7 +267,7 @@ class GivenModel:
         """The components; None: there are not so many."""
         choice = self._choice
         pooled = pooled or given is not None or components != "auto"
-        end = choice.last(pooled=pooled, layers=self._list, several=several)
+        end = choice.last(pooled=pooled, several=several)
         if end is None:
             return None
         if given is not None:
@@ -307,11 +280,7 @@ class GivenModel:
                     hint=f"the last layers before the classifier end at `{name_of(end.key)}`, always a cut point",
                 )
         else:
-            chosen = (
-                choice.natural(end, multiply=self._list is not None)
-                if components == "auto"
-                else choice.even(int(components), end, several=several)
-            )
+            chosen = choice.natural(end) if components == "auto" else choice.even(int(components), end, several=several)
             if chosen is None:
                 return None
             names = [name_of(step.key) for step in chosen]
@@ -328,9 +297,7 @@ class GivenModel:
                 hint=did_you_mean(meant, f"cut it after {listed(self.cut_points[:_MOST_NAMED], 'and')}"),
             )
         try:
-            self._cutter.after(known[name].key)
-            if known[name].key in self._choice.wrong:
-                raise self._choice.wrong[known[name].key]
+            self._choice.require(known[name].key)
         except Refused as refused:
             at = known[name].ended
             before = [each for each in self.cut_points if known[each].ended < at][-1:]
@@ -353,29 +320,19 @@ class GivenModel:
             shared: a copy of the model whose parameters it has instead.
         """
         begin, end = self._after(after or _NOWHERE), None if until is None else self._after(until)
-        return self._cutter.part(shared or self.whole, begin, end, self.title, shared=shared is not None)
+        return self.cutter.part(shared or self.whole, begin, end, self.title, shared=shared is not None)
 
     def gives(self, until: str) -> dict[str, Shape]:
         """What travels after a cut point besides the mask of a text, by name: shapes of one sample."""
-        return self._after(until).shapes(self._sample[0] if self._sample.is_text else 1)
-
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """The shape of what the model gives for one sample."""
-        return self._cutter.outputs
-
-    @property
-    def writes_input(self) -> bool:
-        """Whether its forward changes the samples in place."""
-        return self._cutter.writes_input
+        return self._after(until).shapes(self._sample[0])
 
     def prove(self, parts: Sequence[PartEnds]) -> None:
         """Raise Refused if the chain of these parts and the classifier computes otherwise than the whole model, and
         SpecError if no run can have the model."""
         with torch.no_grad():  # weights of a file may have come since it was copied
-            for own, value in zip(self._cutter.parameters(), self.whole.parameters(), strict=True):
+            for own, value in zip(self.cutter.model.parameters(), self.whole.parameters(), strict=True):
                 own.copy_(value)
-        whole = copy_of(self.whole, self.title, self._cutter.parameters())
+        whole = copy_of(self.whole, self.title, self.cutter.model.parameters())
         ends = [*parts, PartEnds(parts[-1].until, None)]
         chain = [self.part(*part, shared=whole) for part in ends]
         prove(whole, self.whole, chain, self._sample, self.title, frozen=self.frozen)
@@ -505,19 +462,6 @@ def _untie(model: nn.Module) -> None:
     config = getattr(model, "config", None)
     if getattr(config, "tie_word_embeddings", False):
         config.tie_word_embeddings = False  # type: ignore[union-attr]
-
-
-def _hint_of_shape(sample: Sequence[int]) -> str:
-    """What to do where a module does not take samples of this shape."""
-    if len(sample) == 3 and sample[-1] in (1, 3) and sample[0] not in (1, 3):
-        return "give the channels first, as by samples.permute(0, 3, 1, 2)"
-    if len(sample) != 3:
-        pictures = "give pictures a channel, as by samples.unsqueeze(1); else " if len(sample) == 2 else ""
-        return f"{pictures}correct its layers, or their sizes by `with`, or give other samples"
-    return (
-        "set data.channels to 3 for grey pictures, or data.image_size, or give constructor arguments by `with`, if it "
-        "wants other samples"
-    )
 
 
 def _weights_of(file: Path) -> dict[str, torch.Tensor]:

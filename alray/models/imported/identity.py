@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from alray.config.user_code import is_users
+from alray.models.imported.calls import named_tensors
 
 _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has; hooks are added by name."""
@@ -45,9 +46,8 @@ def module_sha256(module: nn.Module, *, values: bool = True) -> str:
         lines = (name, texts.of_class(type(part)), texts.of(_own(part)), texts.of(hooks))
         found.update("\n".join(lines).encode(*_ENCODING))
     trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
-    for tensors in (module.named_parameters, module.named_buffers):
-        for name, value in tensors(remove_duplicate=False):
-            found.update(f"{name} {name in trained} {_tensor(value, values=values)}\n".encode())
+    for name, value in named_tensors(module):
+        found.update(f"{name} {name in trained} {_tensor(value, values=values)}\n".encode())
     return f"{_MADE_BY}:{found.hexdigest()}"
 
 

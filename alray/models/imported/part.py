@@ -17,7 +17,7 @@ from alray.config.user_code import own_problem
 from alray.core.compat import BatchNorm, pop_mode, tree_leaves, tree_unflatten
 from alray.core.errors import Problem, StageError
 from alray.models.imported.absent import Form, LostError, Unused, origins_of
-from alray.models.imported.calls import scores_of
+from alray.models.imported.calls import named_tensors, scores_of
 from alray.models.imported.steps import (
     INPUT,
     POSITIONS,
@@ -27,6 +27,7 @@ from alray.models.imported.steps import (
     Leaf,
     Sizes,
     Walk,
+    is_equal,
     is_open,
     name_of,
 )
@@ -40,10 +41,6 @@ _READ = "reads"
 
 class _Ended(BaseException):
     """Ends `forward` at the end of a part. It is no Exception, so that `forward` does not catch it."""
-
-    def __init__(self, run: PartRun) -> None:
-        super().__init__()
-        self.run = run
 
 
 @dataclass(frozen=True)
@@ -142,18 +139,20 @@ class PartRun(Walk):
         self._after, self._until, self._came = after, until, came
         self._seen = after.seen[training]
         self._next = Seen({}) if until is None else until.seen[training]
-        self._kept_of = self._next.gives.keys() | {key for key, _ in self._next.travels}
         self._ends = [after.key] if until is None else [after.key, until.key]
-        self._sizes, self._like, self._read = sizes, like, read
+        self._sizes, self._like = sizes, like
         self.own = after.key == INPUT
         """Whether steps are computed: those after the first cut."""
         self.kept = {leaf: came[leaf] for leaf in self._next.travels if leaf in came}
         """The tensors that the next part needs."""
         self.reads = dict(read)
+        """The numbers that were read, here too."""
         self.asked: set[Key] = set()
         """The steps before the first cut that were asked for what they gave, or for a number."""
         self.again: set[Key] = set()
         """Those that were computed again."""
+        self.used: set[str] = set()
+        """The parameters and buffers that were used after the first cut."""
 
     def of(self, model: nn.Module) -> Any:
         """The scores of a model, None where the part ends before them. Raises LostError."""
@@ -161,40 +160,34 @@ class PartRun(Walk):
         try:
             with self.over(model):
                 result = scores_of(model, *given)
-        except _Ended as ended:
-            if ended.run is not self:
-                raise
+        except _Ended:
             return None
-        if self._until is not None:
-            raise LostError((), f"has not called `{self._until.name}`")
-        if not self.own:
-            raise LostError((), f"has not called `{self._after.name}`")
-        origins = origins_of(result)
-        if origins:
+        if self._until is not None or not self.own:
+            raise LostError((), f"has not called `{(self._until or self._after).name}`")
+        if origins := origins_of(result):
             raise LostError(origins, "gives a result that is made of what did not come")
         return result
+
+    def note_used(self, name: str) -> None:
+        """Take the name of a parameter or buffer that is used."""
+        if self.own:
+            self.used.add(name)
 
     def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
         if is_open(key, self._ends) or (self.own and self._like.is_meta):
             with self.inside(key):
                 value = compute()
-        elif not self.own:
-            return self._before(key, compute)
-        else:
+        elif self.own or key in self._seen.again:
             with self.unwatched():
                 value = compute()
+        else:
+            with pop_mode():
+                return self._given(key)
         if self.own:
             self._keep(key, value)
-        return value
-
-    def _before(self, key: Key, compute: Callable[[], Any]) -> Any:
-        """What a call of a module before the first cut gives."""
-        if key in self._seen.again:
+        else:
             self.again.add(key)
-            with self.unwatched():
-                return compute()
-        with pop_mode():
-            return self._given(key)
+        return value
 
     def function(self, key: Key, name: str, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
         if name in READS and self._is_known(key, given):
@@ -221,15 +214,15 @@ class PartRun(Walk):
     def _is_known(self, key: Key, given: tuple[Any, ...]) -> bool:
         """Whether a step gives the number that it read when the model was recorded: of a tensor that came without
         values, as in a trial of a cut, or where operations are counted."""
-        if self._like.is_meta and key in self._read:
+        if self._like.is_meta and key in self.reads:
             return True
         return any(isinstance(each, Unused) and not each.origins for each in tree_leaves(given))
 
     def _number(self, key: Key, name: str) -> Any:
         """What a step read of a tensor."""
-        if key not in self._read:
+        if key not in self.reads:
             raise LostError((), f"reads a number by `{name}`, as it never did when it was cut")
-        return _TYPES.get(name, type(self._read[key]))(self._read[key])
+        return _TYPES.get(name, type(self.reads[key]))(self.reads[key])
 
     def _given(self, key: Key) -> Any:
         """What a step before the first cut gave."""
@@ -252,29 +245,25 @@ class PartRun(Walk):
         return Unused.like(form.at(*self._sizes, self._like.dtype), [leaf], self._like.device)
 
     def _keep(self, key: Key, value: Any) -> None:
-        if key in self._kept_of:
+        gives = self._next.gives.get(key)
+        if gives is not None:
             leaves = tree_leaves(value)
             if not torch.compiler.is_exporting():
-                self._require_expected(key, leaves)
+                self._require_expected(key, leaves, gives)
             for index, each in enumerate(leaves):
                 if isinstance(each, torch.Tensor) and (key, index) in self._next.travels:
                     self.kept[key, index] = each
         if self._until is not None and key == self._until.key:
-            raise _Ended(self)
+            raise _Ended
 
-    def _require_expected(self, key: Key, leaves: list[Any]) -> None:
+    def _require_expected(self, key: Key, leaves: list[Any], gives: Gives) -> None:
         """Raise LostError where a step gives what the part after this one does not know of."""
-        gives = self._next.gives.get(key)
-        if gives is None:
-            return
-        same = len(leaves) == len(gives.leaves)
-        for leaf, form in zip(leaves, gives.leaves, strict=False):
-            if isinstance(form, Sizes):
-                same = same and isinstance(leaf, torch.Tensor)
-                same = same and tuple(leaf.shape) == tuple(size.at(*self._sizes) for size in form.sizes)
-            else:
-                same = same and not isinstance(leaf, torch.Tensor) and (leaf is form or bool(leaf == form))
-        if not same:
+        found = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in leaves]
+        expected = [
+            tuple(size.at(*self._sizes) for size in form.sizes) if isinstance(form, Sizes) else form
+            for form in gives.leaves
+        ]
+        if len(found) != len(expected) or not all(map(is_equal, found, expected)):
             raise LostError(
                 (), f"gives after `{name_of(key)}` what it never gave when it was cut, as sizes that depend on values"
             )
@@ -311,7 +300,6 @@ class Part(nn.Module):
         until: Cut | None,
         *,
         title: str,
-        longest: int,
         reads: Mapping[bool, Mapping[Key, float]],
         hidden: Collection[str] = (),
         frozen: Collection[str] = (),
@@ -321,14 +309,13 @@ class Part(nn.Module):
             model: see `skeleton`. It becomes the part's own.
             until: None for the result.
             title: of the model, in errors.
-            longest: positions of a sample.
             reads: the numbers that the whole model read when it was recorded, by whether it trained.
             hidden: paths of modules that other parts compute.
             frozen: paths of modules that compute as in evaluation.
         """
         super().__init__()
         self._alray_after, self._alray_until = after, until
-        self.alray_title, self._alray_longest, self._alray_reads = title, longest, reads
+        self.alray_title, self._alray_reads = title, reads
         self._alray_frozen = tuple(f"{path}." for path in frozen)
         if until is not None:
             self.alray_pooling = until.pooling
@@ -436,10 +423,9 @@ class Part(nn.Module):
             return came[INPUT, 1].shape[1]
         for leaf, tensor in came.items():
             for size, number in zip(self._alray_after.travels[leaf].sizes, tensor.shape, strict=True):
-                found = size.positions(number, samples)
-                if found is not None:
-                    return found
-        return self._alray_longest
+                if size.by_positions:
+                    return (number - size.more) // size._replace(more=0).at(samples, 1)
+        return 1  # each has one, or no size depends on it
 
 
 @contextmanager
@@ -460,15 +446,14 @@ def joined(parts: Sequence[Part]) -> Part:
     whole = copy.deepcopy(parts[0])
     (model,) = whole.alray_models
     for part in parts[1:]:
-        for tensors in (part.named_parameters, part.named_buffers):
-            for name, tensor in tensors(remove_duplicate=False):
-                path, _, last = name.rpartition(".")
-                there = model.get_submodule(path)
-                vars(there).pop(last, None)
-                if isinstance(tensor, nn.Parameter):
-                    there._parameters[last] = tensor
-                else:
-                    there._buffers[last] = tensor
+        for name, tensor in named_tensors(part):
+            path, _, last = name.rpartition(".")
+            there = model.get_submodule(path)
+            vars(there).pop(last, None)
+            if isinstance(tensor, nn.Parameter):
+                there._parameters[last] = tensor
+            else:
+                there._buffers[last] = tensor
     whole._alray_hidden = frozenset.intersection(*(part._alray_hidden for part in parts))
     whole._alray_until = parts[-1]._alray_until
     return whole
@@ -519,43 +504,34 @@ def _nothing_loaded(*given: Any) -> None:
     """In place of how a module of another part would take its weights: batch normalisation asks for some by itself."""
 
 
-def skeleton(model: nn.Module, own: Collection[str], changing: Collection[str], shared: Mapping[int, Any]) -> nn.Module:
+def skeleton(model: nn.Module, own: Collection[str], others: Collection[str], shared: Mapping[int, Any]) -> nn.Module:
     """A copy of a model, with the parameters and buffers of one part.
 
     Args:
-        own: their names. Other parameters have no values in it. Of other buffers those that never change do, which no
-            checkpoint needs to hold.
-        changing: names of the buffers that the model changes.
+        own: their names.
+        others: names of those that have no values in it. Further buffers do, which no checkpoint needs to hold.
         shared: what stands for a parameter in place of a copy, by its identity.
     """
     memo: dict[int, Any] = dict(shared)
-    for tensors, lasting in ((model.named_parameters, False), (model.named_buffers, True)):
-        for name, value in tensors(remove_duplicate=False):
-            if name not in own and not (lasting and name not in changing):
-                memo[id(value)] = Unused.like(Form.of(value), [(name, None)], value.device)
+    for name, value in named_tensors(model):
+        if name in others:
+            memo[id(value)] = Unused.like(Form.of(value), [(name, None)], value.device)
     copied = copy.deepcopy(model, memo)
     for path, module in copied.named_modules():
-        for name, value in list(module._parameters.items()):
-            if isinstance(value, Unused):
-                del module._parameters[name]
-                vars(module)[name] = value
-        for name, buffer in list(module._buffers.items()):
-            if isinstance(buffer, Unused):
-                del module._buffers[name]
-                vars(module)[name] = buffer
-            elif buffer is not None and (f"{path}.{name}" if path else name) not in own:
-                module._non_persistent_buffers_set.add(name)
+        every: tuple[dict[str, Any], ...] = module._parameters, module._buffers
+        for held in every:
+            for name, value in list(held.items()):
+                if isinstance(value, Unused):
+                    vars(module)[name] = held.pop(name)
+        further = {name for name in module._buffers if f"{path}.{name}".removeprefix(".") not in own}
+        module._non_persistent_buffers_set |= further
     return copied
 
 
 def plain_tensors(model: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
     """The tensors that modules have as plain attributes, each with its module and its name there. Without those that
     torch computes from weights."""
-    tops = [
-        each
-        for module in model.modules()
-        for each in ([*module.alray_models] if isinstance(module, Part) else [module])
-    ]
+    tops = [each for module in model.modules() for each in getattr(module, "alray_models", (module,))]
     modules = dict.fromkeys(each for top in tops for each in top.modules())
     return [
         (module, name, value)
@@ -565,16 +541,12 @@ def plain_tensors(model: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]
     ]
 
 
-def without_values(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor or parameter of the same size on the meta device."""
-    empty = torch.empty_like(tensor, device="meta")
-    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
-
-
 def on_meta(part: nn.Module) -> nn.Module:
     """A copy of a part without values. Its forward finds shapes."""
-    plain = [value for _, _, value in plain_tensors(part)]
-    memo: dict[int, Any] = {id(each): without_values(each) for each in (*part.parameters(), *part.buffers(), *plain)}
+    memo: dict[int, Any] = {}
+    for each in (*part.parameters(), *part.buffers(), *(value for _, _, value in plain_tensors(part))):
+        empty = torch.empty_like(each, device="meta")
+        memo[id(each)] = nn.Parameter(empty, each.requires_grad) if isinstance(each, nn.Parameter) else empty
     copied = copy.deepcopy(part, memo)
     for module in copied.modules():
         if isinstance(module, BatchNorm) and module.momentum is None:

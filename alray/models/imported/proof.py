@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy
 import torch
 from torch import nn
-from torch.utils.checkpoint import CheckpointError
 
 from alray.config.sections.section import listed
 from alray.config.user_code import own_place, own_problem
@@ -21,8 +20,7 @@ from alray.core.counting import counted
 from alray.core.errors import FAULTS_OF_USER_CODE, Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.encoder import row_major
-from alray.models.imported.absent import LostError
-from alray.models.imported.calls import first_line, scores_of
+from alray.models.imported.calls import buffers_of, first_line, scores_of
 from alray.models.imported.cutting import Refused, reason_of, samples_of
 from alray.models.imported.identity import attributes
 from alray.models.imported.part import Part
@@ -65,7 +63,6 @@ def prove(
     """
     weights = dict(original.named_parameters())
     given = torch.Generator().manual_seed(0)
-    hint = sample.hint_of_numbers
     kept: dict[str, dict[str, str]] = {}
     with put_back(), torch.device("cpu"), without_fused_attention():
         for number, (training, count) in enumerate(MINI_BATCHES):
@@ -77,15 +74,20 @@ def prove(
                 whole.get_submodule(path).eval()
             before = buffers_of((whole,))
             with torch.set_grad_enabled(training):
-                expected, found = (
-                    _computed(parts, whole, samples, mask, number, title, hint, gradients=number == 0)
-                    for parts in ((), chain)
-                )
+                try:
+                    expected = _computed((), whole, samples, mask, number)
+                except FAULTS_OF_USER_CODE as error:
+                    raise fault_of(error, type(whole), title, sample, counted(count, "sample")) from error
+                try:
+                    found = _computed(chain, whole, samples, mask, number)
+                except FAULTS_OF_USER_CODE as error:
+                    raise Refused(reason_of(error)) from error
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
             _require_same(expected, unknown | found, training=training)
+            now = {path: attributes(module) for path, module in whole.named_modules()}
             if number > 0 and training:  # the first mini-batch may fill caches
-                _require_no_state(dict(whole.named_modules()), kept, title)
-            kept = {path: attributes(module) for path, module in whole.named_modules()}
+                _require_no_state(whole, kept, now, title)
+            kept = now
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
                 what = f"changes the values of the parameter `{name}`"
@@ -104,74 +106,31 @@ def draws_so_far() -> bytes:
     return pickle.dumps((random.getstate(), numpy.random.get_state(legacy=False), of_torch))
 
 
-def buffers_of(modules: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
-    """Copies of all buffers, by name."""
-    return {name: each.detach().clone() for module in modules for name, each in module.named_buffers()}
-
-
 def _computed(
-    chain: Sequence[Part],
-    whole: nn.Module,
-    samples: torch.Tensor,
-    mask: torch.Tensor | None,
-    number: int,
-    title: str,
-    hint: str | None,
-    *,
-    gradients: bool,
+    chain: Sequence[Part], whole: nn.Module, samples: torch.Tensor, mask: torch.Tensor | None, number: int
 ) -> Found:
-    """What the parts one after the other make of a mini-batch, or the whole where there are none.
-
-    Args:
-        hint: what to do where they do not take it; None: nothing special.
-    """
+    """What the parts one after the other make of a mini-batch, or the whole where there are none."""
     seed_all(_CPU, number, "proof")
-    found: Found = {}
-    try:
-        if chain:
-            passing = {"s": samples.clone()} | ({} if mask is None else {"mask": mask})
-            for part in chain:
-                passing = {name: row_major(each) for name, each in part(passing).items()}
-            scores = passing["s"]
-        else:
-            scores = scores_of(whole, samples.clone(), mask)
-        found["scores"] = scores.detach()
-        if gradients:
-            found |= _gradients(scores, whole)
-    except FAULTS_OF_USER_CODE as error:
-        if chain:
-            raise Refused(_told(error)) from error
-        message = (
-            f"{title} fails on {counted(len(samples), 'sample')} of {tuple(samples.shape[1:])}: {first_line(error)}"
-        )
-        hint = (
-            hint
-            or "correct its `forward`; if it wants other samples, set data.image_size or give other arguments by `with`"
-        )
-        problem = own_problem(error, message, key="model.from", hint=hint)
-        if problem is None:
-            file, line = own_place(type(whole).forward) or (None, None)
-            problem = Problem(message, hint, file, line, "model.from")
-        raise SpecError.of((problem,)) from error
+    if chain:
+        passing = {"s": samples.clone()} | ({} if mask is None else {"mask": mask})
+        for part in chain:
+            passing = {name: row_major(each) for name, each in part(passing).items()}
+        scores = passing["s"]
+    else:
+        scores = scores_of(whole, samples.clone(), mask)
+    found: Found = {"scores": scores.detach()}
+    if number == 0:
+        found |= _gradients(scores, whole)
     found |= {f"the buffer `{name}`": each for name, each in buffers_of(chain or (whole,)).items()}
     return found | {"random numbers drawn": torch.frombuffer(bytearray(draws_so_far()), dtype=torch.uint8)}
 
 
-def _told(error: Exception) -> str:
-    """Why parts fail where the whole does not."""
-    if isinstance(error.__cause__, LostError):
-        return reason_of(error.__cause__)
-    if isinstance(error, CheckpointError):
-        return "it computes other tensors again than it has computed: it may lie in what is recomputed"
-    return f"it fails: {first_line(error)}"
-
-
 def _gradients(scores: torch.Tensor, whole: nn.Module) -> Found:
     trained = {name: each for name, each in whole.named_parameters() if each.requires_grad}
-    if not scores.requires_grad:
-        return {f"{_GRADIENT} of `{name}`": None for name in trained}
-    loss = (scores * torch.linspace(-1.0, 1.0, scores.numel()).view(scores.shape)).sum()
-    found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    found: Sequence[torch.Tensor | None] = [None] * len(trained)
+    if scores.requires_grad:
+        loss = (scores * torch.linspace(-1.0, 1.0, scores.numel()).view(scores.shape)).sum()
+        found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
     return {f"{_GRADIENT} of `{name}`": each for name, each in zip(trained, found, strict=True)}
 
 
@@ -189,33 +148,65 @@ def _require_same(expected: Found, found: Found, *, training: bool) -> None:
 def _close(value: torch.Tensor, other: torch.Tensor, least: float) -> bool:
     if value.shape != other.shape or value.dtype != other.dtype:
         return False
-    if torch.equal(value, other):
-        return True
-    if not value.is_floating_point():
-        return False
-    apart = (value - other).nan_to_num().abs().max()
-    return torch.equal(value.isnan(), other.isnan()) and bool(
-        apart <= _ROUNDING * max(float(value.nan_to_num().abs().max()), least)
-    )
+    if torch.equal(value, other) or not value.is_floating_point():
+        return torch.equal(value, other)
+    limit = _ROUNDING * max(float(value.nan_to_num().abs().max()), least)
+    return torch.allclose(value, other, rtol=0.0, atol=limit, equal_nan=True)
 
 
-def _require_no_state(modules: Mapping[str, nn.Module], kept: dict[str, dict[str, str]], title: str) -> None:
+def _require_no_state(
+    whole: nn.Module, kept: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]], title: str
+) -> None:
     """Raise SpecError if the last mini-batch has changed attributes of a module: no checkpoint holds them."""
-    for path, module in modules.items():
-        before, after = kept[path], attributes(module)
+    for path, after in now.items():
+        before = kept[path]
         names = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
         if names:
-            what = listed([".".join(part for part in (path, name) if part) for name in names], "and")
+            what = listed([f"{path}.{name}".removeprefix(".") for name in names], "and")
             raise refusal(
                 f"keeps {what} from one call to the next, and no checkpoint would hold it",
-                type(module),
+                type(whole.get_submodule(path)),
                 title,
                 hint="keep it in a buffer (`register_buffer`), so that a run that is resumed ends in the same weights; "
                 "or in no attribute, if the same call alone needs it; or return it with the scores, for a `loss`",
             )
 
 
-def refusal(what: str, model: type[nn.Module], title: str, hint: str) -> SpecError:
-    """The refusal of a model, at the line of its `forward`."""
-    file, line = own_place(model.forward) or (None, None)
-    return SpecError.of((Problem(f"`forward` of {title} {what}", hint, file, line, "model.from"),))
+def refusal(what: str, model: type[nn.Module], title: str, hint: str, error: Exception | None = None) -> SpecError:
+    """The refusal of a model: at the line of a user's code that raised an error, else at that of its `forward`."""
+    message = f"`forward` of {title} {what}"
+    problem = None if error is None else own_problem(error, message, key="model.from", hint=hint)
+    if problem is None:
+        file, line = own_place(model.forward) or (None, None)
+        problem = Problem(message, hint, file, line, "model.from")
+    return SpecError.of((problem,))
+
+
+def fault_of(error: Exception, model: type[nn.Module], title: str, sample: Shape, samples: str) -> SpecError:
+    """The refusal of a model that fails on samples.
+
+    Args:
+        sample: the shape of one.
+        samples: in words.
+    """
+    given = f"{samples} of {tuple(sample)}" if sample.several is None else "the inputs of a sample"
+    hint = sample.hint_of_numbers or _hint_of_shape(sample)
+    if isinstance(error, TypeError):
+        hint = (
+            "give samples that are dictionaries with the names of its arguments, or tuples in their order, and leave "
+            "out what it does not take; `forward(self, **batch)` takes all entries"
+        )
+    return refusal(f"does not take {given}: {first_line(error)}", model, title, hint, error)
+
+
+def _hint_of_shape(sample: Sequence[int]) -> str:
+    """What to do where a module does not take samples of this shape."""
+    if len(sample) == 3 and sample[-1] in (1, 3) and sample[0] not in (1, 3):
+        return "give the channels first, as by samples.permute(0, 3, 1, 2)"
+    if len(sample) != 3:
+        pictures = "give pictures a channel, as by samples.unsqueeze(1); else " if len(sample) == 2 else ""
+        return f"{pictures}correct its layers, or their sizes by `with`, or give other samples"
+    return (
+        "set data.channels to 3 for grey pictures, or data.image_size, or give constructor arguments by `with`, if it "
+        "wants other samples"
+    )

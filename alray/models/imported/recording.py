@@ -14,7 +14,7 @@ from torch import nn
 
 from alray.config.user_code import own_place_of
 from alray.core.compat import TorchDispatchMode, tree_leaves
-from alray.models.imported.calls import scores_of
+from alray.models.imported.calls import named_tensors, scores_of
 from alray.models.imported.steps import LOOKS, READS, Gives, Key, Leaf, Walk, is_open
 
 
@@ -43,10 +43,6 @@ class Step:
     work: float
     cost: float
     alive: int = 0
-
-
-class NoStorageError(Exception):
-    """A tensor has no storage, by which a recording follows it. The text says which tensors have none."""
 
 
 class _NoModules(nullcontext[None]):
@@ -90,7 +86,7 @@ class Recording(Walk):
         Args:
             given: the samples, and the mask of a text.
         """
-        plain = (value for module in model.modules() for value in (*vars(module).values(), *module._buffers.values()))
+        plain = [vars(module) for module in model.modules()]
         self._known = {_memory(each) for each in _tensors([*given.values(), *plain])}
         self.values |= given
         self._computed = dict.fromkeys(map(_memory, given.values()), False)
@@ -104,20 +100,14 @@ class Recording(Walk):
         for step in self.steps:
             step.alive = sum(made <= step.ended < self._used.get(memory, -1) for memory, made in self._made.items())
 
-    def keep_sizes(self) -> None:
-        """Let go of the values, and of the graph that keeps activations: their sizes are in the steps."""
-        self.values.clear()
-        if isinstance(self.result, torch.Tensor):
-            self.result = self.result.detach()
-
     def call(self, key: Key, module: nn.Module, compute: Callable[[], Any]) -> Any:
         begun = len(self.steps)
         with self.inside(key):
             value = compute()
         tensors = list(_tensors(value))
-        if any(True for _ in module.parameters()) or not all(map(self._is_free, tensors)):
-            self._make(value)
         again = bool(tensors) and all(map(self._is_free, tensors))
+        if not again:
+            self._make(tensors)
         matrices = [each for each in module._parameters.values() if each is not None and each.ndim > 1]
         weights = bool(matrices) and not any(True for _ in module.children())  # or a function in it uses them
         if isinstance(module, nn.RNNBase) and tensors:  # torch does not count them
@@ -153,23 +143,23 @@ class Recording(Walk):
         is_view = memories <= of_others and not in_place
         self._known |= memories
         if made:
-            self._make(value)
+            self._make(gave)
         self._elements += sum(each.numel() for each in gave)
         weights = any(each.ndim > 1 for each in parameters)
         self._note(key, value, None, begun, again=is_view or not made, weights=weights)
         return value
 
-    def _make(self, value: Any) -> None:
-        for tensor in _tensors(value):
+    def _make(self, tensors: Iterable[torch.Tensor]) -> None:
+        for tensor in tensors:
             self._made.setdefault(_memory(tensor), len(self.steps))
 
     def _note(self, key: Key, value: Any, module: nn.Module | None, begun: int, *, again: bool, weights: bool) -> None:
-        tensors = list(_tensors(value))
-        gives = Gives.of(value)
-        self.values |= {(key, number): each for number, each in zip(gives.tensors, tensors, strict=True)}
+        for number, each in enumerate(tree_leaves(value)):
+            if isinstance(each, torch.Tensor):
+                self.values[key, number] = each
         work = float(self._counter.get_total_flops()) + self._recurrent
-        number = len(self.steps)
-        self.steps.append(Step(key, gives, module, begun, number, again, weights, work, work + self._elements))
+        cost, ended = work + self._elements, len(self.steps)
+        self.steps.append(Step(key, Gives.of(value), module, begun, ended, again, weights, work, cost))
 
     def look_before(self, key: Key, ended: int) -> str:
         """Where `forward` reads a value before a step ends, in code that the part after it runs too: a sentence, or "".
@@ -198,11 +188,10 @@ class Touched(TorchDispatchMode):
         """
         super().__init__()
         self._note = note
-        self._alive = [*model.parameters(), *model.buffers()]  # a buffer that is replaced leaves its memory to others
+        self._alive = list(named_tensors(model))  # a buffer that is replaced leaves its memory to others
         self._names: dict[int, set[str]] = {}
-        for tensors in (model.named_parameters, model.named_buffers):
-            for name, value in tensors(remove_duplicate=False):
-                self._names.setdefault(_memory(value), set()).add(name)
+        for name, value in self._alive:
+            self._names.setdefault(_memory(value), set()).add(name)
 
     def __torch_dispatch__(
         self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -229,4 +218,5 @@ def _memory(tensor: torch.Tensor) -> int:
     try:
         return int(tensor.untyped_storage()._cdata)
     except NotImplementedError as error:
-        raise NoStorageError("sparse tensors, or within `torch.vmap`") from error
+        dense = "use dense ones, as by `to_dense()`; in place of `torch.vmap`, give the code one more dimension"
+        raise NotImplementedError(f"it computes with sparse tensors, or within `torch.vmap`: {dense}") from error

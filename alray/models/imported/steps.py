@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ Leaf = tuple[Key, int]
 """A tensor: the step that gave it, and its number among what that gave."""
 INPUT: Key = (("", 0),)
 """What `forward` was given stands among the steps as the first one."""
+RESULT: Key = ()
+"""What `forward` gives is what the call around all steps gives."""
 POSITIONS: Key = (("", 1),)
 """How many positions the samples of a mini-batch have, among the numbers that are read."""
 READS = frozenset({"__bool__", "__float__", "__index__", "__int__", "item"})
@@ -130,7 +133,7 @@ class Walk(ABC):
         doors = [(module, path, vars(module).get("forward")) for path, module in model.named_modules() if path]
         gradients = torch.is_grad_enabled()
         for module, path, _ in doors:
-            vars(module)["forward"] = _Door(self, module, path, module.forward)
+            vars(module)["forward"] = partial(self._through_door, module, path, module.forward)
         try:
             with without_fused_attention(), self._mode:
                 yield
@@ -140,6 +143,14 @@ class Walk(ABC):
                 del vars(module)["forward"]
                 if own is not None:
                     vars(module)["forward"] = own
+
+    def _through_door(
+        self, module: nn.Module, path: str, forward: Callable[..., Any], /, *given: Any, **named: Any
+    ) -> Any:
+        """What stands in place of a module's `forward`."""
+        if not self.watching:
+            return forward(*given, **named)
+        return self.call(self.key(path), module, partial(forward, *given, **named))
 
 
 @contextmanager
@@ -152,18 +163,6 @@ def without_fused_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-class _Door:
-    """Stands in place of a module's `forward`."""
-
-    def __init__(self, walk: Walk, module: nn.Module, path: str, forward: Callable[..., Any]) -> None:
-        self._walk, self._module, self._path, self._forward = walk, module, path, forward
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        if not self._walk.watching:
-            return self._forward(*given, **named)
-        return self._walk.call(self._walk.key(self._path), self._module, lambda: self._forward(*given, **named))
 
 
 class _Functions(TorchFunctionMode):
@@ -192,12 +191,6 @@ class Size(NamedTuple):
 
     def at(self, samples: int, positions: int) -> int:
         return self.factor * (samples if self.by_samples else 1) * (positions if self.by_positions else 1) + self.more
-
-    def positions(self, size: int, samples: int) -> int | None:
-        """How many there are where this size has a number. None: it does not say."""
-        if not self.by_positions:
-            return None
-        return (size - self.more) // (self.factor * (samples if self.by_samples else 1))
 
 
 @dataclass(frozen=True)
@@ -248,11 +241,6 @@ class Gives:
         leaves, tree = tree_flatten(value)
         return cls(tuple(Form.of(each) if isinstance(each, torch.Tensor) else each for each in leaves), tree)
 
-    @property
-    def tensors(self) -> list[int]:
-        """The numbers of the leaves that are tensors."""
-        return [number for number, leaf in enumerate(self.leaves) if isinstance(leaf, Form | Sizes)]
-
 
 def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int, int]) -> Gives | None:
     """What a step gives for any mini-batch, as two of other sizes show it. None: they do not agree.
@@ -263,24 +251,21 @@ def fitted(one: Gives, other: Gives, sizes: tuple[int, int], of_other: tuple[int
     if one.tree != other.tree:
         return None
     leaves: list[Any] = []
-    for leaf, leaf_of_other in zip(one.leaves, other.leaves, strict=True):
-        if not isinstance(leaf, Form):
-            if not _is_equal(leaf, leaf_of_other):
+    for leaf, beside in zip(one.leaves, other.leaves, strict=True):
+        if isinstance(leaf, Form) and isinstance(beside, Form) and len(leaf.shape) == len(beside.shape):
+            found = [_size(pair, sizes, of_other) for pair in zip(leaf.shape, beside.shape, strict=True)]
+            if leaf.dtype != beside.dtype or None in found:
                 return None
+            leaves.append(Sizes(tuple(each for each in found if each is not None), order_of(leaf), leaf.dtype))
+        elif isinstance(leaf, Form) or not is_equal(leaf, beside):
+            return None
+        else:
             leaves.append(leaf)
-            continue
-        if not isinstance(leaf_of_other, Form) or len(leaf.shape) != len(leaf_of_other.shape):
-            return None
-        pairs = zip(leaf.shape, leaf_of_other.shape, strict=True)
-        found = [_size(pair, sizes, of_other) for pair in pairs]
-        if leaf.dtype != leaf_of_other.dtype or None in found:
-            return None
-        order = order_of(leaf)
-        leaves.append(Sizes(tuple(each for each in found if each is not None), order, leaf.dtype))
     return Gives(tuple(leaves), one.tree)
 
 
-def _is_equal(leaf: Any, other: Any) -> bool:
+def is_equal(leaf: Any, other: Any) -> bool:
+    """Whether two leaves that are no tensors are."""
     return leaf is other or (type(leaf) is type(other) and bool(leaf == other))
 
 
@@ -297,15 +282,11 @@ def _size(pair: tuple[int, int], sizes: tuple[int, int], of_other: tuple[int, in
     if one == other:
         return Size(one)
     samples, positions = Size(1, by_samples=True), Size(1, by_positions=True)
-    for size in (samples, positions, Size(1, by_samples=True, by_positions=True)):
-        in_one, in_other = size.at(*sizes), size.at(*of_other)
-        if one % in_one == 0 and one // in_one * in_other == other:
-            return size._replace(factor=one // in_one)
-    for size in (positions, samples):
-        more = one - size.at(*sizes)
-        if more == other - size.at(*of_other):
-            return size._replace(more=more)
-    return None
+    both = Size(1, by_samples=True, by_positions=True)
+    products = [size._replace(factor=one // size.at(*sizes)) for size in (samples, positions, both)]
+    sums = [size._replace(more=one - size.at(*sizes)) for size in (positions, samples)]
+    fits = (size for size in (*products, *sums) if (size.at(*sizes), size.at(*of_other)) == pair)
+    return next(fits, None)
 
 
 def is_open(key: Key, ends: Sequence[Key]) -> bool:
