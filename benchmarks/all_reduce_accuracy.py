@@ -62,7 +62,7 @@ def train(group: dist.ProcessGroup, kind: str, settings: dict[str, Any], seed: i
     steps = 0
     with CommunicationThread() as thread:
         compression = make_compression(COMPRESSIONS.section(kind, **settings), layout, seed=seed)
-        reducer = GradientReducer(layout, over=over, compression=compression, thread=thread)
+        reducer = GradientReducer(layout=layout, over=over, compression=compression, thread=thread)
         for epoch in range(epochs):
             shuffle = torch.Generator().manual_seed(1000 * seed + epoch)
             for batch in torch.randperm(len(s) - TEST_SAMPLES, generator=shuffle).split(BATCH):

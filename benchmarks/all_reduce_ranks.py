@@ -171,7 +171,7 @@ def beside_ddp(clock: Clock, side: int) -> dict[str, Any]:
         for name in ("backend", "ring"):
             over = make_all_reduce(ALL_REDUCES.section(name), clock.group, timeout_s=TIMEOUT_S)
             none = make_compression(COMPRESSIONS.section("none"), layout)
-            reducer = GradientReducer(layout, over=over, compression=none, thread=thread)
+            reducer = GradientReducer(layout=layout, over=over, compression=none, thread=thread)
 
             def reduced(reducer: GradientReducer = reducer) -> None:
                 step(plain)

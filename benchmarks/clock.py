@@ -76,8 +76,8 @@ class Training:
                 network=network,
                 device=devices.pick(assignment.device_kind),
                 ports=Ports(
-                    up_from=[Inbox(edges[stage - 1].receiver()) if stage > 0 else None],
-                    up_to=[edges[stage].sender() if stage < len(edges) else None],
+                    up_from=[Inbox(edges[stage - 1]) if stage > 0 else None],
+                    up_to=[edges[stage] if stage < len(edges) else None],
                 ),
                 clock=clock(started_wall_s=assignment.started_wall_s, start_step=0),
                 control=Control(),

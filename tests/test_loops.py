@@ -49,9 +49,9 @@ ENDS = {
     "config/sections/grammar.py: bare": "each round takes one layer off an annotation",
     "data/csv_file.py: csv_records": "the end of a file that is neither a pipe nor a device",
     # Stages
-    "runtime/channel/in_process.py: QueueReceiver.receive": "rounds without progress of `InlineGraph._take_turns`",
-    "runtime/channel/in_process.py: QueueSender.flush": "the same",
-    "runtime/channel/in_process.py: QueueSender.send": "the same",
+    "runtime/channel/in_process.py: Queue.receive": "rounds without progress of `InlineGraph._take_turns`",
+    "runtime/channel/in_process.py: Queue.flush": "the same",
+    "runtime/channel/in_process.py: Queue.send": "the same",
     "runtime/channel/in_process.py: TurnBarrier.wait": "the same",
     "runtime/channel/inbox.py: Inbox.take": "each round takes a message, for which an edge waits so long",
     "runtime/channel/shared_memory.py: SharedMemorySender._free_slot": "each round waits for a slot, as an edge does",

@@ -47,8 +47,7 @@ from alray.runtime.device import devices
 from alray.runtime.observer import Observer, StopRequests
 from alray.runtime.options import Finished, Options
 from alray.runtime.planner.opening import open_planner
-from alray.runtime.stage.assignment import start_from
-from alray.runtime.stage.checkpoint import load_component
+from alray.runtime.stage.checkpoint import CheckpointFiles, load_component
 from alray.runtime.stage.learning_rate import Rates
 from alray.runtime.workload import Workload
 
@@ -452,11 +451,10 @@ class _Prover:
         """Of the last checkpoint."""
         manifest = latest_manifest(run_dir)
         assert manifest is not None, "a run that stops writes a checkpoint"
-        start = start_from(run_dir, manifest)
-        assert start.folder is not None
+        files = CheckpointFiles.of(run_dir, manifest)
         components = _components(self._workload)
         for component in components:
-            load_component(component, start.folder, dict(start.hashes), optimizer=False)
+            load_component(component, files, optimizer=False)
         return _weights_of(components, _whole(self._workload, components))
 
 

@@ -96,7 +96,7 @@ def reproduce_run(
         overrides: another layout on devices, which keeps the mathematics.
         inline: None: as the run, on Ray where an address is given.
     """
-    again = Resumed.again(recorded, overrides)
+    again = Resumed.open(recorded, overrides, allow_change=False, again=True)
     again.require_whole_checkpoint()
     before = _recorded(again)
     made = Options(

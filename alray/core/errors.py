@@ -102,7 +102,7 @@ class AlrayError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel between processes (stage to driver) by pickle and must arrive complete.
-        return _rebuild, (type(self), self.problems)
+        return type(self).of, (self.problems,)
 
     @classmethod
     def of(cls, problems: tuple[Problem, ...]) -> Self:
@@ -125,10 +125,6 @@ class AlrayError(Exception):
     def with_hint(self, hint: str) -> Self:
         """The same error, with this hint where a problem has none."""
         return type(self).of(tuple(replace(problem, hint=problem.hint or hint) for problem in self.problems))
-
-
-def _rebuild(kind: type[AlrayError], problems: tuple[Problem, ...]) -> AlrayError:
-    return kind.of(problems)
 
 
 class RequestError(AlrayError):

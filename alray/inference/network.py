@@ -35,8 +35,7 @@ from alray.models.route import Route, route_of
 from alray.models.task import LearningTask, Prediction
 from alray.runtime.device import devices
 from alray.runtime.stage.assemble import work_of
-from alray.runtime.stage.assignment import start_from
-from alray.runtime.stage.checkpoint import load_component
+from alray.runtime.stage.checkpoint import CheckpointFiles, load_component
 from alray.runtime.stage.inference import Evaluator
 from alray.runtime.stage.work.work import Work
 from alray.runtime.workload import Workload
@@ -114,11 +113,10 @@ class TrainedNetwork:
 
     def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
         """Load the weights, which are found again if a run in progress has deleted them meanwhile."""
-        start = start_from(run_dir, manifest)
-        assert start.folder is not None
+        files = CheckpointFiles.of(run_dir, manifest)
         try:
             for component in self.components:
-                load_component(component, start.folder, dict(start.hashes), optimizer=False)
+                load_component(component, files, optimizer=False)
         except CheckpointError:
             newer, self.weights = find_weights(run_dir, requested)
             if newer["step"] == manifest["step"]:

@@ -449,7 +449,7 @@ def _bytes_kept(kind: Any, settings: dict[str, Any], group: dict[str, Any], dtyp
 
 
 @cache
-def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+def without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """The same optimizer, which does not load torch's compiler: that takes every process more than a second.
 
     alray compiles no optimizer. torch wraps these methods only to keep the compiler out of them, and to turn gradients
@@ -507,7 +507,7 @@ def _build(
         if described:
             called = "it is called as Class(groups, lr=lr, **fields) with the further keys of the section `optimizer`"
             with making(recipe.title, called, key="optimizer"):
-                optimizer = _without_compiler(each.kind)(described, lr=spec.lr, **each.settings)
+                optimizer = without_compiler(each.kind)(described, lr=spec.lr, **each.settings)
             _require_decay(optimizer, recipe)
             made.append((optimizer, each.settings))
     return made

@@ -35,7 +35,7 @@ def forecasts(loaded: LoadedStudy) -> list[Forecast]:
         if not trials[point.number]:
             continue
         resources: Counter[str] = Counter()
-        for bundle in stage_bundles(spec, spec.pipeline.stages, spec.replicas.count):
+        for bundle in stage_bundles(spec):
             resources.update(bundle)
         stages, replicas = spec.pipeline.stages, spec.replicas.count
         found.append(Forecast(point.label, trials[point.number], stages, replicas, dict(sorted(resources.items()))))

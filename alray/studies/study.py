@@ -181,7 +181,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         watcher.note(f"{of} skipped, which the report lists; {first.point.label}: {first.reason}")
     known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
-    bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
+    bundles = [stage_bundles(spec) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with ExitStack() as stack:
         if begun is not None:
@@ -299,9 +299,7 @@ def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> N
 
     bundles: dict[tuple[tuple[str, str], ...], list[Bundle]] = {}
     for spec in specs:
-        bundles.setdefault(tuple(sorted(spec.resources.labels.items())), []).extend(
-            stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
-        )
+        bundles.setdefault(tuple(sorted(spec.resources.labels.items())), []).extend(stage_bundles(spec))
     hosts = {node.id: node.host for labels, each in bundles.items() for node in holding_nodes(each, dict(labels))}
     token = new_token()
     mark(folder.path, token)

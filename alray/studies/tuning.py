@@ -83,7 +83,7 @@ def runs_in_one_process(spec: Spec) -> bool:
 def trial_resources(spec: Spec) -> PlacementGroupFactory:
     """The placement group of a trial: one bundle for each stage, after an empty one for the trial's process unless
     the one stage runs there."""
-    bundles = [ray_bundle(bundle) for bundle in stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)]
+    bundles = [ray_bundle(bundle) for bundle in stage_bundles(spec)]
     own: list[Bundle] = [] if runs_in_one_process(spec) else [{}]
     labels = dict(spec.resources.labels)
     selectors = {"bundle_label_selector": [labels] * len(bundles)} if labels else {}

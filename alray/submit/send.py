@@ -123,7 +123,7 @@ def require_room_for(specs: Iterable[Spec], dashboard: Dashboard) -> None:
     for spec in specs:
         labels = spec.resources.labels
         found = [node.resources for node in nodes if labels.items() <= node.labels.items()]
-        require_room(stage_bundles(spec, spec.pipeline.stages, spec.replicas.count), found, labels)
+        require_room(stage_bundles(spec), found, labels)
 
 
 def _new_id(name: str) -> str:

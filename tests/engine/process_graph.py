@@ -111,7 +111,7 @@ class ProcessGraph(RayGraph):
         time.sleep(min(timeout_s, POLL_S))
         for index, stage in enumerate(self._actors):
             if not self._answers.has_finished(index):
-                self._answers.take(index, self._call([stage.poll.remote(self._answers.received(index))])[0])
+                self._answers.take(index, self._call([stage.poll.remote(self._answers.received[index])])[0])
         return self._answers.statuses()
 
     def request_stop(self) -> None:

@@ -65,7 +65,8 @@ def serve(connection: Connection) -> None:
             process._stage = StageActor(*arguments, "")
             connection.send((os.getpid(), actor_module.gpu_for_nccl(*arguments)))
         else:
-            connection.send(getattr(process if method == "forget" else process._stage, method)(*arguments))
+            whose = process if method in ("call", "forget") else process._stage
+            connection.send(getattr(whose, method)(*arguments))
 
 
 def main() -> None:

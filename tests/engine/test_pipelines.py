@@ -14,7 +14,7 @@ from alray.core.run_folder.records import StageRecord, read
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
-from alray.runtime.channel.in_process import QueueReceiver, QueueSender
+from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.message import Message, packed_bytes
 from alray.runtime.stage.ports import WITHIN
 
@@ -303,21 +303,21 @@ def test_a_gradient_does_not_lie_in_the_buffer_of_a_message(pipeline, processes)
 def overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages in one process lie in buffers that are overwritten when they are released, as between processes."""
     buffers: dict[int, list[torch.Tensor]] = {}
-    send, release = QueueSender.send, QueueReceiver.release
+    send, release = Queue.send, Queue.release
 
-    def send_copy(sender: QueueSender, message: Message) -> Generator[None, None, None]:
+    def send_copy(sender: Queue, message: Message) -> Generator[None, None, None]:
         if sender.edge != WITHIN:
             message = replace(message, tensors={name: value.clone() for name, value in message.tensors.items()})
             buffers[id(message)] = [*message.tensors.values()]
         yield from send(sender, message)
 
-    def release_and_overwrite(receiver: QueueReceiver, message: Message) -> None:
+    def release_and_overwrite(receiver: Queue, message: Message) -> None:
         for value in buffers.pop(id(message), ()):
             value.detach().copy_(~value if value.dtype == torch.bool else torch.full_like(value, -1))
         release(receiver, message)
 
-    monkeypatch.setattr(QueueSender, "send", send_copy)
-    monkeypatch.setattr(QueueReceiver, "release", release_and_overwrite)
+    monkeypatch.setattr(Queue, "send", send_copy)
+    monkeypatch.setattr(Queue, "release", release_and_overwrite)
 
 
 @pytest.mark.usefixtures("overwritten")

@@ -126,7 +126,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
                 return {"node": context.get_node_id(), "bundles": bundles, "process": os.getpid()}
 
         spec = load_study(order.folder.path / "study.yaml").spec_of(order.trial)
-        bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
+        bundles = stage_bundles(spec)
         placement = Placement.of_trial(bundles)
         found = {"group": placement.group.id.hex(), "nodes": placement.nodes, "offset": placement.offset}
         if order.one_process:

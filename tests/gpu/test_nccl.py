@@ -23,6 +23,7 @@ from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.channel.nccl import NcclReceiver, NcclSender
 from alray.runtime.stage.reduction import ReducedReplication
+from alray.runtime.stage.replication import ReplicaPeers
 
 from ..runtime.channel.conftest import driven
 from ..simulated import nccl
@@ -71,7 +72,7 @@ def test_messages_from_gpu_to_gpu() -> None:
         device = DEVICES[rank]
         came = []
         if rank == 0:
-            sender = NcclSender(edge="0->1", headers=queue.sender(), group=group, device=device, timeout_s=20.0)
+            sender = NcclSender(edge="0->1", headers=queue, group=group, device=device, timeout_s=20.0)
             sender.connect()
             for step in range(STEPS):
                 tensors = contents(step, device)
@@ -84,11 +85,11 @@ def test_messages_from_gpu_to_gpu() -> None:
             assert not sender._under_way  # the neighbour has it all
             sender.close()
         else:
-            receiver = NcclReceiver(edge="0->1", headers=queue.receiver(), group=group, device=device)
+            receiver = NcclReceiver(edge="0->1", headers=queue, group=group, device=device)
             receiver.connect()
             end_s = time.monotonic() + PATIENCE_S
             while len(came) < STEPS:
-                if not queue.waiting:
+                if not queue.waiting():
                     assert time.monotonic() < end_s, "the sender has failed"
                     time.sleep(1e-3)
                     continue
@@ -112,14 +113,14 @@ def test_a_neighbour_that_is_lost() -> None:
     ranks = [Group(wire, rank, device) for rank, device in enumerate(DEVICES)]
     sender = NcclSender(
         edge="0->1",
-        headers=queue.sender(),
+        headers=queue,
         group=ranks[0],  # type: ignore[arg-type]
         device=GPU,
         timeout_s=20.0,
     )
     receiver = NcclReceiver(
         edge="0->1",
-        headers=queue.receiver(),
+        headers=queue,
         group=ranks[1],  # type: ignore[arg-type]
         device=DEVICES[1],
     )
@@ -179,14 +180,12 @@ def test_sums_within_computations_and_of_gradients_start_in_one_order() -> None:
         assignment = SimpleNamespace(
             spec=spec, plan=plan, stage=0, replica=rank, shares=(4, 4), least_share=1, code=no_user_code
         )
+        gradients = Group(wires["gradients"], rank, device)
         replication = ReducedReplication(
             assignment,  # type: ignore[arg-type]
+            ReplicaPeers(gradients, torch.distributed.HashStore(), 20.0),  # type: ignore[arg-type]
             [component],  # type: ignore[list-item]
-            group=Group(wires["gradients"], rank, device),  # type: ignore[arg-type]
-            store=torch.distributed.HashStore(),
-            in_turns=False,
-            timeout_s=20.0,
-            device=device,
+            device,
         )
         norms = all_reduce_class(ALL_REDUCES.section("backend"))(
             Group(wires["norms"], rank, device),  # type: ignore[arg-type]

@@ -316,7 +316,7 @@ def test_gradients_are_averaged_beside_the_computation(on_ranks: Callable[..., l
         with CommunicationThread(GPU) as thread:
             over = make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0)
             compression = make_compression(COMPRESSIONS.section(kind), layout)
-            reducer = GradientReducer(layout, over=over, compression=compression, thread=thread, may_lack=True)
+            reducer = GradientReducer(layout=layout, over=over, compression=compression, thread=thread, may_lack=True)
             found = []
             for _ in range(3):
                 reducer.start(gradients, 0.5)

@@ -25,23 +25,20 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(seed, *purpose))
 
 
-def seed_torch(device: torch.device, seed: int, *purpose: str | int) -> None:
-    """Seed torch's generators, on the CPU and on `device`, from (seed, purpose)."""
-    _seed_torch(device, derive_seed(seed, *purpose))
+def seed_torch(device: torch.device, seed: int, *purpose: str | int) -> int:
+    """Seed torch's generators, on the CPU and on `device`, from (seed, purpose). Returns the value."""
+    value = derive_seed(seed, *purpose)
+    torch.default_generator.manual_seed(value)
+    if accelerator.is_accelerator(device):
+        accelerator.seed(device, value)
+    return value
 
 
 def seed_all(device: torch.device, seed: int, *purpose: str | int) -> None:
     """Seed torch's generators as `seed_torch` does, and those of NumPy and of `random` from the same value."""
-    value = derive_seed(seed, *purpose)
-    _seed_torch(device, value)
+    value = seed_torch(device, seed, *purpose)
     numpy.random.seed(value % 2**32)
     random.seed(value)
-
-
-def _seed_torch(device: torch.device, value: int) -> None:
-    torch.default_generator.manual_seed(value)
-    if accelerator.is_accelerator(device):
-        accelerator.seed(device, value)
 
 
 @contextmanager

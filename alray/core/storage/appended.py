@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Event, Lock, Thread
@@ -218,26 +219,28 @@ class _Numbered:
         self._number = number
 
 
+@dataclass
 class _CopyToObject:
     """Copies what a file of this machine receives into parts."""
 
-    def __init__(self, descriptor: int, file: ObjectPath, warn: Callable[[str], None]) -> None:
-        self._descriptor = descriptor
-        self._file = file
-        self._warn = warn
-        self._parts = _Numbered(file)
+    descriptor: int
+    file: ObjectPath
+    warn: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._parts = _Numbered(self.file)
         self._taken = 0
         self._warned = False
 
     def take(self) -> None:
         """Copy what came since the last time; next time, if the storage does not take it."""
         try:
-            while content := os.pread(self._descriptor, _BLOCK, self._taken):
+            while content := os.pread(self.descriptor, _BLOCK, self._taken):
                 self._parts.add(content)
                 self._taken += len(content)
         except RunError as error:
             if not self._warned:
-                self._warn(f"the log {self._file} cannot be written, and the run continues without it: {error}")
+                self.warn(f"the log {self.file} cannot be written, and the run continues without it: {error}")
             self._warned = True
 
     def run(self, ended: Event) -> None:
@@ -259,10 +262,6 @@ def _parts(file: Location) -> list[Location]:
     return sorted(_folder(file).glob(f"{'[0-9]' * _DIGITS}.*"), key=lambda part: part.name)
 
 
-def _read(part: Location) -> bytes:
-    return part.read_bytes()
-
-
 def _whole(file: Location) -> bytes:
     """The whole lines of a file that was copied here; none if there is no such file."""
     try:
@@ -282,5 +281,5 @@ def _joined(file: Location, parts: Sequence[Location]) -> bytes:
     """The lines of a file and of its parts, each line once: a file that was copied may hold some parts already."""
     whole = _whole(file)
     with ThreadPoolExecutor(_READERS) as readers:
-        contents = list(readers.map(_read, parts))
+        contents = list(readers.map(lambda part: part.read_bytes(), parts))
     return whole + b"".join(content for content in contents if content not in whole)

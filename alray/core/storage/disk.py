@@ -31,11 +31,15 @@ def publish(file: Path, content: bytes) -> None:
 def write_whole(file: Path, content: bytes) -> None:
     """As `publish`, but the name of the file outlasts a power cut only after `sync_folder`."""
     partial = file.with_name(f"{file.name}.{os.getpid()}{PARTIAL}")  # two processes may write the same file
-    with _removed_if_it_fails(partial):
+    try:
         with _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
             write_all(descriptor, content, partial)
             sync(descriptor, partial)
         os.replace(partial, file)  # noqa: PTH105 - every change is a call of `os`
+    except BaseException:
+        with suppress(OSError):  # what failed first is the cause to report
+            remove_file(partial)
+        raise
 
 
 def publish_written(partial: Path, file: Path) -> None:
@@ -172,14 +176,4 @@ def _named(file: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is None:
             error.filename = str(file)
-        raise
-
-
-@contextmanager
-def _removed_if_it_fails(partial: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):  # what failed first is the cause to report
-            remove_file(partial)
         raise

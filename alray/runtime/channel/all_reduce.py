@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import ClassVar, final
 
@@ -15,13 +15,10 @@ from alray.config.sections.all_reduce import ALL_REDUCES, AllReduceSection
 from alray.core import accelerator
 from alray.core.errors import ChannelError
 from alray.planning.prediction.all_reduce import LinkCost
-from alray.runtime.channel.point_to_point import lost_neighbour, wait_for
+from alray.runtime.channel.point_to_point import naming, wait_for
 
 Part = tuple[torch.Tensor, int]
 """A contiguous tensor in host memory, and the rank to which it goes or from which it comes."""
-
-Operation = Callable[[list[torch.Tensor], int, int], dist.Work]
-"""The `send` or `recv` of a process group; the arguments are tensors, peer and tag."""
 
 _KEY = "replicas.all_reduce"
 
@@ -123,15 +120,15 @@ class AllReduce(ABC):
 
         Parts without elements are skipped: both ends know the sizes. Raises `ChannelError` with the peer's rank.
         """
-        receive = [part for part in receive if part[0].numel() > 0]
-        send = [part for part in send if part[0].numel() > 0]
-        under_way: list[tuple[str, dist.Work]] = []
         # Receives are posted first, so that gloo writes each arriving part directly into its memory.
-        for tensor, peer in receive:
-            under_way.append(self._post(self._edge(peer, self.rank), self.group.recv, tensor, peer))
-        for tensor, peer in send:
-            under_way.append(self._post(self._edge(self.rank, peer), self.group.send, tensor, peer))
-        for edge, work in under_way:
+        receives = [(self.group.recv, *part, self._edge(part[1], self.rank)) for part in receive if part[0].numel()]
+        sends = [(self.group.send, *part, self._edge(self.rank, part[1])) for part in send if part[0].numel()]
+        under_way = []
+        for operation, tensor, peer, edge in (*receives, *sends):
+            with naming(edge):
+                # Messages between two ranks arrive in the order of sending, so one tag is enough.
+                under_way.append((operation([tensor], peer, 0), edge))
+        for work, edge in under_way:
             self._wait_for(work, edge)
         self.bytes_sent += sum(tensor.numel() * tensor.element_size() for tensor, _ in send)
 
@@ -142,13 +139,6 @@ class AllReduce(ABC):
             times: the time limit, in that of the group.
         """
         wait_for(work, None if self._in_stream else times * self._timeout, edge)
-
-    def _post(self, edge: str, operation: Operation, tensor: torch.Tensor, peer: int) -> tuple[str, dist.Work]:
-        try:
-            # Messages between two ranks arrive in the order of sending, so one tag is enough.
-            return edge, operation([tensor], peer, 0)
-        except RuntimeError as error:
-            raise lost_neighbour(edge, error) from error
 
     def _edge(self, source: int, target: int) -> str:
         return f"rank {source} -> rank {target} of the {self.name} all-reduce"

@@ -38,9 +38,9 @@ class Sender(ABC):
         The edge may keep the tensors themselves, so the caller must not change them afterwards.
         """
 
-    @abstractmethod
     def flush(self) -> Waiting[None]:
-        """Wait until every message has been sent."""
+        """Wait until every message has been sent. By default none is on its way after `send`."""
+        yield from ()
 
     def close(self) -> None:  # noqa: B027 - most edges hold nothing that outlives them
         """Free what this end holds. Call it when the stages on both sides have ended."""

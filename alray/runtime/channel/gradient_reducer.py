@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -12,7 +13,7 @@ import torch
 
 from alray.core import accelerator
 from alray.runtime.channel.all_reduce import AllReduce
-from alray.runtime.channel.compression import Compression, CompressionState
+from alray.runtime.channel.compression import Compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 R = TypeVar("R")
@@ -34,18 +35,20 @@ class CommunicationThread(ThreadPoolExecutor):
         """Of a GPU, so that the stage's computation continues: one for all exchanges, for CUDA has 32 of a device."""
 
 
+@dataclass
 class Exchange(Generic[R]):
-    """One exchange after another: a subclass begins each in `start`, and `wait` ends it."""
+    """One exchange after another: a subclass begins each in `start`, and `wait` ends it.
 
-    def __init__(self, over: AllReduce, thread: CommunicationThread) -> None:
-        """
-        Args:
-            thread: that of the stage, in which other operations on the same group run, too.
-        """
+    Attributes:
+        thread: that of the stage, in which other operations on the same group run, too.
+    """
+
+    over: AllReduce
+    thread: CommunicationThread
+
+    def __post_init__(self) -> None:
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""
-        self._over = over
-        self._thread = thread
         self._under_way: Future[R] | None = None
 
     def _ended(self) -> R:
@@ -57,7 +60,7 @@ class Exchange(Generic[R]):
     @property
     def bytes_sent(self) -> int:
         """Payload bytes that this rank has sent so far."""
-        return self._over.bytes_sent
+        return self.over.bytes_sent
 
     @property
     def done(self) -> bool:
@@ -65,39 +68,32 @@ class Exchange(Generic[R]):
         return self._under_way is None or self._under_way.done()
 
 
+@dataclass
 class GradientReducer(Exchange[None]):
     """Sums a component's gradients over the ranks as one flat tensor, in parameter order, after the backward pass.
 
     A rank with k_i of the B samples of the mini-batch uses the weight k_i/B. If every loss is a mean over the rank's
     samples, the result is the gradient of the mean over all B samples (Ye et al., arXiv 2007.11831, section 3).
+
+    Attributes:
+        over: an all-reduce that only this component uses.
+        thread: that of the stage, which is on the device of the layout.
+        may_lack: whether a parameter may have no gradient on any rank. Then the ranks also send each other which
+            gradients they have, one byte for each.
     """
 
-    def __init__(
-        self,
-        layout: GradientLayout,
-        *,
-        over: AllReduce,
-        compression: Compression,
-        thread: CommunicationThread,
-        may_lack: bool = False,
-    ) -> None:
-        """
-        Args:
-            over: an all-reduce that only this component uses.
-            thread: that of the stage, which is on the device of the layout.
-            may_lack: whether a parameter may have no gradient on any rank. Then the ranks also send each other which
-                gradients they have, one byte for each.
-        """
-        super().__init__(over, thread)
-        self._layout = layout
-        self._compression = compression
-        self._flat = layout.zeros()
-        self._views = layout.views(self._flat)
+    layout: GradientLayout
+    compression: Compression
+    may_lack: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._flat = self.layout.zeros()
+        self._views = self.layout.views(self._flat)
         self._targets: Sequence[torch.Tensor | None] = ()
-        self._may_lack = may_lack
-        self._had_by_any = [True] * len(layout.shapes)
+        self._had_by_any = [True] * len(self.layout.shapes)
         # A component without parameters has nothing on the GPU.
-        self._stream = thread.stream if accelerator.is_accelerator(layout.device) else None
+        self._stream = self.thread.stream if accelerator.is_accelerator(self.layout.device) else None
 
     def start(self, gradients: Sequence[torch.Tensor | None], weight: float, *, weighted: bool = False) -> None:
         """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.
@@ -118,8 +114,8 @@ class GradientReducer(Exchange[None]):
                 else:
                     torch.mul(gradient, 1.0 if weighted else weight, out=view)
         self._targets = gradients
-        packed = None if self._stream is None else accelerator.recorded(self._layout.device)
-        self._under_way = self._thread.submit(self._reduce, weight, packed)
+        packed = None if self._stream is None else accelerator.recorded(self.layout.device)
+        self._under_way = self.thread.submit(self._reduce, weight, packed)
 
     def wait(self, into: Sequence[torch.Tensor | None] | None = None) -> list[torch.Tensor | None]:
         """Return the averaged gradients in parameter order; every rank gets the same bits.
@@ -137,25 +133,16 @@ class GradientReducer(Exchange[None]):
                 for view, target, had in zip(self._views, targets, self._had_by_any, strict=True)
             ]
 
-    def state_dict(self) -> CompressionState:
-        """Return the compression's state between two steps. It differs between ranks, so each rank writes a
-        file of its own."""
-        return self._compression.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Restore a state that `state_dict` returned."""
-        self._compression.load_state_dict(state)
-
     def _reduce(self, weight: float, packed: torch.Event | None) -> None:
         """Run in the communication thread. Grad mode and current stream belong to a thread, so they are set here."""
         began = time.perf_counter()
         with torch.no_grad(), accelerator.within(self._stream):
             if self._stream is not None and packed is not None:
                 self._stream.wait_event(packed)
-            if self._may_lack:
+            if self.may_lack:
                 own = torch.tensor([target is not None for target in self._targets], dtype=torch.uint8)
-                self._had_by_any = self._over.gather(own).any(0).tolist()
-            self._compression.reduce(self._flat, weight, self._over)
+                self._had_by_any = self.over.gather(own).any(0).tolist()
+            self.compression.reduce(self._flat, weight, self.over)
             if self._stream is not None:
                 self._stream.synchronize()
         self.communication_s += time.perf_counter() - began

@@ -10,28 +10,26 @@ from __future__ import annotations
 
 import array
 import fcntl
-import json
 import os
 import termios
-from collections.abc import Callable, Generator
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from alray.core.errors import ChannelError
-from alray.runtime.channel.edge import Barrier
-from alray.runtime.channel.host_pipe import ReadEnd, open_of, write_and_yield
+from alray.runtime.channel.edge import Barrier, Waiting
+from alray.runtime.channel.host_pipe import Descriptors, ReadEnd, write_and_yield
 
 
 @dataclass(frozen=True)
-class Pipes:
+class Pipes(Descriptors):
     """The pipes of a barrier as file descriptors of process `pid`; stage 0 sends this to the other stages.
 
     There are two pipes of each kind, used in alternate rounds. A pipe is (end to read, end to write).
     """
 
-    pid: int
     parties: int
-    arrivals: tuple[tuple[int, int], tuple[int, int]]
-    releases: tuple[tuple[int, int], tuple[int, int]]
+    arrivals: Sequence[Sequence[int]]
+    releases: Sequence[Sequence[int]]
 
     @classmethod
     def made(cls, parties: int) -> Pipes:
@@ -41,51 +39,45 @@ class Pipes:
             os.set_blocking(read_end, False)
         return cls(os.getpid(), parties, for_arrivals, for_releases)
 
-    def as_text(self) -> str:
-        return json.dumps(astuple(self))
-
-    @classmethod
-    def of_text(cls, text: str) -> Pipes:
-        return cls(*json.loads(text))
-
-    def opened(self) -> Pipes:
+    def here(self) -> Pipes:
         """Return the same pipes as descriptors of this process. Raises ChannelError if stage 0 has ended."""
 
-        def ends(pipe: tuple[int, int], flags: int = 0) -> tuple[int, int]:
-            return open_of(self.pid, pipe[0], os.O_RDONLY | flags), open_of(self.pid, pipe[1], os.O_WRONLY)
+        def ends(pipe: Sequence[int], flags: int = 0) -> Sequence[int]:
+            return self.opened(pipe[0], os.O_RDONLY | flags), self.opened(pipe[1], os.O_WRONLY)
 
         try:
             return Pipes(
                 os.getpid(),
                 self.parties,
-                (ends(self.arrivals[0], os.O_NONBLOCK), ends(self.arrivals[1], os.O_NONBLOCK)),
-                (ends(self.releases[0]), ends(self.releases[1])),
+                [ends(pipe, os.O_NONBLOCK) for pipe in self.arrivals],
+                [ends(pipe) for pipe in self.releases],
             )
         except OSError as error:
             raise ChannelError("barrier: stage 0 has ended", hint="look for the error of its process") from error
 
 
+@dataclass
 class HostBarrier(Barrier):
     """One stage's side of the barrier.
 
     Two pipes of each kind are used in turn, so that a fast stage cannot take a byte that is meant for a slow stage in
     the round before.
+
+    Attributes:
+        pipes: descriptors of this process.
+        leads: whether this is stage 0, the one that waits in `gather`.
     """
 
-    def __init__(self, pipes: Pipes, *, leads: bool, timeout_s: float) -> None:
-        """
-        Args:
-            pipes: descriptors of this process.
-            leads: whether this is stage 0, the one that waits in `gather`.
-        """
-        self._pipes = pipes
-        self._leads = leads
-        self._timeout_s = timeout_s
-        self._releases = [ReadEnd(read_end) for read_end, _ in pipes.releases]
+    pipes: Pipes
+    leads: bool
+    timeout_s: float
+
+    def __post_init__(self) -> None:
+        self._releases = [ReadEnd(read_end) for read_end, _ in self.pipes.releases]
         self._round = 0
 
-    def wait(self) -> Generator[None, None, None]:
-        others = self._pipes.parties - 1
+    def wait(self) -> Waiting[None]:
+        others = self.pipes.parties - 1
         if self._is_last():
             # `write_and_yield` yields the processor. With several stages to wake, this one would wait for all of them.
             self._release(others, write_and_yield if others == 1 else os.write)
@@ -95,40 +87,40 @@ class HostBarrier(Barrier):
         return
         yield
 
-    def gather(self) -> Generator[None, None, None]:
+    def gather(self) -> Waiting[None]:
         is_last = self._is_last()
-        if self._leads and not is_last:
+        if self.leads and not is_last:
             self._await_release()
-        elif is_last and not self._leads:
+        elif is_last and not self.leads:
             self._release(1, write_and_yield)
         self._round += 1
         return
         yield
 
     def close(self) -> None:
-        for pipe in (*self._pipes.arrivals, *self._pipes.releases):
+        for pipe in (*self.pipes.arrivals, *self.pipes.releases):
             for end in pipe:
                 os.close(end)
 
     def _is_last(self) -> bool:
         """Write this stage's byte. Returns whether this stage is the one that found the bytes of all stages."""
-        read_end, write_end = self._pipes.arrivals[self._round % 2]
+        read_end, write_end = self.pipes.arrivals[self._round % 2]
         os.write(write_end, b"\0")
         waiting = array.array("i", [0])
         fcntl.ioctl(read_end, termios.FIONREAD, waiting)
-        if waiting[0] < self._pipes.parties:
+        if waiting[0] < self.pipes.parties:
             return False
         # Two stages that arrive together may both see all the bytes; only one of them can read them.
         try:
-            return len(os.read(read_end, self._pipes.parties)) == self._pipes.parties
+            return len(os.read(read_end, self.pipes.parties)) == self.pipes.parties
         except BlockingIOError:
             return False
 
     def _release(self, stages: int, write: Callable[[int, bytes], object]) -> None:
-        write(self._pipes.releases[self._round % 2][1], bytes(stages))
+        write(self.pipes.releases[self._round % 2][1], bytes(stages))
 
     def _await_release(self) -> None:
         try:
-            self._releases[self._round % 2].read(1, self._timeout_s)
+            self._releases[self._round % 2].read(1, self.timeout_s)
         except TimeoutError as error:
             raise ChannelError("barrier: a stage did not arrive in time", hint="look at the other stages") from error

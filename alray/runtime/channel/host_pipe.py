@@ -6,16 +6,29 @@ left behind when a process ends.
 
 from __future__ import annotations
 
+import json
 import os
 import select
+from dataclasses import astuple, dataclass
+from typing import Self
 
 
-def open_of(pid: int, descriptor: int, flags: int) -> int:
-    """Open the file behind a descriptor of process `pid`.
+@dataclass(frozen=True)
+class Descriptors:
+    """Descriptors of process `pid`, which it sends to others as text."""
 
-    Raises OSError if that process has ended or belongs to another user.
-    """
-    return os.open(f"/proc/{pid}/fd/{descriptor}", flags)
+    pid: int
+
+    def as_text(self) -> str:
+        return json.dumps(astuple(self))
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        return cls(*json.loads(text))
+
+    def opened(self, descriptor: int, flags: int) -> int:
+        """Open the file behind a descriptor here. Raises OSError if that process has ended, or is another user's."""
+        return os.open(f"/proc/{self.pid}/fd/{descriptor}", flags)
 
 
 def write_and_yield(descriptor: int, content: bytes) -> None:

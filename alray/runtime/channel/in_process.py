@@ -3,65 +3,46 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
 
 import torch
 
-from alray.runtime.channel.edge import Barrier, Receiver, Sender
+from alray.runtime.channel.edge import Barrier, Receiver, Sender, Waiting
 from alray.runtime.channel.message import Message, packed_bytes
 
 
-class Queue:
-    """One edge. At most `in_flight` messages wait on it."""
+class Queue(Sender, Receiver):
+    """Both ends of one edge. At most `in_flight` messages wait on it.
+
+    It passes tensors on unchanged: the component boundary has already detached them and put them in default strides.
+    There is no buffer to give back.
+    """
 
     def __init__(self, edge: str, in_flight: int) -> None:
         self.edge = edge
-        self.in_flight = in_flight
-        self.waiting: deque[Message] = deque()
-
-    def sender(self) -> QueueSender:
-        return QueueSender(self)
-
-    def receiver(self) -> QueueReceiver:
-        return QueueReceiver(self)
-
-
-class QueueSender(Sender):
-    """Passes tensors on unchanged: the component boundary has already detached them and put them in default strides."""
-
-    def __init__(self, queue: Queue) -> None:
-        self.edge = queue.edge
         self.bytes_sent = 0
-        self._queue = queue
+        self._in_flight = in_flight
+        self._messages: deque[Message] = deque()
 
-    def send(self, message: Message) -> Generator[None, None, None]:
-        while len(self._queue.waiting) >= self._queue.in_flight:
+    def send(self, message: Message) -> Waiting[None]:
+        while len(self._messages) >= self._in_flight:
             yield
-        self._queue.waiting.append(message)
+        self._messages.append(message)
         self.bytes_sent += packed_bytes([t.numel() * t.element_size() for t in message.tensors.values()])
 
-    def flush(self) -> Generator[None, None, None]:
-        while self._queue.waiting:
+    def flush(self) -> Waiting[None]:
+        while self._messages:
             yield
 
-
-class QueueReceiver(Receiver):
-    """Takes messages from the queue. There is no buffer to give back."""
-
-    def __init__(self, queue: Queue) -> None:
-        self.edge = queue.edge
-        self._queue = queue
-
-    def receive(self) -> Generator[None, None, Message]:
-        while not self._queue.waiting:
+    def receive(self) -> Waiting[Message]:
+        while not self._messages:
             yield
-        return self._queue.waiting.popleft()
+        return self._messages.popleft()
 
     def release(self, message: Message) -> None:
         message.tensors = {}
 
     def waiting(self) -> int:
-        return len(self._queue.waiting)
+        return len(self._messages)
 
 
 class TurnBarrier(Barrier):
@@ -72,13 +53,13 @@ class TurnBarrier(Barrier):
         self._arrived = 0
         self._shared: dict[int, torch.Tensor] = {}  # of this round
 
-    def wait(self) -> Generator[None, None, None]:
+    def wait(self) -> Waiting[None]:
         round_end = (self._arrived // self._parties + 1) * self._parties
         self._arrived += 1
         while self._arrived < round_end:
             yield
 
-    def share(self, own: dict[int, torch.Tensor]) -> Generator[None, None, dict[int, torch.Tensor]]:
+    def share(self, own: dict[int, torch.Tensor]) -> Waiting[dict[int, torch.Tensor]]:
         if self._arrived % self._parties == 0:
             self._shared = {}
         shared = self._shared

@@ -15,11 +15,6 @@ class Inbox:
         self._receiver = receiver
         self._early: deque[Message] = deque()
 
-    @property
-    def edge(self) -> str:
-        """The name of the edge."""
-        return self._receiver.edge
-
     def first(self) -> Waiting[Message]:
         """Return the message that came first of those that were not taken, and leave it here."""
         if not self._early:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -16,7 +17,7 @@ import torch.distributed as dist
 
 from alray.core.accelerator import host_buffer
 from alray.core.errors import ChannelError
-from alray.runtime.channel.edge import Barrier, Receiver, Sender
+from alray.runtime.channel.edge import Barrier, Receiver, Sender, Waiting
 from alray.runtime.channel.message import Message, Slot
 from alray.runtime.channel.pinned import await_copies, to_device
 
@@ -63,7 +64,7 @@ class PointToPointSender(Sender):
         self._rest = _Outgoing(edge, peer, tag + _REST, rest_bytes, *line) if rest_bytes else None
         self._begun: frozenset[str] | None = None  # the tensors of the message under way that were sent already
 
-    def begin(self, message: Message) -> Generator[None, None, None]:
+    def begin(self, message: Message) -> Waiting[None]:
         if self._rest is not None:
             assert self._begun is None, "the message before this one is not complete"
             message.more = True
@@ -72,7 +73,7 @@ class PointToPointSender(Sender):
         return
         yield  # makes this a generator; it blocks and never yields
 
-    def send(self, message: Message) -> Generator[None, None, None]:
+    def send(self, message: Message) -> Waiting[None]:
         begun, self._begun = self._begun, None
         if begun is None or self._rest is None:
             self.bytes_sent += self._first.send(message)
@@ -82,7 +83,7 @@ class PointToPointSender(Sender):
         return
         yield
 
-    def flush(self) -> Generator[None, None, None]:
+    def flush(self) -> Waiting[None]:
         self._first.finish()
         if self._rest is not None:
             self._rest.finish()
@@ -125,10 +126,8 @@ class _Outgoing(_Line):
         # Only one send is under way at a time: waiting mini-batches belong in the receiver's ring.
         self._finish((slot + 1) % self.num_buffers)
         content = self._buffers[slot][:nbytes]
-        try:
+        with naming(self.edge):
             self._works[slot] = dist.isend(content, group=self.group, tag=self.tag, group_dst=self.peer)
-        except RuntimeError as error:
-            raise lost_neighbour(self.edge, error) from error
         return nbytes
 
     def finish(self) -> None:
@@ -174,14 +173,14 @@ class PointToPointReceiver(Receiver):
         self._rest = _Incoming(edge, peer, tag + _REST, rest_bytes, *line) if rest_bytes else None
         self._rest_slots: dict[int, int] = {}  # the buffer of the second part, by that of the first
 
-    def receive(self) -> Generator[None, None, Message]:
+    def receive(self) -> Waiting[Message]:
         slot, message = self._first.take()
         message.slot = slot
         to_device(message, self._device)
         return message
         yield
 
-    def complete(self, message: Message) -> Generator[None, None, None]:
+    def complete(self, message: Message) -> Waiting[None]:
         if message.more:
             assert self._rest is not None and message.slot is not None, "messages of this edge have one part"
             self._rest_slots[message.slot], rest = self._rest.take()
@@ -221,10 +220,8 @@ class _Incoming(_Line):
     def post(self, slot: int) -> None:
         """Let the next message that has no buffer yet come into this one."""
         self._slots[slot].clear()
-        try:
+        with naming(self.edge):
             work = dist.irecv(self._buffers[slot], group=self.group, tag=self.tag, group_src=self.peer)
-        except RuntimeError as error:
-            raise lost_neighbour(self.edge, error) from error
         assert work is not None
         self._posted.append((slot, work))
 
@@ -253,15 +250,15 @@ class GroupBarrier(Barrier):
         self._timeout = timedelta(seconds=timeout_s)
         self._sizes: list[dict[int, int]] = []  # of what each stage shares
 
-    def wait(self) -> Generator[None, None, None]:
+    def wait(self) -> Waiting[None]:
         work = dist.barrier(group=self._group, async_op=True)
         if work is not None:
             wait_for(work, self._timeout, "barrier")
         return
         yield
 
-    def share(self, own: dict[int, torch.Tensor]) -> Generator[None, None, dict[int, torch.Tensor]]:
-        try:
+    def share(self, own: dict[int, torch.Tensor]) -> Waiting[dict[int, torch.Tensor]]:
+        with naming("barrier"):
             if not self._sizes:  # once: to pickle takes longer than all else
                 self._sizes = [{}] * self._group.size()
                 dist.all_gather_object(self._sizes, {index: len(value) for index, value in own.items()}, self._group)
@@ -270,8 +267,6 @@ class GroupBarrier(Barrier):
             row = torch.nn.functional.pad(numbers, (0, longest - len(numbers)))
             rows = [torch.empty_like(row) for _ in self._sizes]
             work = dist.all_gather(rows, row, group=self._group, async_op=True)
-        except RuntimeError as error:
-            raise lost_neighbour("barrier", error) from error
         if work is not None:
             wait_for(work, self._timeout, "barrier")
         return {
@@ -288,11 +283,19 @@ def wait_for(work: dist.Work, timeout: timedelta | None, edge: str) -> None:
     Args:
         timeout: None, for NCCL alone: the current stream waits, and not the calling thread.
     """
-    try:
+    with naming(edge):
         if timeout is None:
             work.wait()
         else:
             work.wait(timeout)
+
+
+@contextmanager
+def naming(edge: str) -> Iterator[None]:
+    """Inside, an error of gloo or NCCL about a lost connection becomes a ChannelError that names the edge, as by
+    `lost_neighbour`."""
+    try:
+        yield
     except RuntimeError as error:
         raise lost_neighbour(edge, error) from error
 

@@ -11,19 +11,18 @@ process ends.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import astuple, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from alray.core.errors import ChannelError
-from alray.runtime.channel.edge import Receiver, Sender
-from alray.runtime.channel.host_pipe import ReadEnd, open_of, write_and_yield
+from alray.runtime.channel.edge import Receiver, Sender, Waiting
+from alray.runtime.channel.host_pipe import Descriptors, ReadEnd, write_and_yield
 from alray.runtime.channel.message import HEADER_BYTES, Message, Slot
 from alray.runtime.channel.pinned import Pinned, await_copies, to_device
 from alray.runtime.channel.slow_link import SlowLink, wait_until_arrived
@@ -34,23 +33,15 @@ _OPENED = 2**32 - 1  # sent in place of a slot number: the receiver has opened i
 
 
 @dataclass(frozen=True)
-class SlotRing:
+class SlotRing(Descriptors):
     """The shared memory and pipes of an edge; the sender sends this to the receiver."""
 
-    pid: int
     # Descriptors of the sender's process:
     memory: int  # the slots
     filled: int  # the end from which the receiver reads the numbers of filled slots
     free: int  # the end into which the receiver writes the numbers of free slots
     slot_bytes: int
     num_slots: int
-
-    def as_text(self) -> str:
-        return json.dumps(astuple(self))
-
-    @classmethod
-    def of_text(cls, text: str) -> SlotRing:
-        return cls(*json.loads(text))
 
 
 class _TwoParts:
@@ -159,26 +150,17 @@ class SharedMemorySender(Sender):
         os.close(self._filled)
         self._free_again.close()
 
-    def begin(self, message: Message) -> Generator[None, None, None]:
+    def begin(self, message: Message) -> Waiting[None]:
         assert self._begun is None, "the message before this one is not complete"
-        slot = self._free_slot()
         message.more = True
-        self._enter_link(message)
-        nbytes = self._slots[slot].first.write(message, edge=self.edge)
-        self._free.pop()
-        self._begun = _HalfSent(slot, nbytes, frozenset(message.tensors))
-        self._hand_over(slot, nbytes, write_and_yield)
+        self._begun = _HalfSent(*self._send_first(message), frozenset(message.tensors))
         return
         yield  # makes this a generator; it blocks and never yields
 
-    def send(self, message: Message) -> Generator[None, None, None]:
+    def send(self, message: Message) -> Waiting[None]:
         begun, self._begun = self._begun, None
         if begun is None:
-            slot = self._free_slot()
-            self._enter_link(message)
-            nbytes = self._slots[slot].first.write(message, edge=self.edge)
-            self._free.pop()
-            self._hand_over(slot, nbytes, write_and_yield)
+            self._send_first(message)
         else:
             rest = {name: tensor for name, tensor in message.tensors.items() if name not in begun.names}
             part = Message(message.kind, message.step, rest)
@@ -188,6 +170,15 @@ class SharedMemorySender(Sender):
             self._hand_over(begun.slot, nbytes, os.write)
         return
         yield
+
+    def _send_first(self, message: Message) -> tuple[int, int]:
+        """Send a message, or the first part of one. Returns its slot and its bytes."""
+        slot = self._free_slot()
+        self._enter_link(message)
+        nbytes = self._slots[slot].first.write(message, edge=self.edge)
+        self._free.pop()
+        self._hand_over(slot, nbytes, write_and_yield)
+        return slot, nbytes
 
     def _enter_link(self, message: Message) -> None:
         if self._link is not None:
@@ -208,11 +199,6 @@ class SharedMemorySender(Sender):
             raise _lost_neighbour(self.edge, error) from error
         self.bytes_sent += nbytes
 
-    def flush(self) -> Generator[None, None, None]:
-        """There is nothing to wait for: what was written is already in the receiver's memory."""
-        return
-        yield
-
 
 class SharedMemoryReceiver(Receiver):
     """Reads messages in the slots that the sender wrote. A slot goes back to the sender in `release`."""
@@ -223,9 +209,9 @@ class SharedMemoryReceiver(Receiver):
         self._device = device
         self._timeout_s = timeout_s
         try:
-            memory = open_of(ring.pid, ring.memory, os.O_RDWR)
-            self._filled = ReadEnd(open_of(ring.pid, ring.filled, os.O_RDONLY))
-            self._free = open_of(ring.pid, ring.free, os.O_WRONLY)
+            memory = ring.opened(ring.memory, os.O_RDWR)
+            self._filled = ReadEnd(ring.opened(ring.filled, os.O_RDONLY))
+            self._free = ring.opened(ring.free, os.O_WRONLY)
         except OSError as error:
             raise ChannelError(
                 f"edge {edge}: the memory of process {ring.pid} cannot be shared: {error.strerror}",
@@ -240,7 +226,7 @@ class SharedMemoryReceiver(Receiver):
         self._told: deque[int] = deque()  # slots that `waiting` has read from the pipe, one for each part of a message
         self._give(_OPENED)
 
-    def receive(self) -> Generator[None, None, Message]:
+    def receive(self) -> Waiting[Message]:
         slot = self._next_slot()
         message = self._slots[slot].first.read(edge=self.edge)
         message.slot = slot
@@ -249,7 +235,7 @@ class SharedMemoryReceiver(Receiver):
         return message
         yield
 
-    def complete(self, message: Message) -> Generator[None, None, None]:
+    def complete(self, message: Message) -> Waiting[None]:
         if message.more:
             slot = self._next_slot()
             assert slot == message.slot, "the second part of a message must follow the first"

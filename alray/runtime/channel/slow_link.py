@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from alray.runtime.channel.message import Message
 
 
+@dataclass
 class SlowLink:
     """One direction of a link. Messages take it one after another, and each then travels for the latency.
 
@@ -14,16 +16,17 @@ class SlowLink:
     they are on one machine.
     """
 
-    def __init__(self, *, s_per_byte: float, latency_s: float) -> None:
-        self._s_per_byte = s_per_byte
-        self._latency_s = latency_s
+    s_per_byte: float
+    latency_s: float
+
+    def __post_init__(self) -> None:
         self._free_s = 0.0
 
     def take(self, message: Message) -> None:
         """Put a message on the link now. Only its tensors count, as in a plan."""
         nbytes = sum(tensor.numel() * tensor.element_size() for tensor in message.tensors.values())
-        self._free_s = max(self._free_s, time.monotonic()) + nbytes * self._s_per_byte
-        message.arrives_s = self._free_s + self._latency_s
+        self._free_s = max(self._free_s, time.monotonic()) + nbytes * self.s_per_byte
+        message.arrives_s = self._free_s + self.latency_s
 
 
 def wait_until_arrived(message: Message) -> None:

@@ -42,14 +42,15 @@ def connect(
 
     require_reachable(address)
     address = address_to_attach_to(address)
+    connected = ray.is_initialized()
+    own = not connected and address is None
     with ExitStack() as stack:
-        if not ray.is_initialized():  # tasks of a Ray that the program starts later print again
+        if not connected:  # tasks of a Ray that the program starts later print again
             stack.callback(setattr, ray_worker, "_worker_logs_enabled", ray_worker._worker_logs_enabled)
-        own = not ray.is_initialized() and address is None
         warnings: tuple[str, ...] = ()
         if own:
             warnings = stack.enter_context(local_ray(bundles))
-        elif address is not None and not ray.is_initialized():
+        elif address is not None and not connected:
             stack.enter_context(rays_environment())
             stack.enter_context(_attached(address))
         # Ray prints on standard output that a process died. alray reports that itself, and prints only answers there.

@@ -7,7 +7,7 @@ import gc
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import torch
 
 from alray import __version__
 from alray.core import accelerator
+from alray.core.environment import environment as variables
 from alray.core.errors import PlanError
 from alray.core.randomness.generators import put_back
 from alray.models.compiled import limits_restored
@@ -112,19 +113,16 @@ def _configure_compiler(deterministic: bool) -> None:
         imported.deterministic = deterministic  # type: ignore[attr-defined]
 
 
-def _compiler_before() -> Callable[[], None]:
-    """Return a function that has Inductor choose kernels as it does now."""
-    variable, imported = os.environ.get(_OF_COMPILER), sys.modules.get(_INDUCTOR)
-    flag = variable == "1" if imported is None else imported.deterministic  # the variable is what an import would read
-
-    def give() -> None:
-        _configure_compiler(flag)
-        if variable is None:
-            del os.environ[_OF_COMPILER]
-        else:
-            os.environ[_OF_COMPILER] = variable
-
-    return give
+@contextmanager
+def _compiler_restored() -> Iterator[None]:
+    """Have Inductor choose kernels at the end as it does now."""
+    imported = sys.modules.get(_INDUCTOR)
+    before = os.environ.get(_OF_COMPILER) == "1" if imported is None else imported.deterministic
+    with variables(**{_OF_COMPILER: ""}):
+        try:
+            yield
+        finally:
+            _configure_compiler(before)
 
 
 _keeps_memory = False
@@ -163,12 +161,12 @@ def configured(
         keeps_memory: whether torch keeps memory of a GPU that nothing uses at the end. Otherwise it goes back to the
             GPU: a stage of another process may need it.
     """
-    with put_back(device), _precision_restored(), limits_restored(), accelerator.using(device):
+    with put_back(device), _precision_restored(), _compiler_restored(), limits_restored(), accelerator.using(device):
         threads_before = torch.get_num_threads()
         deterministic_before = torch.get_deterministic_debug_mode()
         benchmark_before = torch.backends.cudnn.benchmark
         fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-        kept_before, compiler = _keeps_memory, _compiler_before()
+        kept_before = _keeps_memory
         failed = True
         try:
             configure(threads, deterministic, device, tf32)
@@ -181,7 +179,6 @@ def configured(
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
-            compiler()
             _keep_memory(kept_before)
             torch.backends.cudnn.benchmark = benchmark_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]

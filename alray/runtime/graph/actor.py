@@ -25,9 +25,9 @@ from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.graph.graph import Outbox, status_of
 from alray.runtime.graph.processes import ActorLocation
 from alray.runtime.rendezvous.edges import ports_of
-from alray.runtime.rendezvous.groups import join, join_replicas, replica_sums
+from alray.runtime.rendezvous.groups import join, join_replicas
 from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, choose_interface
-from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
+from alray.runtime.stage.assemble import assemble_loop, clock_for, network_for
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.loop import StageLoop
@@ -142,26 +142,16 @@ class StageActor:
         timeout_s = assignment.plan.longest_wait_s
         choose_interface(meeting)
         held = {whose: hosted.store for whose, hosted in self._stores.items()}
-        joined = joined_replicas = None
+        joined = replicas = None
         if meeting.stages is not None:
             joined = join(meeting.stages, assignment, held.get("stages"), timeout_s)
         if meeting.replicas is not None:
-            joined_replicas = join_replicas(
+            replicas = join_replicas(
                 meeting.replicas, assignment, held.get("replicas"), meeting.replica_locations, timeout_s
             )
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
-            group, store = joined
-            self._ports = ports_of(
-                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s
-            )
-        replicas = None
-        if joined_replicas is not None:
-            group, store = joined_replicas
-            norms = None
-            if assignment.shares_norms:
-                norms = replica_sums(store, assignment, meeting.replica_locations, timeout_s)
-            replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
+            self._ports = ports_of(assignment, network, device, *joined, meeting.stages, meeting.locations, timeout_s)
         with closing(Profiler(assignment.profile, assignment.trace, stages=1, device=device)) as profiler:
             self._loop = assemble_loop(
                 assignment,
@@ -175,16 +165,13 @@ class StageActor:
                 profiler=profiler,
                 baseline_bytes=baseline,
             )
-            self._run_loop(self._loop)
-
-    def _run_loop(self, loop: StageLoop) -> None:
-        # Otherwise every full garbage collection would walk through all that the imports left.
-        gc.collect()
-        gc.freeze()
-        # By default the loop would wait up to 5 ms for the thread that answers a poll.
-        sys.setswitchinterval(_SWITCH_S)
-        for _ in loop.run():
-            pass
+            # Otherwise every full garbage collection would walk through all that the imports left.
+            gc.collect()
+            gc.freeze()
+            # By default the loop would wait up to 5 ms for the thread that answers a poll.
+            sys.setswitchinterval(_SWITCH_S)
+            for _ in self._loop.run():
+                pass
 
 
 @contextmanager

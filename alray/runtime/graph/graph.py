@@ -89,28 +89,24 @@ class Answers:
     """The latest status of each stage. Stages go by their index."""
 
     def __init__(self, assignments: Sequence[Assignment] = ()) -> None:
-        self._latest = [StageStatus(each.stage, each.replica, each.start.step, 0, "starting") for each in assignments]
-        self._received = [0] * len(assignments)
+        self._latest = [_starting(each) for each in assignments]
+        self.received = [0] * len(assignments)
+        """How many reports the answers of each stage have had so far."""
 
     def take(self, index: int, status: StageStatus) -> None:
         """A stage has answered. Reports that were not returned yet stay before its own."""
-        self._received[index] += len(status.reports)
+        self.received[index] += len(status.reports)
         self._latest[index] = replace(status, reports=self._latest[index].reports + status.reports)
 
     def take_death(self, index: int, error: StageError, detail: str) -> None:
         """A stage is known to have died."""
-        latest = self._latest[index]
-        dead = StageStatus(latest.stage, latest.replica, latest.step, 0, "finished")
-        self.take(index, replace(dead, finished=True, dead=True, error=error, detail=detail))
+        dead = replace(self._latest[index], activity="finished", finished=True, dead=True, answered=True)
+        self._latest[index] = replace(dead, error=error, detail=detail)
 
     def statuses(self) -> list[StageStatus]:
         """The status of every stage. Each report is returned once."""
         statuses, self._latest = self._latest, [replace(each, reports=(), answered=False) for each in self._latest]
         return statuses
-
-    def received(self, index: int) -> int:
-        """How many reports a stage's answers have had so far."""
-        return self._received[index]
 
     def has_finished(self, index: int) -> bool:
         return self._latest[index].finished
@@ -142,19 +138,22 @@ def status_of(
         if fault is not None:
             error = as_stage_error(fault, assignment)
             detail = "".join(traceback.format_exception(fault))
-    return StageStatus(
-        stage=assignment.stage,
-        replica=assignment.replica,
-        step=loop.step if loop is not None else assignment.start.step,
-        progress=loop.clock.progress if loop is not None else 0,
-        activity=loop.clock.activity if loop is not None else "starting",
-        awaits=loop.awaited if loop is not None else "",
-        first_time=loop.clock.first_time if loop is not None else False,
-        reports=outbox.after(received),
-        finished=finished,
-        error=error,
-        detail=detail,
-    )
+    status = _starting(assignment)
+    if loop is not None:
+        status = replace(
+            status,
+            step=loop.step,
+            progress=loop.clock.progress,
+            activity=loop.clock.activity,
+            awaits=loop.awaited,
+            first_time=loop.clock.first_time,
+        )
+    return replace(status, reports=outbox.after(received), finished=finished, error=error, detail=detail)
+
+
+def _starting(assignment: Assignment) -> StageStatus:
+    """The status of a stage that has not begun its loop."""
+    return StageStatus(assignment.stage, assignment.replica, assignment.start.step, 0, "starting")
 
 
 def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:

@@ -27,12 +27,13 @@ from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.device.out_of_memory import clear_frames
 from alray.runtime.graph.graph import Graph, Outbox, status_of
 from alray.runtime.rendezvous.groups import replica_group
-from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
+from alray.runtime.stage.assemble import assemble_loop, clock_for, network_for
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control
 from alray.runtime.stage.loop import StageLoop
 from alray.runtime.stage.ports import WAITING_COPIES, Ports, Stream
 from alray.runtime.stage.profiler import Profiler, prepare_recording
+from alray.runtime.stage.replication import ReplicaPeers
 from alray.runtime.stage.telemetry import StageStatus
 
 _GROUP_S = 30 * 24 * 3600.0
@@ -170,7 +171,7 @@ class InlineGraph(Graph):
         plan = self._assignments[0].plan
         copying = network.method.copy_every is not None
         ports = [end for _ in range(plan.replicas) for end in _ports(plan, copying=copying)]
-        groups, store = self._replica_groups()
+        peers = self._peers()
         one_stage = len(self._assignments) == 1
         for index, assignment in enumerate(self._assignments):
             self._turn_of = index
@@ -184,7 +185,7 @@ class InlineGraph(Graph):
                     clock=clock_for(assignment, device),
                     control=self._control,
                     emit=self._outboxes[index].put,
-                    replicas=ReplicaPeers(groups[index], store, _GROUP_S, in_turns=True) if groups else None,
+                    replicas=peers[index],
                     profiler=profiler,
                     # Only the allocator of a GPU tells the memory of a stage from what else its process has.
                     baseline_bytes=memory_baseline(device)
@@ -193,18 +194,19 @@ class InlineGraph(Graph):
                 )
             )
 
-    def _replica_groups(self) -> tuple[list[dist.ProcessGroup], dist.Store]:
-        """A process group for each stage of each replica, and the store that they met over; no groups for one replica.
+    def _peers(self) -> Sequence[ReplicaPeers | None]:
+        """How each stage of each replica reaches the others; None for one replica.
 
         Sums go through the same code as between processes, so that they have the same bits.
         """
-        store = dist.HashStore()
+        every = len(self._assignments)
         if self._assignments[0].plan.replicas == 1:
-            return [], store
+            return [None] * every
+        store = dist.HashStore()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        with ThreadPoolExecutor(max_workers=len(self._assignments)) as meeting:
+        with ThreadPoolExecutor(max_workers=every) as meeting:
             met = [meeting.submit(replica_group, store, assignment, _GROUP_S) for assignment in self._assignments]
-            return [one.result() for one in met], store
+            return [ReplicaPeers(one.result(), store, _GROUP_S, in_turns=True) for one in met]
 
     def _take_turns(self) -> None:
         turns = {stage: loop.run() for stage, loop in enumerate(self._loops)}
@@ -257,10 +259,10 @@ def _ports(plan: Plan, *, copying: bool) -> list[Ports]:
     senders: list[dict[tuple[Stream, int], Sender]] = [{} for _ in range(plan.stages)]
     inboxes: list[dict[tuple[Stream, int], Inbox]] = [{} for _ in range(plan.stages)]
     for lower, upper in plan.edges_between():
-        up = Queue(f"{lower}->{upper}", plan.waiting(lower, upper, down=False))
-        senders[lower]["up", upper], inboxes[upper]["up", lower] = up.sender(), Inbox(up.receiver())
-        down = Queue(f"{upper}->{lower}", plan.waiting(upper, lower, down=True))
-        senders[upper]["down", lower], inboxes[lower]["down", upper] = down.sender(), Inbox(down.receiver())
+        up = senders[lower]["up", upper] = Queue(f"{lower}->{upper}", plan.waiting(lower, upper, down=False))
+        inboxes[upper]["up", lower] = Inbox(up)
+        down = senders[upper]["down", lower] = Queue(f"{upper}->{lower}", plan.waiting(upper, lower, down=True))
+        inboxes[lower]["down", upper] = Inbox(down)
     barrier = TurnBarrier(plan.stages) if last > 0 else None
     copies = [Queue(f"{last}->{stage}", WAITING_COPIES) for stage in range(last)] if copying else []
     return [
@@ -270,8 +272,8 @@ def _ports(plan: Plan, *, copying: bool) -> list[Ports]:
             senders=senders[stage],
             inboxes=inboxes[stage],
             barrier=barrier,
-            copies=copies[stage].receiver() if stage < len(copies) else None,
-            copies_below=[queue.sender() for queue in copies] if stage == last else (),
+            copies=copies[stage] if stage < len(copies) else None,
+            copies_below=copies if stage == last else (),
         )
         for stage in range(plan.stages)
     ]

@@ -25,9 +25,7 @@ from alray.runtime.local_ray.head import require_not_lost
 if TYPE_CHECKING:
     from alray.config.objects import Objects
     from alray.runtime.graph.actor import StageActor
-    from alray.runtime.rendezvous.store import Meeting, MeetingPoint
     from alray.runtime.stage.assignment import Assignment
-    from alray.runtime.stage.telemetry import StageStatus
 
 _LOADING_S, _LOOKING_S = 120.0, 2.0
 _ENDING_S = 10.0
@@ -113,7 +111,7 @@ class StageProcess:
         run_first_kernels(with_given_gradient=is_pipeline)
 
     def become(self, assignment: Assignment, run_token: str, objects: Objects) -> ActorLocation:
-        """Take this assignment. The other methods are those of `StageActor`.
+        """Take this assignment.
 
         Args:
             objects: that all stages get, besides those in the assignment.
@@ -135,17 +133,9 @@ class StageProcess:
 
         free_unused_memory()  # another stage on the same GPU may need more of it in the next run
 
-    def host_store(self, host: str | None, whose: str) -> MeetingPoint:
-        return self._stage.host_store(host, whose)
-
-    def start(self, meeting: Meeting) -> None:
-        self._stage.start(meeting)
-
-    def poll(self, received: int) -> StageStatus:
-        return self._stage.poll(received)
-
-    def request_stop(self) -> None:
-        self._stage.request_stop()
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of `StageActor`, which the stage now is."""
+        return getattr(self._stage, method)(*arguments)
 
 
 @dataclass(frozen=True)

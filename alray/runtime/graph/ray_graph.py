@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -25,28 +25,23 @@ _STARTING_S = 120.0
 _ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
 
 
+@dataclass
 class RayGraph(Graph):
-    """Ray never restarts an actor and never repeats a call: after a failure the driver makes a new graph."""
+    """Ray never restarts an actor and never repeats a call: after a failure the driver makes a new graph.
 
-    def __init__(
-        self,
-        processes: Callable[[], StageProcesses],
-        *,
-        run_token: str,
-        note: Callable[[str], None],
-        keep: Callable[[StageProcesses], None] | None = None,
-    ) -> None:
-        """
-        Args:
-            processes: returns one for each stage, replica by replica.
-            run_token: content of the run folder's `.run`.
-            note: is called with a line about stages whose versions differ.
-            keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
-        """
-        self._take_processes = processes
-        self._run_token = run_token
-        self._note = note
-        self._keep = keep
+    Attributes:
+        take_processes: returns one for each stage, replica by replica.
+        run_token: content of the run folder's `.run`.
+        note: is called with a line about stages whose versions differ.
+        keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
+    """
+
+    take_processes: Callable[[], StageProcesses]
+    run_token: str
+    note: Callable[[str], None]
+    keep: Callable[[StageProcesses], None] | None = None
+
+    def __post_init__(self) -> None:
         self._processes: StageProcesses | None = None
         self._actors: list[Any] = []
         self._assignments: Sequence[Assignment] = ()
@@ -57,42 +52,44 @@ class RayGraph(Graph):
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
         self._answers = Answers(assignments)
-        self._processes = self._take_processes()
+        self._processes = self.take_processes()
         self._actors = list(self._processes.actors)
         self._call(list(self._processes.loaded))
         # Ray's object store has them once for all stages. The data go with the assignment of the stage that opens them.
         objects = ray.put(assignments[0].code.objects.without("data"))
         become = [
-            actor.become.remote(_without_shared(assignment), self._run_token, objects)
+            actor.become.remote(_without_shared(assignment), self.run_token, objects)
             for actor, assignment in zip(self._actors, assignments, strict=True)
         ]
         self._locations = self._call(become)
-        self._require_shared_run_dir()
-        self.environment = environment_of(self._locations, self._note)
+        for assignment, location in zip(assignments, self._locations, strict=True):
+            require_run_dir(assignment, location)
+        self.environment = environment_of(self._locations, self.note)
         self._meet()
 
     def _meet(self) -> None:
         """Open the stores on which stages and replicas meet, and start every stage."""
-        by_replica: dict[int, list[int]] = {}
-        for index, assignment in enumerate(self._assignments):
-            by_replica.setdefault(assignment.replica, []).append(index)
-        everywhere = self._open_store(list(range(len(self._actors))), "replicas") if len(by_replica) > 1 else None
+        plan = self._assignments[0].plan
         starts = []
-        for indices in by_replica.values():
-            own = self._open_store(indices, "stages") if len(indices) > 1 else None
-            locations = tuple(self._locations[index].device_location for index in indices)
-            for index, column in zip(indices, zip(*by_replica.values(), strict=True), strict=True):
-                replica_locations = tuple(self._locations[each].device_location for each in column)
-                starts.append(self._actors[index].start.remote(Meeting(own, everywhere, locations, replica_locations)))
+        places = [location.device_location for location in self._locations]
+        every = range(len(places))
+        everywhere = self._open_store(every, "replicas") if plan.replicas > 1 else None
+        for first in every[:: plan.stages]:
+            indices = every[first : first + plan.stages]
+            own = self._open_store(indices, "stages") if plan.stages > 1 else None
+            of_replica = tuple(places[first : first + plan.stages])
+            for index in indices:
+                meeting = Meeting(own, everywhere, of_replica, tuple(places[index - first :: plan.stages]))
+                starts.append(self._actors[index].call.remote("start", meeting))
         self._call(starts)
 
-    def _open_store(self, indices: list[int], whose: str) -> MeetingPoint:
+    def _open_store(self, indices: Sequence[int], whose: str) -> MeetingPoint:
         """Open a store on the first of these stages, for all of them to meet on."""
         one_host = len({self._locations[index].node for index in indices}) == 1
         host = None if one_host else self._locations[indices[0]].host
-        (point,) = self._call([self._actors[indices[0]].host_store.remote(host, whose)])
-        opened: MeetingPoint = point
-        return opened
+        point: MeetingPoint
+        (point,) = self._call([self._actors[indices[0]].call.remote("host_store", host, whose)])
+        return point
 
     def _call(self, references: list[Any]) -> list[Any]:
         if not all_ended(references, _STARTING_S):
@@ -109,10 +106,6 @@ class RayGraph(Graph):
             ) from error
         return answers
 
-    def _require_shared_run_dir(self) -> None:
-        for assignment, location in zip(self._assignments, self._locations, strict=True):
-            require_run_dir(assignment, location)
-
     def poll(self, timeout_s: float) -> list[StageStatus]:
         require_not_lost()
         # Poll at the end of the time, so that the answers are fresh.
@@ -120,7 +113,7 @@ class RayGraph(Graph):
         pending = set(self._polls.values())
         for index, actor in enumerate(self._actors):
             if index not in pending and not self._answers.has_finished(index):
-                self._polls[actor.poll.remote(self._answers.received(index))] = index
+                self._polls[actor.call.remote("poll", self._answers.received[index])] = index
         if self._polls:
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
             for reference in ready:
@@ -140,19 +133,19 @@ class RayGraph(Graph):
     def request_stop(self) -> None:
         for assignment, actor in zip(self._assignments, self._actors, strict=True):
             if assignment.stage == 0:
-                actor.request_stop.remote()
+                actor.call.remote("request_stop")
 
     def _hand_over_processes(self) -> bool:
         """Give the processes to `keep`, if there is one and they can become other stages."""
         # gloo between hosts still waits for messages.
         one_host = len({location.node for location in self._locations}) == 1
-        if self._keep is None or self._processes is None or not one_host or not self._answers.all_succeeded:
+        if self.keep is None or self._processes is None or not one_host or not self._answers.all_succeeded:
             return False
         try:
             self._call([actor.forget.remote() for actor in self._actors])
         except StageError:
             return False
-        self._keep(self._processes)
+        self.keep(self._processes)
         return True
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from alray.core.errors import StageError
 
@@ -32,17 +31,12 @@ def ours() -> Iterator[None]:
         _is_ours.clear()
 
 
-def _node() -> Any:
-    """Ray's object of the node that alray started in this process; None before it has started and after its end."""
-    from alray.core.compat import ray_worker
-
-    return ray_worker._global_node if _is_ours.is_set() else None
-
-
 def leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
     """The GCS and the raylet of the Ray that alray started in this process, with their names; none before they have
     started."""
-    node = _node()
+    from alray.core.compat import ray_worker
+
+    node = ray_worker._global_node if _is_ours.is_set() else None  # also None before it has started and after its end
     return [(name, info.process) for name in _LEADING for info in node.all_processes.get(name, ())] if node else []
 
 

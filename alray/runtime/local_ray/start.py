@@ -98,8 +98,13 @@ def _start(processors: int, folder: Path) -> None:
     """Start a Ray that keeps its files in a folder. Raises RunError if it does not start."""
     # When a terminal is closed, its shell sends SIGHUP to Ray's processes too. They must continue until the run has its
     # checkpoint.
-    with blocked(signal.SIGHUP), _named_if_it_fails(), _few_processes():
-        init_ray(address="local", num_cpus=processors, _temp_dir=str(folder))
+    with blocked(signal.SIGHUP):
+        try:
+            with _few_processes():
+                init_ray(address="local", num_cpus=processors, _temp_dir=str(folder))
+        except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_HOW_TO_START) from error
 
 
 def _wait_until_started(starting: Future[None]) -> None:
@@ -119,16 +124,6 @@ def _wait_until_started(starting: Future[None]) -> None:
     if not starting.done():
         raise RunError(f"Ray did not start on this machine within {_STARTING_S:.0f} s", hint=_HOW_TO_START)
     starting.result()
-
-
-@contextmanager
-def _named_if_it_fails() -> Iterator[None]:
-    """Raise RunError where Ray does not start in the block."""
-    try:
-        yield
-    except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_HOW_TO_START) from error
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from alray.config.loading.overrides import override_text
 from alray.config.sections.resources import accelerator_of
@@ -92,11 +93,12 @@ def device_notes(spec: Spec) -> list[str]:
     return [f"the plan counts a whole accelerator for each stage: for a run add {shlex.join(missing)}"]
 
 
-class FindsDevices(Protocol):
+class FindsDevices(ABC):
     """The part of an engine that the planner uses."""
 
     def measures_devices(self) -> bool:
         """Whether `find_devices` will measure the devices of the stages. What there is here says nothing of them."""
+        return False
 
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
@@ -108,7 +110,9 @@ class FindsDevices(Protocol):
             speed_test: makes the measurement to run on other devices.
             note: is called with a line about each device that could not be measured.
         """
+        return None
 
+    @abstractmethod
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         """The first of these that the nodes alive now could hold if they were empty; None if they hold none.
 

@@ -68,7 +68,7 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
         layout = GradientLayout.of(parameters)
         with CommunicationThread(layout.device) as thread:
             reducer = GradientReducer(
-                layout,
+                layout=layout,
                 over=make_all_reduce(replicas.all_reduce, group, timeout_s=_TIMEOUT_S, load=load),
                 compression=make_compression(replicas.compression, layout, load=load),
                 thread=thread,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.graph.graph import Answers, Graph
 from alray.runtime.graph.processes import end_processes, environment_of
 from alray.runtime.local_ray.head import is_lost, require_not_lost
-from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
+from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, WorkerReports
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
@@ -28,31 +28,25 @@ _ENDING_S = 20.0  # how long Ray Train may take to end its actors
 _METHODS_AT_ONCE = 2  # of the trainer's actor: `fit` and one call of the driver; each worker adds one
 
 
+@dataclass
 class TrainGraph(Graph):
     """Ray Train starts, watches and ends the workers. It restarts none: the driver makes a new graph instead.
 
     On a cluster that alray attached to, one actor of Ray itself remains: the `AutoscalingCoordinator`, which Ray's
     libraries share.
+
+    Attributes:
+        bundles: resources of each worker, all equal.
+        note: as for `wait_for_room`.
+        run_token, labels: as for `RayGraph` and `TrainerActor`.
     """
 
-    def __init__(
-        self,
-        bundles: Sequence[Bundle],
-        note: Callable[[str], None],
-        *,
-        run_token: str,
-        labels: Mapping[str, str] | None = None,
-    ) -> None:
-        """
-        Args:
-            bundles: resources of each worker, all equal.
-            note: as for `wait_for_room`.
-            run_token, labels: as for `RayGraph` and `TrainerActor`.
-        """
-        self._bundles = list(bundles)
-        self._run_token = run_token
-        self._labels = dict(labels or {})
-        self._note = note
+    bundles: Sequence[Bundle]
+    note: Callable[[str], None]
+    run_token: str
+    labels: dict[str, str]
+
+    def __post_init__(self) -> None:
         self._assignments: Sequence[Assignment] = ()
         self._trainer: Any = None
         self._fitting: Any = None
@@ -74,22 +68,22 @@ class TrainGraph(Graph):
         self._trainer = (
             ray.remote(TrainerActor)
             .options(
-                name=f"{first.run_dir.name}-{self._run_token}-trainer",
+                name=f"{first.run_dir.name}-{self.run_token}-trainer",
                 num_cpus=0,
                 max_concurrency=_METHODS_AT_ONCE + len(assignments),
                 max_restarts=0,
                 max_task_retries=0,
             )
             .remote(
-                self._bundles[0],
-                self._labels,
+                self.bundles[0],
+                self.labels,
                 self._storage,
                 first.plan.longest_wait_s,
             )
         )
-        self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
-        wait_for_room(self._workers_came, self._bundles, self._labels, self._note, whose="replicas")
-        self.environment = environment_of(list(self._latest.locations.values()), self._note)
+        self._fitting = self._trainer.fit.remote(list(assignments), self.run_token)
+        wait_for_room(self._workers_came, self.bundles, self.labels, self.note, whose="replicas")
+        self.environment = environment_of(list(self._latest.locations.values()), self.note)
 
     def _workers_came(self) -> bool:
         """Whether all workers have reported."""
@@ -117,33 +111,34 @@ class TrainGraph(Graph):
         try:
             self._latest = ray.get(pending)
         except (RayActorError, OutOfMemoryError) as error:
-            failure = TrainerFailure(f"the process of its trainer died: {reason_of(error)}", {})
-            self._latest = replace(self._latest, failure=failure, ended=True)
+            message = f"the process of its trainer died: {reason_of(error)}"
+            self._latest = replace(self._latest, message=message, ended=True)
             return
         for replica, status in enumerate(self._latest.statuses):
             self._answers.take(replica, status)
 
     def _ended(self) -> StageError:
-        message: RayError | str = "no message"
-        if self._latest.failure is not None:
-            message = self._latest.failure.message
-        else:
+        message: RayError | str = self._latest.message
+        if not message:
             try:
                 ray.get(self._fitting)
             except RayError as error:
                 message = error
-        return ended_early(message)
+        return ended_early(message or "no message")
 
     def request_stop(self) -> None:
         self._trainer.instruct.remote("stop")
 
     def close(self) -> None:
-        """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._trainer is None:
             return
-        if is_lost():
-            self._forget()
-            return
+        if not is_lost():
+            self._end()
+        self._trainer = None
+        shutil.rmtree(self._storage, ignore_errors=True)
+
+    def _end(self) -> None:
+        """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._latest.locations:
             if not all(status.finished for status in self._latest.statuses):
                 self._trainer.instruct.remote("end")
@@ -151,11 +146,6 @@ class TrainGraph(Graph):
             ray.wait([self._fitting], timeout=_ENDING_S)
         ray.kill(self._trainer, no_restart=True)
         end_processes(list(self._latest.locations.values()))
-        self._forget()
-
-    def _forget(self) -> None:
-        self._trainer = None
-        shutil.rmtree(self._storage, ignore_errors=True)
 
 
 def ended_early(message: RayError | str) -> StageError:
@@ -173,15 +163,14 @@ def statuses_of(
     Args:
         ended: the error of the trainer, asked for where it ended and no worker is at fault.
     """
-    dead = latest.failure.dead if latest.failure is not None else {}
     statuses = []
     for assignment in assignments:
         replica = assignment.replica
         status = latest.statuses[replica]
-        if replica in dead and not status.finished:
+        if replica in latest.dead and not status.finished:
             where = latest.locations[replica]
             error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
-            status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
+            status = replace(status, finished=True, dead=True, error=error, detail=latest.dead[replica])
         statuses.append(status)
     unfinished = [index for index, status in enumerate(statuses) if not status.finished]
     if latest.ended and unfinished and not any(status.error for status in statuses):

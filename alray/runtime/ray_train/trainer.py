@@ -47,48 +47,43 @@ _QUIET = {
 """Settings that Ray Train reads from the environment of the process that calls `fit`."""
 
 
-@dataclass(frozen=True)
-class TrainerFailure:
-    """How the trainer failed: its message, and for each replica that died the reason."""
-
-    message: str
-    dead: dict[int, str]
-
-
 @dataclass
 class WorkerReports:
     """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
 
     Attributes:
         locations: of the replicas that have reported.
-        failure: None unless the trainer failed.
         ended: whether `fit` has returned.
+        message: how the trainer failed; "" unless it did.
+        dead: for each replica that died the reason.
     """
 
     statuses: list[StageStatus] = field(default_factory=list)
     locations: dict[int, ActorLocation] = field(default_factory=dict)
-    failure: TrainerFailure | None = None
     ended: bool = False
+    message: str = ""
+    dead: dict[int, str] = field(default_factory=dict)
 
 
+@dataclass
 class TrainerActor:
     """Runs the trainer. It passes the workers' reports to the driver, and the driver's instructions to the workers.
 
     Several of its methods run at once. It owns the actors that it starts: if it is killed, Ray ends them too.
+
+    Attributes:
+        bundle: resources of each worker.
+        labels: labels of its node.
+        storage: folder for Ray Train's files.
+        timeout_s: limit for one operation of the workers' process group.
     """
 
-    def __init__(self, bundle: dict[str, float], labels: dict[str, str], storage: Path, timeout_s: float) -> None:
-        """
-        Args:
-            bundle: resources of each worker.
-            labels: labels of its node.
-            storage: folder for Ray Train's files.
-            timeout_s: limit for one operation of the workers' process group.
-        """
-        self._bundle = bundle
-        self._labels = labels
-        self._storage = storage
-        self._timeout_s = timeout_s
+    bundle: dict[str, float]
+    labels: dict[str, str]
+    storage: Path
+    timeout_s: float
+
+    def __post_init__(self) -> None:
         self._lock = Lock()
         self._answers = Answers()
         self._reports = WorkerReports()
@@ -98,15 +93,12 @@ class TrainerActor:
         """Train until the trainer ends or fails."""
         os.environ |= _QUIET
         self._answers = Answers(assignments)
-        failure = None
         try:
             self._trainer(assignments, run_token).fit()
         except TrainingFailedError as error:
-            failure = _failure_of(error)
+            self._reports.message, self._reports.dead = str(error).strip(), _dead_by(error)
         finally:
-            with self._lock:
-                self._reports.failure = failure
-                self._reports.ended = True
+            self._reports.ended = True
 
     def _trainer(self, assignments: Sequence[Assignment], run_token: str) -> TorchTrainer:
         config = {
@@ -114,19 +106,19 @@ class TrainerActor:
             "run_token": run_token,
             "trainer": ray.get_runtime_context().current_actor,
         }
-        backend = backend_of(self._bundle, assignments[0].device_kind)
+        backend = backend_of(self.bundle, assignments[0].device_kind)
         return TorchTrainer(
             train_worker,
             train_loop_config=config,
-            torch_config=StoreOnOneAddress(backend=backend, timeout_s=int(self._timeout_s)),
+            torch_config=StoreOnOneAddress(backend=backend, timeout_s=int(self.timeout_s)),
             scaling_config=ScalingConfig(
                 num_workers=len(assignments),
-                use_gpu=self._bundle.get("GPU", 0.0) > 0,
-                resources_per_worker=self._bundle,
-                label_selector=self._labels or None,
+                use_gpu=self.bundle.get("GPU", 0.0) > 0,
+                resources_per_worker=self.bundle,
+                label_selector=self.labels or None,
             ),
             run_config=RunConfig(
-                name="workers", storage_path=str(self._storage), failure_config=FailureConfig(max_failures=0)
+                name="workers", storage_path=str(self.storage), failure_config=FailureConfig(max_failures=0)
             ),
         )
 
@@ -249,12 +241,13 @@ def _meeting(workers: int, location: ActorLocation) -> Meeting:
     return Meeting(None, point, replica_locations=(location.device_location,) * workers)
 
 
-def _failure_of(error: TrainingFailedError) -> TrainerFailure:
-    """Why the trainer failed. A worker that raised has reported that itself, so only workers whose actor died count."""
+def _dead_by(error: TrainingFailedError) -> dict[int, str]:
+    """The replicas that died, with the reasons. A worker that raised has reported that itself, so only workers whose
+    actor died count."""
     dead = {}
     if isinstance(error, WorkerGroupError):
         for rank, raised in error.worker_failures.items():
             reason = getattr(raised, "health_check_failure", raised)
             if isinstance(reason, RayActorError | OutOfMemoryError):
                 dead[rank] = str(reason)
-    return TrainerFailure(str(error).strip(), dead)
+    return dead

@@ -51,27 +51,26 @@ def ports_of(
     barrier = _barrier(assignment, store, point, timeout_s)
     senders: dict[tuple[Stream, int], Sender] = {}
     inboxes: dict[tuple[Stream, int], Inbox] = {}
-    ways: list[tuple[Stream, int, int, int, int]] = []  # stream, source, target, bytes of a message, of its second part
+    # Stream, source, target; bytes of a message, of its second part, and how many may wait.
+    ways: list[tuple[Stream, int, int, tuple[int, int, int]]] = []
     for lower, upper in plan.edges_between():
-        ways.append(("down", upper, lower, sizes.down(upper), 0))
-        ways.append(("up", lower, upper, sizes.up(lower), sizes.labels_up(lower)))
+        ways.append(("down", upper, lower, (sizes.down(upper), 0, plan.waiting(upper, lower, down=True))))
+        waiting = plan.waiting(lower, upper, down=False)
+        ways.append(("up", lower, upper, (sizes.up(lower), sizes.labels_up(lower), waiting)))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
-    for stream, source, target, nbytes, rest_bytes in ways:
+    for stream, source, target, sized in ways:
         if stage == source:
-            waiting = plan.waiting(source, target, down=stream == "down")
-            senders[stream, target] = ends.sender(target, _TAGS[stream], nbytes, rest_bytes=rest_bytes, waiting=waiting)
+            senders[stream, target] = ends.sender(target, _TAGS[stream], *sized)
     copying = network.method.copy_every is not None
     copies_below: list[Sender] = []
     if copying and stage == last:
-        copies_below = [ends.sender(peer, _COPY, sizes.copy(), waiting=WAITING_COPIES) for peer in range(last)]
-    for stream, source, target, nbytes, rest_bytes in ways:
+        copies_below = [ends.sender(peer, _COPY, sizes.copy(), 0, WAITING_COPIES) for peer in range(last)]
+    for stream, source, target, sized in ways:
         if stage == target:
-            waiting = plan.waiting(source, target, down=stream == "down")
-            receiver = ends.receiver(source, _TAGS[stream], nbytes, rest_bytes=rest_bytes, waiting=waiting)
-            inboxes[stream, source] = Inbox(receiver)
+            inboxes[stream, source] = Inbox(ends.receiver(source, _TAGS[stream], *sized))
     copies = None
     if copying and stage < last:
-        copies = ends.receiver(last, _COPY, sizes.copy(), waiting=WAITING_COPIES)
+        copies = ends.receiver(last, _COPY, sizes.copy(), 0, WAITING_COPIES)
     ends.connect()
     return Ports.of(
         plan, stage, senders=senders, inboxes=inboxes, barrier=barrier, copies=copies, copies_below=copies_below
@@ -89,7 +88,7 @@ def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, tim
         pipes = Pipes.made(assignment.plan.stages)
         store.set("barrier", pipes.as_text())
     else:
-        pipes = Pipes.of_text(store.get("barrier").decode()).opened()
+        pipes = Pipes.of_text(store.get("barrier").decode()).here()
     return HostBarrier(pipes, leads=leads, timeout_s=timeout_s)
 
 
@@ -116,7 +115,7 @@ class EdgeEnds:
         """The kind of an edge to or from stage `peer` that carries what is in host memory."""
         return host_kind(self.locations[self.assignment.stage], self.locations[peer])
 
-    def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Sender:
+    def sender(self, peer: int, tag: int, capacity_bytes: int, rest_bytes: int, waiting: int) -> Sender:
         """
         Args:
             capacity_bytes: of the largest message.
@@ -160,7 +159,7 @@ class EdgeEnds:
         )
         return found
 
-    def receiver(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Receiver:
+    def receiver(self, peer: int, tag: int, capacity_bytes: int, rest_bytes: int, waiting: int) -> Receiver:
         """
         Args:
             capacity_bytes, rest_bytes, waiting: as for the sender.

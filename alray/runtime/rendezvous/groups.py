@@ -16,6 +16,7 @@ from alray.runtime.channel.all_reduce import AllReduce, all_reduce_class, make_a
 from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind, sum_kind
 from alray.runtime.rendezvous.store import MeetingPoint, enter
 from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.replication import ReplicaPeers
 
 _BACKEND = ALL_REDUCES.section("backend")
 """The all-reduce of gloo or NCCL, which sums over replicas whatever algorithm the spec chooses for gradients."""
@@ -70,15 +71,17 @@ def join_replicas(
     store: dist.Store | None,
     locations: Sequence[DeviceLocation],
     timeout_s: float,
-) -> tuple[dist.ProcessGroup, dist.Store]:
-    """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas.
+) -> ReplicaPeers:
+    """Meet the same stage of the other replicas.
 
     Args:
         locations: where this stage of each replica computes.
     """
     store = enter(point, store, timeout_s)
     kind = sum_kind(locations, assignment.spec.replicas.all_reduce.kind)
-    return replica_group(store, assignment, timeout_s, kind=kind), store
+    group = replica_group(store, assignment, timeout_s, kind=kind)
+    norms = replica_sums(store, assignment, locations, timeout_s) if assignment.shares_norms else None
+    return ReplicaPeers(group, store, timeout_s, norms=norms)
 
 
 def replica_sums(

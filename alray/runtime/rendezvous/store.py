@@ -34,6 +34,11 @@ class MeetingPoint:
         """The address at which a store listens."""
         return self.place.rpartition(":")[0]
 
+    @property
+    def interface(self) -> str:
+        """That of this machine on which the others are reached."""
+        return "lo" if self.one_host else _interface_of(_own_address(self.host))
+
 
 @dataclass(frozen=True)
 class Meeting:
@@ -82,7 +87,7 @@ def enter(point: MeetingPoint, store: dist.Store | None, timeout_s: float) -> di
     Args:
         store: in the process that holds it, otherwise None.
     """
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if point.one_host else _interface_of(_own_address(point.host))
+    os.environ["GLOO_SOCKET_IFNAME"] = point.interface
     timeout = timedelta(seconds=timeout_s)
     if store is None and point.one_host:
         store = dist.FileStore(point.place)
@@ -96,10 +101,9 @@ def enter(point: MeetingPoint, store: dist.Store | None, timeout_s: float) -> di
 def choose_interface(meeting: Meeting) -> None:
     """Let NCCL connect over the loopback interface where all stages and replicas are on one host, and otherwise over
     the interface that leads to the other hosts. NCCL reads this once in a process. What the user has set stays."""
-    points = [point for point in (meeting.stages, meeting.replicas) if point is not None]
-    elsewhere = next((point for point in points if not point.one_host), None)
-    interface = "lo" if elsewhere is None else _interface_of(_own_address(elsewhere.host))
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    points = (meeting.stages, meeting.replicas)
+    elsewhere = (point.interface for point in points if point is not None and not point.one_host)
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", next(elsewhere, "lo"))
 
 
 def _own_address(peer: str) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -208,7 +207,7 @@ class Driver:
             except AlrayError as nowhere:
                 self.recorder.event("failed", str(nowhere), step=step)
                 return Outcome("failed", checkpoint, nowhere, lost=True)
-            self.recorder.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
+            self.recorder.began(self.plan, start, again=True)
 
     def _stopped(self, when: str, checkpoint: int, *, step: int) -> Outcome:
         """How a run ends that was stopped: as failed, if an error is why."""
@@ -226,8 +225,6 @@ class Driver:
         stop_requested = False
         statuses: list[StageStatus] = []
         still_s = 0.0
-        deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
-        wait_s = self.plan.longest_wait_s if graph.ends_what_hangs else math.inf
         step = start.step
         try:
             self.recorder.begin(self.plan, start.step)
@@ -244,7 +241,8 @@ class Driver:
                     return NextStep("failed", None, error, again=True), step
                 # Time in which this process itself stood still is none.
                 polled_s = min(time.monotonic() - asked_s, 2 * POLL_S)
-                still_s = 0.0 if goes_on(before, statuses) else still_s + polled_s
+                moves = goes_on(before, statuses) or not graph.ends_what_hangs
+                still_s = 0.0 if moves else still_s + polled_s
                 require_not_deleted(self.run_dir)
                 try:
                     for status in statuses:
@@ -253,7 +251,9 @@ class Driver:
                     return NextStep("failed", None, error), step
                 step = max(step, min(status.step for status in statuses))
                 self.observer.statuses(statuses)
-                next_step = judge(statuses, deadline_s=deadline_s, wait_s=wait_s, still_s=still_s)
+                next_step = judge(
+                    statuses, deadline_s=self.plan.deadline_s, wait_s=self.plan.longest_wait_s, still_s=still_s
+                )
                 if next_step.kind != "wait":
                     self._ask_machine()  # as long as the processes of the stages are there
                     return next_step, step

@@ -6,7 +6,7 @@ This file imports neither torch nor Ray, so that Ray can start while the command
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from alray.runtime.probe.device_speed import SpeedTest
 
 
-class Engine(FindsDevices, ABC):
+class Engine(FindsDevices):
     """Makes graphs for plans, and knows how many stages there is room for."""
 
     name: ClassVar[EngineName]
@@ -70,20 +70,6 @@ class Engine(FindsDevices, ABC):
     @abstractmethod
     def graph(self, plan: Plan) -> Graph:
         """A graph for this plan, not started."""
-
-    def measures_devices(self) -> bool:
-        """See `FindsDevices`."""
-        return False
-
-    def find_devices(
-        self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
-    ) -> StageDevices | None:
-        """See `FindsDevices`."""
-        return None
-
-    @abstractmethod
-    def room(self, layouts: Sequence[Layout]) -> Layout | None:
-        """See `FindsDevices`."""
 
 
 _INLINE = threading.RLock()
@@ -165,8 +151,8 @@ class ClusterEngine(Engine):
         self._connected = self._thread.submit(self._connect)
 
     def _connect(self) -> None:
-        bundles = stage_bundles(self._spec, self._spec.pipeline.stages, self._spec.replicas.count)
-        connection = self._cluster.enter_context(connect(self._address, bundles, self._spec.resources.labels))
+        connecting = connect(self._address, stage_bundles(self._spec), self._spec.resources.labels)
+        connection = self._cluster.enter_context(connecting)
         for warning in connection.warnings:
             self._note(warning)
         if connection.own:
@@ -207,7 +193,7 @@ class ClusterEngine(Engine):
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         self._connect_again()
         spec = self._spec
-        return next((each for each in layouts if has_room(stage_bundles(spec, *each), spec.resources.labels)), None)
+        return next((each for each in layouts if has_room(stage_bundles(spec, each), spec.resources.labels)), None)
 
     def _begin_on_cluster(self) -> None:
         """Called in the background as soon as a cluster that alray starts is up."""
@@ -231,7 +217,7 @@ class RayEngine(ClusterEngine):
     def _begin_on_cluster(self) -> None:
         """Begin the stages' processes, unless their devices are to be measured first, which takes the same room."""
         if self._devices_are_like_here():
-            self._begun = self._begin(self._spec.pipeline.stages, self._spec.replicas.count)
+            self._begun = self._begin((self._spec.pipeline.stages, self._spec.replicas.count))
 
     def _end_on_cluster(self) -> None:
         begun, reserved = self._begun, self._reserved
@@ -254,9 +240,8 @@ class RayEngine(ClusterEngine):
         self._connected.result()
         if self._devices_are_like_here():
             return
-        stages = self._spec.pipeline.stages
-        self._reserved = self._placement(stage_bundles(self._spec, stages, self._spec.replicas.count))
-        self._reserved.require_run_dir(run_dir, self.run_token, stages)
+        self._reserved = self._placement(stage_bundles(self._spec))
+        self._reserved.require_run_dir(run_dir, self.run_token, self._spec.pipeline.stages)
 
     def graph(self, plan: Plan) -> Graph:
         from alray.runtime.graph.ray_graph import RayGraph
@@ -267,19 +252,19 @@ class RayEngine(ClusterEngine):
         """A process for each stage: those that were started with the cluster, which the first plan takes, or new
         ones."""
         begun, self._begun = self._begun, None
-        return begun or self._begin(plan.stages, plan.replicas)
+        return begun or self._begin((plan.stages, plan.replicas))
 
-    def _begin(self, stages: int, replicas: int) -> StageProcesses:
+    def _begin(self, layout: Layout) -> StageProcesses:
         from alray.runtime.graph.processes import StageProcesses
 
-        placement = self._placement(stage_bundles(self._spec, stages, replicas))
+        stages, replicas = layout
         names = [  # as Ray's dashboard shows them
             f"{self._run_name}-{self.run_token}-replica-{replica}-stage-{stage}"
             for replica in range(replicas)
             for stage in range(stages)
         ]
         return StageProcesses.begin(
-            placement,
+            self._placement(stage_bundles(self._spec, layout)),
             names,
             threads=self._spec.resources.threads,
             again=self._keep is not None,
@@ -331,7 +316,7 @@ class RayEngine(ClusterEngine):
 
         spec, resources = self._spec, self._spec.resources
         try:
-            self._reserved = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas))
+            self._reserved = placement = self._placement(stage_bundles(spec, (plan.stages, plan.replicas)))
             parts = placement.machine_parts(plan.stages) if resources.resolved_device == "cpu" else ()
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
@@ -389,13 +374,13 @@ class TrialEngine(RayEngine):
         super().mark_run_dir(run_dir)
         self._run_name = run_name(run_dir, self._study)
 
-    def _begin(self, stages: int, replicas: int) -> StageProcesses:
+    def _begin(self, layout: Layout) -> StageProcesses:
         idle = TrialEngine._idle
-        if idle is not None and idle.placement.bundles == tuple(stage_bundles(self._spec, stages, replicas)):
+        if idle is not None and idle.placement.bundles == tuple(stage_bundles(self._spec, layout)):
             TrialEngine._idle = None
             return idle
         self._free_devices()
-        return super()._begin(stages, replicas)
+        return super()._begin(layout)
 
     @staticmethod
     def _keep_idle(processes: StageProcesses) -> None:
@@ -413,8 +398,7 @@ class TrialEngine(RayEngine):
 
     def room(self, layouts: Sequence[Layout]) -> Layout | None:
         """The group stays as it is, and asks for the same room again if a node is lost."""
-        stages, replicas = layouts[0]
-        whole = self._placement(stage_bundles(self._spec, stages, replicas)).is_whole
+        whole = self._placement(stage_bundles(self._spec, layouts[0])).is_whole
         return layouts[0] if whole else None
 
 
@@ -427,15 +411,20 @@ class TrainEngine(ClusterEngine):
         from alray.runtime.ray_train.graph import TrainGraph
 
         return TrainGraph(
-            stage_bundles(self._spec, plan.stages, plan.replicas),
+            stage_bundles(self._spec, (plan.stages, plan.replicas)),
             self._note,
             run_token=self.run_token,
             labels=self._spec.resources.labels,
         )
 
 
-def stage_bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
-    """The resources that each stage requests from Ray, replica by replica."""
+def stage_bundles(spec: Spec, layout: Layout | None = None) -> list[Bundle]:
+    """The resources that each stage requests from Ray, replica by replica.
+
+    Args:
+        layout: None: that of the spec.
+    """
+    stages, replicas = layout or (spec.pipeline.stages, spec.replicas.count)
     return spec.resources.bundles(stages) * replicas
 
 

@@ -23,7 +23,7 @@ from alray.core.counting import counted
 from alray.core.errors import CheckpointError, DataError, Problem, SpecError, printable
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import Summary, read, read_summary
-from alray.core.run_folder.store import checkpoint_folder, data_of, latest_manifest, require_run_dir
+from alray.core.run_folder.store import data_of, latest_manifest, require_run_dir
 from alray.core.storage.location import Location
 from alray.data.dataset import Dataset
 from alray.data.form import DataForm, form_in
@@ -33,7 +33,7 @@ from alray.planning.prediction.recorded import recorded_plans, with_whole_plans
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.runner.provenance import require_own_spec
 from alray.runtime.stage.assignment import Start, start_from
-from alray.runtime.stage.checkpoint import optimizer_file, read_checked, require_component, weights_file
+from alray.runtime.stage.checkpoint import CheckpointFiles, optimizer_file, require_component, weights_file
 from alray.runtime.workload import Workload
 
 _LAYOUT = ("pipeline", "resources.per_stage", "resources.labels", "data.workers")
@@ -87,7 +87,8 @@ class Resumed:
         data are not there.
 
         Args:
-            again: to be done from its beginning instead.
+            again: to be done once more from its beginning instead. Only the layout on devices and the paths of files
+                may change then.
         """
         run_dir = require_run_dir(run_dir)
         if not allow_change:
@@ -109,15 +110,6 @@ class Resumed:
         with loaded.locations.locating():
             _require_files(after)
         return cls(run_dir, before, after, manifest, allow_change, loaded.locations)
-
-    @classmethod
-    def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
-        """The run to be done once more from its beginning. Only the layout on devices and the paths of files may
-        change.
-
-        Raises CheckpointError, SpecError and DataError as `open`.
-        """
-        return cls.open(run_dir, overrides, allow_change=False, again=True)
 
     def code(
         self, *, allow: bool, objects: Objects = NO_OBJECTS, note: Callable[[str], None] = lambda line: None
@@ -155,8 +147,7 @@ class Resumed:
         manifest = latest_manifest(self.run_dir)
         if manifest is None:
             return
-        folder = checkpoint_folder(self.run_dir, manifest["step"])
-        hashes = {entry["file"]: entry["sha256"] for entry in manifest["files"]}
+        files = CheckpointFiles.of(self.run_dir, manifest)
         compared: set[str] = set()
         try:
             if network is not None and self.allow_change:
@@ -164,19 +155,19 @@ class Resumed:
                 if saved != len(network):
                     raise CheckpointError(
                         f"the checkpoint has {counted(saved, 'component')}, the network now has {len(network)}",
-                        file=str(folder),
+                        file=str(files.folder),
                         hint="leave the model as it was, or start a new run",
                     )
                 for index in range(saved):
-                    if require_component(network.component(index, "meta"), folder, hashes):
+                    if require_component(network.component(index, "meta"), files):
                         note(
                             f"what component {index} has trained is frozen now: checkpoints from here on leave out the "
                             "state of its optimizer, without which no resume can train it again"
                         )
                     compared |= {weights_file(index), optimizer_file(index)}
-            for file, sha256 in hashes.items():
+            for file in files.hashes:
                 if file not in compared:
-                    read_checked(folder, file, sha256)
+                    files.read(file)
         except CheckpointError:
             if latest_manifest(self.run_dir) == manifest:
                 raise

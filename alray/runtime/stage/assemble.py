@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.distributed as dist
 
 from alray.config.sections.own_code import OwnCode
 from alray.core import accelerator
@@ -19,7 +18,7 @@ from alray.models.component import Component, LocalComponent
 from alray.models.encoder import Tensors
 from alray.models.network import Network
 from alray.models.precision import require_precision
-from alray.models.replica_norm import ReplicaSums, share_norms
+from alray.models.replica_norm import share_norms
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.table import SCHEDULES
@@ -37,7 +36,7 @@ from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.profiler import Profiler
 from alray.runtime.stage.reduction import ReducedReplication
 from alray.runtime.stage.replica_state import load_replica_state
-from alray.runtime.stage.replication import Alone, Replication
+from alray.runtime.stage.replication import ReplicaPeers, Replication
 from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import Telemetry
 from alray.runtime.stage.work.backpropagation import WHOLE, BackpropagationWork, MicroBatching
@@ -46,24 +45,9 @@ from alray.runtime.stage.work.local_losses import LocalLosses
 from alray.runtime.workload import network_of, open_training_data
 
 
-@dataclass(frozen=True)
-class ReplicaPeers:
-    """How a stage reaches the same stage of the other replicas."""
-
-    group: dist.ProcessGroup
-    """One rank for each replica, for gradients alone."""
-    store: dist.Store
-    """The store of all stages of all replicas."""
-    timeout_s: float
-    in_turns: bool = False
-    """Whether all replicas share this thread."""
-    norms: ReplicaSums | None = None
-    """Sums for batch normalisation over all replicas, where the spec asks for it."""
-
-
 def network_for(assignment: Assignment) -> Network:
     """The network of the run, without its weights."""
-    trained = assignment.start.folder is not None
+    trained = assignment.start.files is not None
     return network_of(assignment.spec, assignment.data, assignment.code, trained=trained, encoders=assignment.encoders)
 
 
@@ -96,9 +80,9 @@ def assemble_loop(
         norms = replication.in_order(replicas.norms)
         for component in components:
             share_norms(component, norms)
-    if assignment.start.folder is not None:
+    if assignment.start.files is not None:
         for component in components:
-            load_replica_state(component, replication, assignment.start.folder, dict(assignment.start.hashes))
+            load_replica_state(component, replication, assignment.start.files)
     stage = _stage(assignment, components, replication)
 
     def inputs(batch: Batch) -> Tensors:
@@ -170,10 +154,9 @@ def _components(assignment: Assignment, network: Network, device: torch.device) 
         if SCHEDULES[assignment.plan.schedule].gradient_delay:
             for optimizer in component.optimizers().values():
                 optimizer.delay()
-    if assignment.start.folder is not None:
-        hashes = dict(assignment.start.hashes)
+    if assignment.start.files is not None:
         for component in components:
-            load_component(component, assignment.start.folder, hashes)
+            load_component(component, assignment.start.files)
     return components
 
 
@@ -182,18 +165,10 @@ def _replication(
 ) -> Replication:
     """The stage among the same stage of all replicas."""
     if replicas is None:
-        return Alone(assignment.spec.data.batch_size)
+        return Replication(assignment.spec.data.batch_size)
     if assignment.data_parallel:
-        return DataParallelReplication(assignment, replicas.store)
-    return ReducedReplication(
-        assignment,
-        components,
-        group=replicas.group,
-        store=replicas.store,
-        in_turns=replicas.in_turns,
-        timeout_s=replicas.timeout_s,
-        device=device,
-    )
+        return DataParallelReplication(assignment, replicas)
+    return ReducedReplication(assignment, replicas, components, device)
 
 
 def _stage(assignment: Assignment, components: list[Component], replication: Replication) -> Stage:
@@ -235,7 +210,7 @@ def stage_of(
     work = work_of(
         components,
         replication,
-        runs=[len(run) for run in plan.stage_plans[stage].runs],
+        lengths=[len(run) for run in plan.stage_plans[stage].runs],
         averages_early=slowdown is None,
         cut=MicroBatching(plan.micro_batches, split=set() if compiled else split_by(listed)),
     )
@@ -253,20 +228,22 @@ def work_of(
     components: Sequence[Component],
     replication: Replication | None = None,
     *,
-    runs: Sequence[int] = (),
+    lengths: Sequence[int] = (),
     averages_early: bool = True,
     cut: MicroBatching = WHOLE,
 ) -> LocalLosses | BackpropagationWork:
     """What computes with these components.
 
     Args:
-        runs, averages_early: as `Work` takes them.
+        replication: None: there is one replica.
+        lengths, averages_early: as `Work` has them.
         cut: of mini-batches, by backpropagation.
     """
+    among = replication or Replication(), lengths, averages_early
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
-        return LocalLosses(local, replication, runs=runs, averages_early=averages_early)
-    return BackpropagationWork(chain_of(components), replication, runs=runs, averages_early=averages_early, cut=cut)
+        return LocalLosses(local, *among)
+    return BackpropagationWork(chain_of(components), *among, cut)
 
 
 def chain_of(components: Sequence[Component]) -> list[BackpropagationComponent]:

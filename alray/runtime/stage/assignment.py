@@ -9,21 +9,21 @@ from typing import Any
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.run_folder.records import EventRecord, Standing
-from alray.core.run_folder.store import checkpoint_folder, standing_of
+from alray.core.run_folder.store import standing_of
 from alray.core.storage.location import Location
 from alray.models.encoder import EncoderFacts
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.stage.checkpoint import CheckpointFiles
 from alray.runtime.workload import DataFacts, Position
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins or continues: after `step` mini-batches, from a checkpoint whose files have these hashes."""
+    """Where a run begins or continues: after `step` mini-batches, from a checkpoint with these files."""
 
     step: int = 0
-    folder: Location | None = None
-    hashes: tuple[tuple[str, str], ...] = ()
+    files: CheckpointFiles | None = None
     shares: tuple[int, ...] = ()
     """Samples of a mini-batch each replica takes from here on, where they change during the run."""
     standing: Standing = field(default_factory=Standing)
@@ -132,8 +132,7 @@ def start_from(run_dir: Location, manifest: dict[str, Any]) -> Start:
     """The start a checkpoint's manifest describes."""
     return Start(
         step=manifest["step"],
-        folder=checkpoint_folder(run_dir, manifest["step"]),
-        hashes=tuple((entry["file"], entry["sha256"]) for entry in manifest["files"]),
+        files=CheckpointFiles.of(run_dir, manifest),
         shares=tuple(manifest.get("shares") or ()),
         standing=standing_of(manifest),
     )

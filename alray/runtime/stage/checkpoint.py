@@ -10,7 +10,7 @@ import hashlib
 import io
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from alray.core.errors import CheckpointError, RunError
-from alray.core.run_folder.store import ComponentFile
+from alray.core.run_folder.store import ComponentFile, checkpoint_folder
 from alray.core.storage import disk
 from alray.core.storage.location import Location, publish, require_file
 from alray.models.component import Component
@@ -34,9 +34,9 @@ _TRAINED = "weights of training"
 average."""
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""
-
-
 _FOREIGN = re.compile(r"Unsupported global: GLOBAL (\S+)")
+TakesState = Callable[[ComponentOptimizer, dict[str, Any]], None]
+"""What a component's optimizer does with its state from a checkpoint."""
 
 
 def weights_file(index: int) -> str:
@@ -86,10 +86,6 @@ def _copied(value: Any) -> Any:
     return _over_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
-def _without_tensors(value: Any) -> Any:
-    return _over_tensors(value, lambda tensor: None)
-
-
 def _over_tensors(value: Any, of_one: Callable[[torch.Tensor], Any]) -> Any:
     """The value with `of_one` of each tensor in its place, in new dicts, lists, tuples and sets."""
     if isinstance(value, torch.Tensor):
@@ -110,7 +106,7 @@ def _require_readable(snapshot: Snapshot) -> None:
     """Raise RunError if an optimizer keeps an object that `read_state` could not read, for it runs no code."""
     buffer = io.BytesIO()
     try:
-        torch.save(_without_tensors(snapshot.optimizers), buffer)
+        torch.save(_over_tensors(snapshot.optimizers, lambda tensor: None), buffer)
         torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
     except (pickle.PickleError, AttributeError, TypeError) as error:
         found = _FOREIGN.search(str(error))
@@ -146,95 +142,102 @@ def write_file(folder: Location, name: str, content: bytes) -> ComponentFile:
     return ComponentFile(name, hashlib.sha256(content).hexdigest(), len(content))
 
 
-def read_checked(folder: Location, file: str, sha256: str) -> bytes:
-    """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
-    path = folder / file
-    require_file(path)
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            "a file of this checkpoint is missing",
-            file=str(path),
-            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
-        ) from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise CheckpointError(
-            "this file was damaged after it was written: its SHA-256 is not the manifest's",
-            file=str(path),
-            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
-        )
-    return content
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """The files of a checkpoint, with their hashes by its manifest."""
+
+    folder: Location
+    hashes: Mapping[str, str]
+
+    @classmethod
+    def of(cls, run_dir: Location, manifest: Mapping[str, Any]) -> CheckpointFiles:
+        hashes = {entry["file"]: entry["sha256"] for entry in manifest["files"]}
+        return cls(checkpoint_folder(run_dir, manifest["step"]), hashes)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file. Raises CheckpointError where the checkpoint has none of this name, and where it is
+        missing or was changed."""
+        if name not in self.hashes:
+            raise CheckpointError(
+                f"the checkpoint has no file {name}",
+                file=str(self.folder / "manifest.json"),
+                hint="use the model that the checkpoint was written with: this one has more components",
+            )
+        path = self.folder / name
+        require_file(path)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError as error:
+            raise self._damaged(name, "a file of this checkpoint is missing") from error
+        if hashlib.sha256(content).hexdigest() != self.hashes[name]:
+            message = "this file was damaged after it was written: its SHA-256 is not the manifest's"
+            raise self._damaged(name, message)
+        return content
+
+    def state(self, name: str) -> dict[str, Any]:
+        """The state that `torch.save` wrote into a file, without running code from it.
+
+        Raises CheckpointError as `read` does, and where the file holds anything else.
+        """
+        content = self.read(name)
+        try:
+            if not content.startswith(_ZIP):  # torch also reads what it wrote until 2020, and that without limits
+                raise ValueError("it is no zip archive")
+            state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+            if not isinstance(state, dict):
+                raise ValueError(f"it holds a {type(state).__name__}")
+        except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError) as error:
+            message = f"this is not the state that alray wrote: {str(error).splitlines()[0]}"
+            raise self._damaged(name, message) from error
+        return state
+
+    def _damaged(self, name: str, message: str) -> CheckpointError:
+        hint = f"restore it, or delete the folder {self.folder.name} to use the checkpoint before it"
+        return CheckpointError(message, file=str(self.folder / name), hint=hint)
 
 
-def read_state(folder: Location, file: str, sha256: str) -> dict[str, Any]:
-    """Return the state that `torch.save` wrote into a checkpoint's file, without running code from it.
-
-    Raises CheckpointError as `read_checked` does, and where the file holds anything else.
-    """
-    content = read_checked(folder, file, sha256)
-    try:
-        if not content.startswith(_ZIP):  # torch also reads what it wrote until 2020, and that without limits
-            raise ValueError("it is no zip archive")
-        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-        if not isinstance(state, dict):
-            raise ValueError(f"it holds a {type(state).__name__}")
-    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise CheckpointError(
-            f"this is not the state that alray wrote: {str(error).splitlines()[0]}",
-            file=str(folder / file),
-            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
-        ) from error
-    return state
+def load_component(component: Component, files: CheckpointFiles, *, optimizer: bool = True) -> None:
+    """Load the weights of a component, and its optimizer state, from a checkpoint."""
+    _load_weights(component, files)
+    if optimizer:
+        _load_state(component, files, ComponentOptimizer.load_state_dict)
 
 
-def load_component(component: Component, folder: Location, hashes: dict[str, str], *, optimizer: bool = True) -> None:
-    """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
-    _load_weights(component, folder, hashes)
-    if not optimizer:
-        return
-    name = optimizer_file(component.index)
-    state = read_state(folder, name, _hash(hashes, folder, name))
-    _go_on(component, state.get(_TRAINED, {}), folder / name)
-    load_optimizers(component, state, folder / name)
-
-
-def require_component(component: Component, folder: Location, hashes: dict[str, str]) -> bool:
-    """Raise CheckpointError if `load_component` cannot load this component from the checkpoint whose manifest has these
-    hashes. Return whether it leaves out the state of an optimizer, because none of its parameters is trained any more.
+def require_component(component: Component, files: CheckpointFiles) -> bool:
+    """Raise CheckpointError if `load_component` cannot load this component from the checkpoint. Return whether it
+    leaves out the state of an optimizer, because none of its parameters is trained any more.
 
     Args:
         component: on torch's meta device.
     """
-    _load_weights(component, folder, hashes, torch.device("meta"))
-    name = optimizer_file(component.index)
-    state = read_state(folder, name, _hash(hashes, folder, name))
-    _go_on(component, state.get(_TRAINED, {}), folder / name)
-    _over_optimizers(component, state, folder / name, ComponentOptimizer.require_state)
+    _load_weights(component, files, torch.device("meta"))
+    state = _load_state(component, files, ComponentOptimizer.require_state)
     return any(state[key] and not part.parameters for key, part in component.optimizers().items())
 
 
-def _load_weights(
-    component: Component, folder: Location, hashes: dict[str, str], device: torch.device | None = None
-) -> None:
+def _load_weights(component: Component, files: CheckpointFiles, device: torch.device | None = None) -> None:
     """
     Args:
         device: to which the weights come before the component takes them over; None: they stay where they were read.
     """
     name = weights_file(component.index)
-    content = read_checked(folder, name, _hash(hashes, folder, name))
+    content = files.read(name)
     try:
         component.load_weights({key: value.to(device) for key, value in load_safetensors(content).items()})
     except (RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
-            file=str(folder / name),
+            file=str(files.folder / name),
             hint="use the model, method and data that the checkpoint was written with",
         ) from error
 
 
-def _go_on(component: Component, trained: dict[str, torch.Tensor], file: Location) -> None:
-    """Give a component, which has the weights of a checkpoint, those with which training goes on."""
+def _load_state(component: Component, files: CheckpointFiles, take: TakesState) -> dict[str, Any]:
+    """Give a component, which has the weights of a checkpoint, those with which training goes on, and its optimizers
+    their states by `take`. Returns the states."""
+    name = optimizer_file(component.index)
+    state, file = files.state(name), files.folder / name
+    trained = state.get(_TRAINED, {})
     try:
         if component.weight_average is not None:
             component.weight_average.load(trained)
@@ -246,22 +249,17 @@ def _go_on(component: Component, trained: dict[str, torch.Tensor], file: Locatio
             file=str(file),
             hint="use the model, method and data that the checkpoint was written with",
         ) from error
+    load_optimizers(component, state, file, take)
+    return state
 
 
-def load_optimizers(component: Component, states: dict[str, Any], file: Location) -> None:
-    """Give a component's optimizers the states that `file` has of them. Raises CheckpointError if they do not fit."""
-    _over_optimizers(component, states, file, ComponentOptimizer.load_state_dict)
-
-
-def _over_optimizers(
-    component: Component,
-    states: dict[str, Any],
-    file: Location,
-    do: Callable[[ComponentOptimizer, dict[str, Any]], None],
+def load_optimizers(
+    component: Component, states: dict[str, Any], file: Location, take: TakesState = ComponentOptimizer.load_state_dict
 ) -> None:
+    """Give a component's optimizers the states that `file` has of them. Raises CheckpointError if they do not fit."""
     for key, part in component.optimizers().items():
         try:
-            do(part, states[key])
+            take(part, states[key])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"this is not the optimizer state of component {component.index}: {error}",
@@ -269,13 +267,3 @@ def _over_optimizers(
                 key="optimizer",
                 hint="leave `optimizer` and the model as they were, or start a new run",
             ) from error
-
-
-def _hash(hashes: dict[str, str], folder: Location, name: str) -> str:
-    if name not in hashes:
-        raise CheckpointError(
-            f"the checkpoint has no file {name}",
-            file=str(folder / "manifest.json"),
-            hint="use the model that the checkpoint was written with: this one has more components",
-        )
-    return hashes[name]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch.profiler import record_function
 
@@ -25,16 +25,16 @@ TRAINING_ACTIONS = frozenset("FLBU")
 _ON_DEVICE = TRAINING_ACTIONS | frozenset("ED")
 """Kinds of measurements that a GPU does, where there is one."""
 
-_KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
-_COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
-_WAITS = ("send_wait", "receive_wait")
-_FIELDS: dict[str, Literal["data_s", "forward_s", "backward_s", "update_s"]] = {
+_Computed = Literal["data_s", "forward_s", "backward_s", "update_s"]
+_COMPUTED: dict[str, _Computed] = {
     "data": "data_s",
     "F": "forward_s",
+    "L": "backward_s",
     "B": "backward_s",
     "U": "update_s",
 }
-"""Of a record, what a stage computes."""
+"""Of a record, what a stage computes, by kind of measurement. All other kinds are waiting."""
+_WAITED = ("send_wait_s", "receive_wait_s")
 
 
 @dataclass
@@ -42,15 +42,15 @@ class _Window:
     """What the mini-batches of one record have added up so far, in seconds."""
 
     steps: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
-    after_cut: dict[str, float] = field(default_factory=dict)  # of `seconds`, in mini-batches after cuts
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*_COMPUTED.values(), *_WAITED), 0.0))
+    after_cut: dict[_Computed, float] = field(default_factory=dict)  # of `seconds`, in mini-batches after cuts
     evaluation: float = 0.0
     step_times: list[float] = field(default_factory=list)
     spans: list[tuple[str, float, float]] = field(default_factory=list)  # text, began, ended
 
     @property
     def by_samples_s(self) -> float:
-        return self.seconds["data"] + self.seconds["F"] + self.seconds["B"]
+        return self.seconds["data_s"] + self.seconds["forward_s"] + self.seconds["backward_s"]
 
 
 class _Measurement:
@@ -87,34 +87,32 @@ class _NamedMeasurement(_Measurement):
         super().__exit__(*raised)
 
 
+@dataclass
 class Clock:
-    """Adds up what a stage measures. Times are from `time.perf_counter`, which all processes of a host share."""
+    """Adds up what a stage measures. Times are from `time.perf_counter`, which all processes of a host share.
 
-    def __init__(
-        self,
-        *,
-        started_wall_s: float,
-        start_step: int,
-        alone: bool = True,
-        profiled: Sequence[range] = (),
-        gpu: GpuTimes | None = None,
-    ) -> None:
-        """
-        Args:
-            started_wall_s: when the run started, as `time.time()`; recorded times count from there.
-            start_step: mini-batches completed before.
-            alone: whether there is no other stage and no other replica, so that a cut leaves no pipeline empty.
-            profiled: mini-batches that a profiler slows down, so that no figure counts them.
-            gpu: the times of the GPU that computes, None for a CPU.
-        """
-        self._zero = time.perf_counter() - (time.time() - started_wall_s)
+    Attributes:
+        started_wall_s: when the run started, as `time.time()`; recorded times count from there.
+        start_step: mini-batches completed before.
+        alone: whether there is no other stage and no other replica, so that a cut leaves no pipeline empty.
+        profiled: mini-batches that a profiler slows down, so that no figure counts them.
+        gpu: the times of the GPU that computes, None for a CPU.
+    """
+
+    started_wall_s: float
+    start_step: int
+    alone: bool = True
+    profiled: Sequence[range] = ()
+    gpu: GpuTimes | None = None
+
+    def __post_init__(self) -> None:
+        self._zero = time.perf_counter() - (time.time() - self.started_wall_s)
         self._began = time.perf_counter()
-        self._start_step = self._completed = start_step
-        self._alone = alone
-        self._after_cut = {start_step + 1}  # mini-batches that find the pipeline empty, those of this window and later
-        self._waits = dict.fromkeys(_WAITS, 0.0)  # since the last mini-batch
-        self._profiled = profiled
-        self._gpu = gpu
+        self._completed = self.start_step
+        self._after_cut = {
+            self.start_step + 1
+        }  # mini-batches that find the pipeline empty, those of this window and later
+        self._waits = dict.fromkeys(_WAITED, 0.0)  # since the last mini-batch
         self._window = _Window()
         self._window_began = self._last_step = time.perf_counter()
         self._pause_in_step = 0.0
@@ -144,18 +142,18 @@ class Clock:
     def _begin(self, kind: str) -> float:
         self.activity = kind if len(kind) > 1 else "compute"
         began = time.perf_counter()
-        if self._gpu is not None:
-            self._gpu.begin(computes=kind in _ON_DEVICE)
+        if self.gpu is not None:
+            self.gpu.begin(computes=kind in _ON_DEVICE)
         return began
 
     def _end(self, kind: str, text: str, step: int, began: float) -> None:
         ended = time.perf_counter()
         self.progress += 1
         self.activity = "between"
-        if self._gpu is None:
+        if self.gpu is None:
             self._count(kind, text, step, self._in_pause, began, ended)
         else:
-            self._gpu.end(MeasuredAction(kind, text, step, self._in_pause), began, ended)
+            self.gpu.end(MeasuredAction(kind, text, step, self._in_pause), began, ended)
 
     def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
         self._add(kind, ended - began, step, in_pause)
@@ -168,34 +166,34 @@ class Clock:
         Args:
             wait: until it has done everything.
         """
-        if self._gpu is not None:
-            for what, began, ended in self._gpu.passed(wait=wait):
+        if self.gpu is not None:
+            for what, began, ended in self.gpu.passed(wait=wait):
                 self._count(what.kind, what.text, what.step, what.in_pause, began, ended)
 
     def _add(self, kind: str, seconds: float, step: int, in_pause: bool) -> None:
         if in_pause:
             return
-        counted = _COUNTED_AS.get(kind, kind)
-        if counted in _KINDS and counted not in _WAITS:
-            self._window.seconds[counted] += seconds
-            if step in self._after_cut:
-                self._window.after_cut[counted] = self._window.after_cut.get(counted, 0.0) + seconds
-        else:
-            self._waits[counted if counted in _WAITS else "receive_wait"] += seconds
+        computed = _COMPUTED.get(kind)
+        if computed is None:
+            self._waits["send_wait_s" if kind == "send_wait" else "receive_wait_s"] += seconds
+            return
+        self._window.seconds[computed] += seconds
+        if step in self._after_cut:
+            self._window.after_cut[computed] = self._window.after_cut.get(computed, 0.0) + seconds
 
     def _settle_waits(self, step: int) -> None:
         """Count what was waited for mini-batch `step`: as waiting, or around a cut as a part of the cut. A stage waits
         there for others that still train or fill the pipeline again."""
         for kind, seconds in self._waits.items():
-            if step in self._after_cut and not self._alone:
+            if step in self._after_cut and not self.alone:
                 self._window.evaluation += seconds
             else:
                 self._window.seconds[kind] += seconds
-        self._waits = dict.fromkeys(_WAITS, 0.0)
+        self._waits = dict.fromkeys(_WAITED, 0.0)
 
     def traced(self, step: int) -> bool:
         """Whether the spans of this mini-batch are kept: the first mini-batches, then a few at every doubling."""
-        number = step - self._start_step
+        number = step - self.start_step
         if number <= _TRACED_FIRST:
             return True
         return number - (1 << (number.bit_length() - 1)) < _TRACED_AGAIN
@@ -214,7 +212,7 @@ class Clock:
         seconds = time.perf_counter() - began
         self._pause_in_step += seconds
         self._window.evaluation += seconds
-        if not self._alone:
+        if not self.alone:
             self._after_cut.add(self._completed + 1)
 
     def wait_for_gpu(self) -> None:
@@ -258,8 +256,8 @@ class Clock:
 
     def _left_out(self, step: int) -> bool:
         """Whether no figure counts this mini-batch: those after a start, profiled ones, and those right after these."""
-        return step <= self._start_step + WARM_UP_STEPS or any(
-            steps.start <= step < steps.stop + WARM_UP_STEPS for steps in self._profiled
+        return step <= self.start_step + WARM_UP_STEPS or any(
+            steps.start <= step < steps.stop + WARM_UP_STEPS for steps in self.profiled
         )
 
     def close_window(self, *, step: int, **facts: Any) -> StageRecord:
@@ -275,8 +273,9 @@ class Clock:
         window, self._window = self._window, _Window()
         covered = max(0.0, ended - self._window_began - window.evaluation)
         self._window_began = ended
-        data, forward, backward, update, send_wait, receive_wait = (window.seconds[kind] for kind in _KINDS)
-        compute = data + forward + backward + update
+        seconds: dict[str, Any] = window.seconds
+        compute = sum(seconds[name] for name in get_args(_Computed))
+        waited = sum(seconds[name] for name in _WAITED)
         after_cut = {number for number in self._after_cut if number <= self._completed}
         self._after_cut -= after_cut
         return StageRecord(
@@ -284,21 +283,16 @@ class Clock:
             step=step,
             steps=window.steps,
             warm_up=self._left_out(step) or not window.steps,
-            data_s=data,
-            forward_s=forward,
-            backward_s=backward,
-            update_s=update,
             compute_s=compute,
-            send_wait_s=send_wait,
-            receive_wait_s=receive_wait,
-            idle_s=max(0.0, covered - compute - send_wait - receive_wait),
+            idle_s=max(0.0, covered - compute - waited),
             evaluation_s=window.evaluation,
             step_times_s=window.step_times,
             after_cut=sorted(after_cut),
-            after_cut_s={_FIELDS[kind]: seconds for kind, seconds in window.after_cut.items()},
+            after_cut_s=window.after_cut,
             spans=[
                 Span.model_construct(action=text, start_s=began - self._zero, end_s=ended - self._zero)
                 for text, began, ended in window.spans
             ],
+            **seconds,
             **facts,
         )

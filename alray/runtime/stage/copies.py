@@ -11,6 +11,7 @@ other stage, which receives it where it needs it: before it is in use, and befor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from alray.models.component import Component, CopyingComponent
 from alray.models.encoder import Tensors
@@ -20,21 +21,24 @@ from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.ports import Ports
 
 
+@dataclass
 class Copies:
-    """One stage's part in them."""
+    """One stage's part in them.
 
-    def __init__(self, components: Sequence[Component], every: int, *, last: bool, ports: Ports, clock: Clock) -> None:
-        """
-        Args:
-            every: S, in mini-batches.
-            last: whether the last component is among the stage's.
-        """
-        self._components = [component for component in components if isinstance(component, CopyingComponent)]
-        assert len(self._components) == len(components), "components of one method only"
-        self._every = every
-        self._last = last
-        self._ports = ports
-        self._clock = clock
+    Attributes:
+        every: S, in mini-batches.
+        last: whether the last component is among the stage's.
+    """
+
+    components: Sequence[Component]
+    every: int
+    last: bool
+    ports: Ports
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self._copying = [component for component in self.components if isinstance(component, CopyingComponent)]
+        assert len(self._copying) == len(self.components), "components of one method only"
         self._under_way: int | None = None  # the mini-batch after which a copy was made that is not received yet
 
     def begin(self) -> Waiting[None]:
@@ -45,7 +49,7 @@ class Copies:
 
     def after(self, step: int) -> Waiting[None]:
         """After mini-batch `step`: where a copy is due, use the one before it, and make it."""
-        if step % self._every:
+        if step % self.every:
             return
         yield from self.complete()
         self._renew()
@@ -55,9 +59,9 @@ class Copies:
         """Receive the copy that is under way, if one is: a checkpoint holds it."""
         if self._under_way is None:
             return
-        below = self._ports.copies
+        below = self.ports.copies
         assert below is not None, "copies come from the last stage"
-        with self._clock.measure("receive_wait", "receive_wait", self._under_way):
+        with self.clock.measure("receive_wait", "receive_wait", self._under_way):
             message = yield from below.receive()
         assert (message.kind, message.step) == (MessageKind.COPY, self._under_way), "another message than the copy"
         self._take(message.tensors)
@@ -65,19 +69,19 @@ class Copies:
         self._under_way = None
 
     def _make(self, step: int) -> Waiting[None]:
-        if not self._last:
+        if not self.last:
             self._under_way = step
             return
-        copy = self._components[-1].original()
+        copy = self._copying[-1].original()
         self._take(copy)
-        with self._clock.measure("send_wait", "send_wait", step):
-            for end in self._ports.copies_below:
+        with self.clock.measure("send_wait", "send_wait", step):
+            for end in self.ports.copies_below:
                 yield from end.send(Message(MessageKind.COPY, step, copy))
 
     def _take(self, copy: Tensors) -> None:
-        for component in self._components:
+        for component in self._copying:
             component.take_copy(copy)
 
     def _renew(self) -> None:
-        for component in self._components:
+        for component in self._copying:
             component.renew_copy()

@@ -7,7 +7,7 @@ the same one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -180,31 +180,27 @@ class Cuts:
                 self.emit(self.assignment.warning(line, cut.step))
 
 
+@dataclass
 class CheckpointWriter:
     """Writes snapshots in the background, one checkpoint at a time.
 
     Replica 0 writes weights and optimizers, which are the same on all; of replicas that average weights it writes the
     mean of the weights. Each replica writes what it alone keeps.
+
+    Attributes:
+        emit: is called with each part that is on disk.
     """
 
-    def __init__(
-        self,
-        checkpoints: Location,
-        emit: Callable[[CheckpointPart], None],
-        replication: Replication,
-    ) -> None:
-        """
-        Args:
-            emit: is called with each part that is on disk.
-        """
-        self._checkpoints = checkpoints
-        self._emit = emit
-        self._replication = replication
+    checkpoints: Location
+    emit: Callable[[CheckpointPart], None]
+    replication: Replication
+
+    def __post_init__(self) -> None:
         self._pending: Future[None] | None = None
 
     def write(
         self,
-        components: list[Component],
+        components: Sequence[Component],
         step: int,
         means: MeanWeights,
         *,
@@ -219,7 +215,7 @@ class CheckpointWriter:
         """
         began = time.perf_counter()
         self.finish()
-        replication = self._replication
+        replication = self.replication
         snapshots = [take_snapshot(component) for component in components]
         states = [take_replica_state(own, replication, apart=bool(means)) for own in snapshots]
         if means and replication.replica == 0:
@@ -228,7 +224,7 @@ class CheckpointWriter:
         shares = replication.shares if replication.balances_shares else ()
 
         def write() -> None:
-            folder = self._checkpoints / step_folder(step)
+            folder = self.checkpoints / step_folder(step)
             files: list[ComponentFile] = []
             for snapshot, state in zip(snapshots, states, strict=True):
                 if replication.replica == 0:
@@ -241,7 +237,7 @@ class CheckpointWriter:
             if replication.count > 1 and not replication.averages_weights:
                 parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
             took_s = time.perf_counter() - began
-            self._emit(CheckpointPart(step, tuple(files), took_s, final, parameters, shares, standing))
+            self.emit(CheckpointPart(step, tuple(files), took_s, final, parameters, shares, standing))
 
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
         self._pending = executor.submit(write)
@@ -257,7 +253,7 @@ class CheckpointWriter:
             known = ran_out(error)
             raise DiskFault(
                 f"a checkpoint could not be written: {known.problems[0].message if known else error}",
-                file=str(self._checkpoints),
+                file=str(self.checkpoints),
                 hint=known.problems[0].hint if known else "make the folder writable, then resume",
             ) from error
         self._pending = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
-from alray.config.sections.replicas import Disturbance, FixedDisturbance, RandomDisturbance
+from alray.config.sections.replicas import Disturbance, FixedDisturbance
 from alray.config.sections.spec import Spec
 from alray.core.randomness.seeds import derive_seed
 from alray.runtime.channel.edge import Waiting
@@ -13,42 +15,41 @@ from alray.runtime.channel.edge import Waiting
 _LOOK_S = 1.0e-3
 
 
+@dataclass
 class Slowdown:
-    """Makes one replica behave as if its device were slower."""
+    """Makes one replica behave as if its device were slower.
 
-    def __init__(self, spec: Spec, replica: int, *, steps_per_epoch: int) -> None:
-        """
-        Args:
-            spec: one with a `replicas.disturbance`.
-        """
-        self._spec = spec
-        self._replica = replica
-        self._steps_per_epoch = steps_per_epoch
-        self._drawn: tuple[int, tuple[float, float]] | None = None
-        """An epoch with its factor and its seconds: to draw them takes longer, the later the epoch is."""
+    Attributes:
+        spec: one with a `replicas.disturbance`.
+    """
+
+    spec: Spec
+    replica: int
+    steps_per_epoch: int
+
+    def __post_init__(self) -> None:
+        disturbance = self.spec.replicas.disturbance
+        assert disturbance is not None, "a spec without one has no slowdown"
+        # To draw an epoch takes longer, the later it is.
+        self._of_epoch = lru_cache(maxsize=1)(
+            lambda epoch: slowed(disturbance, self.replica, epoch, seed=self.spec.seed)
+        )
 
     def depends_on_computing(self, step: int) -> bool:
         """Whether the missing time of mini-batch `step` depends on how long the replica computed."""
-        return self._of_epoch((step - 1) // self._steps_per_epoch)[0] > 1.0
+        return self._of_epoch((step - 1) // self.steps_per_epoch)[0] > 1.0
 
     def wait(self, step: int, computed_s: float) -> Waiting[None]:
         """After the computations of mini-batch `step`, which took `computed_s` seconds: wait for the missing time.
 
         Busy without computing; replicas that take turns continue meanwhile, as they would on separate devices.
         """
-        factor, added_s = self._of_epoch((step - 1) // self._steps_per_epoch)
-        missing_s = (factor - 1.0) * computed_s + added_s / self._steps_per_epoch
+        factor, added_s = self._of_epoch((step - 1) // self.steps_per_epoch)
+        missing_s = (factor - 1.0) * computed_s + added_s / self.steps_per_epoch
         until = time.perf_counter() + missing_s
         while (left_s := until - time.perf_counter()) > 0:
             yield
             time.sleep(min(left_s, _LOOK_S))
-
-    def _of_epoch(self, epoch: int) -> tuple[float, float]:
-        if self._drawn is None or self._drawn[0] != epoch:
-            disturbance = self._spec.replicas.disturbance
-            assert disturbance is not None, "a spec without one has no slowdown"
-            self._drawn = epoch, slowed(disturbance, self._replica, epoch, seed=self._spec.seed)
-        return self._drawn[1]
 
 
 def slowed(disturbance: Disturbance, worker: int, epoch: int, *, seed: int) -> tuple[float, float]:
@@ -76,10 +77,6 @@ def _is_slowed(disturbance: Disturbance, worker: int, epoch: int, seed: int) -> 
     if isinstance(disturbance, FixedDisturbance):
         first, last = disturbance.epochs
         return worker in disturbance.workers and first <= epoch + 1 <= last
-    return _is_slowed_by_chance(disturbance, worker, epoch, seed)
-
-
-def _is_slowed_by_chance(disturbance: RandomDisturbance, worker: int, epoch: int, seed: int) -> bool:
     slowed_until = 0  # the first epoch in which the worker is free
     for each in range(epoch + 1):
         if each < slowed_until:

@@ -10,17 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-
-class Event(Protocol):
-    """The methods of a `torch.Event` that is already recorded in a stream."""
-
-    def query(self) -> bool: ...
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, end_event: Any) -> float: ...
+import torch
 
 
 @dataclass(frozen=True)
@@ -38,7 +29,7 @@ class _ActionInterval:
     what: MeasuredAction
     began_s: float  # on the host
     ended_s: float
-    events: tuple[Event, Event] | None  # around a computation; None while the host waited
+    events: tuple[torch.Event, torch.Event] | None  # around a computation; None while the host waited
 
 
 class GpuTimes:
@@ -48,13 +39,13 @@ class GpuTimes:
     computing.
     """
 
-    def __init__(self, event: Callable[[], Event]) -> None:
+    def __init__(self, event: Callable[[], torch.Event]) -> None:
         """
         Args:
             event: puts an event into the stream in which the stage computes.
         """
         self.event = event
-        self._open: Event | None = None
+        self._open: torch.Event | None = None
         self._intervals: deque[_ActionInterval] = deque()
         self._busy_until_s = 0.0
         self._anchor()
@@ -102,5 +93,5 @@ class GpuTimes:
         self._zero.synchronize()
         self._zero_s = time.perf_counter()
 
-    def _on_host(self, event: Event) -> float:
+    def _on_host(self, event: torch.Event) -> float:
         return self._zero_s + 1e-3 * self._zero.elapsed_time(event)

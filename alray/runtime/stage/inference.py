@@ -21,49 +21,53 @@ from alray.models.encoder import Tensors
 from alray.models.task import Measured, Tally
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.evaluation import evaluation_actions
-from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.edge import Sender, Waiting
+from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.ports import WITHIN, Ports
 from alray.runtime.stage.stage import Stage
 
 
+@dataclass
 class Evaluator:
-    """Gives the batches of an evaluation and takes the scores that come back."""
+    """Gives the batches of an evaluation and takes the scores that come back.
 
-    def __init__(
-        self, data: Dataset, splits: tuple[str, ...], *, depths: Sequence[int], measured: bool = False
-    ) -> None:
-        """
-        Args:
-            splits: of "train", "validation", "test"; those the data does not have are left out.
-            depths: of all routes, shallowest first.
-            measured: whether what is taken is what the task's `measured` makes of scores, not these themselves.
-        """
-        self._data = data
-        self._measured = measured
-        self._splits = [split for split in splits if data.splits.get(split) is not None]
-        self._batches = {split: EvaluationBatches(data, split) for split in self._splits}
-        self._tallies: dict[str, list[Tally]] = {split: [data.task.tally() for _ in depths] for split in self._splits}
+    Attributes:
+        asked: splits, of "train", "validation", "test"; those the data does not have are left out.
+        depths: of all routes, shallowest first.
+        measured: whether what is taken is what the task's `measured` makes of scores, not these themselves.
+    """
+
+    data: Dataset
+    asked: tuple[str, ...]
+    depths: Sequence[int]
+    measured: bool = False
+
+    def __post_init__(self) -> None:
+        splits = [split for split in self.asked if self.data.splits.get(split) is not None]
+        self._batches = {split: EvaluationBatches(self.data, split) for split in splits}
+        self._tallies: dict[str, list[Tally]] = {
+            split: [self.data.task.tally() for _ in self.depths] for split in splits
+        }
         self._expected: list[tuple[str, torch.Tensor]] = []
-        self._depths = tuple(depths)
 
     def __len__(self) -> int:
         """Evaluation batches over all splits."""
         return sum(len(batches) for batches in self._batches.values())
 
     def __iter__(self) -> Iterator[Batch]:
-        for split in self._splits:
-            for batch in self._batches[split]:
+        for split, batches in self._batches.items():
+            for batch in batches:
                 self._expected.append((split, batch.labels))
                 yield batch
 
     def take(self, batch: int, scores: list[torch.Tensor]) -> None:
         """Scores of evaluation batch `batch` by every route, `[N, outputs]` each, shallowest first."""
         split, labels = self._expected[batch]
-        in_units = self._data.in_units(labels)
+        in_units = self.data.in_units(labels)
         for tally, route in zip(self._tallies[split], scores, strict=True):
-            found = route if self._measured else self._data.task.measured(self._data.in_units(route), labels)
+            found = route if self.measured else self.data.task.measured(self.data.in_units(route), labels)
             tally.take(found, in_units)
 
     def told(self, scores: Sequence[DepthScores]) -> list[str]:
@@ -72,12 +76,12 @@ class Evaluator:
         Args:
             scores: what `scores` gave.
         """
-        title, lines = self._data.task.metric.title, []
+        title, lines = self.data.task.metric.title, []
         for split, (tally, *_) in self._tallies.items():
             if not tally.samples:
                 continue
-            missing = [self._data.classes[number] for number in tally.undefined]
-            have = having(self._data.task.section.label, missing, tally.lack) if missing else ""
+            missing = [self.data.classes[number] for number in tally.undefined]
+            have = having(self.data.task.section.label, missing, tally.lack) if missing else ""
             if getattr(scores[0], split) is None:
                 lines.append(f"{title} is not defined for the {split} split{': ' * bool(have)}{have}")
             elif have:
@@ -90,7 +94,7 @@ class Evaluator:
         if not measured:
             return []
         found = []
-        for number, depth in enumerate(self._depths):
+        for number, depth in enumerate(self.depths):
             tallies = {split: each[number] for split, each in measured.items()}
             further: dict[str, dict[str, float | None]] = {}
             for split, tally in tallies.items():
@@ -128,6 +132,7 @@ class Inference:
 
     def run(self, stage: Stage) -> Waiting[None]:
         """All batches, in evaluation mode."""
+        ports = self.ports
         stage.work.evaluation_mode(True)
         actions: Iterable[Action] = evaluation_actions(self.number, self.stages, self.count)
         if stage.virtual_stages > 1:
@@ -143,16 +148,18 @@ class Inference:
             turning = Action(virtual, "D", batch)
             match action.kind:
                 case "R" if action.down:
-                    above = yield from self._receive_routes(own, virtual, batch)
+                    message = yield from self._take(ports.down_from[own], MessageKind.ROUTE, batch, virtual)
+                    above = [route.clone() for route in message.tensors["route"].unbind(0)]
+                    _release(ports.down_from[own], message)
                 case "R":
-                    received = yield from self._receive(own, virtual, batch)
+                    received = yield from self._take(ports.up_from[own], MessageKind.EVALUATE, batch, virtual)
                 case "E":
                     with self.clock.measure("E", text, self.step):
                         incoming = self._incoming(source if virtual == 0 else None, received)
                         passed_up, routes[turning] = self._up(stage, incoming, batch, own)
                         del incoming
-                    if self.ports.up_to[own] is None:
-                        self._release(own, received)
+                    if ports.up_to[own] is None:
+                        _release(ports.up_from[own], received)
                         received = None
                 case "D":
                     with self.clock.measure("D", text, self.step):
@@ -162,10 +169,12 @@ class Inference:
                             self.evaluator.take(batch, routes.pop(turning))
                     yield  # a stage that is alone waits for nobody, and another one or a callback may wait for its turn
                 case "S" if action.down:
-                    yield from self._send_routes(own, virtual, batch, routes.pop(turning))
+                    passed_down = {"route": torch.stack(routes.pop(turning))}
+                    yield from self._send(ports.down_to[own], MessageKind.ROUTE, batch, virtual - 1, passed_down)
+                    passed_down = {}
                 case "S":
-                    yield from self._send(own, virtual, batch, passed_up)
-                    self._release(own, received)
+                    yield from self._send(ports.up_to[own], MessageKind.EVALUATE, batch, virtual + 1, passed_up)
+                    _release(ports.up_from[own], received)
                     received, passed_up = None, {}
         stage.work.evaluation_mode(False)
 
@@ -228,40 +237,23 @@ class Inference:
             outgoing = {name: _apart(value, incoming) for name, value in outgoing.items()}
         return outgoing, [_apart(route, incoming) for route in routes]
 
-    def _receive(self, own: int, virtual: int, batch: int) -> Waiting[Message]:
-        """The input of a virtual stage for an evaluation batch."""
-        inbox = self.ports.up_from[own]
-        assert inbox is not None, "the first virtual stage reads the data"
+    def _take(self, inbox: Inbox | None, kind: MessageKind, batch: int, virtual: int) -> Waiting[Message]:
+        """Wait for the message of an evaluation batch that virtual stage `virtual` gets."""
+        assert inbox is not None, "nothing comes where the network ends"
         with self.clock.measure("receive_wait", "receive_wait", self.step):
-            return (yield from inbox.take(MessageKind.EVALUATE, batch, virtual))
+            return (yield from inbox.take(kind, batch, virtual))
 
-    def _release(self, own: int, received: Message | None) -> None:
-        inbox = self.ports.up_from[own]
-        if received is not None and inbox is not None:
-            inbox.release(received)
-
-    def _send(self, own: int, virtual: int, batch: int, outgoing: Tensors) -> Waiting[None]:
-        outlet = self.ports.up_to[own]
-        assert outlet is not None, "the last virtual stage sends nothing up"
+    def _send(
+        self, outlet: Sender | None, kind: MessageKind, batch: int, virtual: int, tensors: Tensors
+    ) -> Waiting[None]:
+        assert outlet is not None, "nothing leaves where the network ends"
         with self.clock.measure("send_wait", "send_wait", self.step):
-            yield from outlet.send(Message(MessageKind.EVALUATE, batch, outgoing, virtual=virtual + 1))
+            yield from outlet.send(Message(kind, batch, tensors, virtual=virtual))
 
-    def _receive_routes(self, own: int, virtual: int, batch: int) -> Waiting[list[torch.Tensor]]:
-        """What comes down of an evaluation batch, a tensor for each route."""
-        inbox = self.ports.down_from[own]
-        assert inbox is not None, "nothing is above the last virtual stage"
-        with self.clock.measure("receive_wait", "receive_wait", self.step):
-            received = yield from inbox.take(MessageKind.ROUTE, batch, virtual)
-        routes = [route.clone() for route in received.tensors["route"].unbind(0)]
+
+def _release(inbox: Inbox | None, received: Message | None) -> None:
+    if received is not None and inbox is not None:
         inbox.release(received)
-        return routes
-
-    def _send_routes(self, own: int, virtual: int, batch: int, routes: list[torch.Tensor]) -> Waiting[None]:
-        outlet = self.ports.down_to[own]
-        assert outlet is not None, "nothing is below the first virtual stage"
-        message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(routes)}, virtual=virtual - 1)
-        with self.clock.measure("send_wait", "send_wait", self.step):
-            yield from outlet.send(message)
 
 
 def _apart(value: torch.Tensor, incoming: Tensors) -> torch.Tensor:

@@ -26,38 +26,39 @@ class Control:
     stop_requested: bool = False
 
 
+@dataclass
 class Timer:
-    """Says when something is due that recurs every `N steps`, `N samples`, `N epochs` or `N s`."""
+    """Says when something is due that recurs every `N steps`, `N samples`, `N epochs` or `N s`.
 
-    def __init__(self, every: Duration | None, *, steps_per_epoch: int, samples: Samples) -> None:
-        """
-        Args:
-            every: a spec duration (`count`, `unit`), or None for never.
-        """
-        self._seconds: float | None = None
-        self._steps: Fraction | None = None
-        self._reached: Callable[[int], int] = lambda step: step
-        if every is not None:
-            if every.unit == "s":
-                self._seconds = every.count
-            elif every.unit == "samples":
-                self._steps = Fraction(every.count)
-                self._reached = samples
-            else:
-                # Exact: 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001, which step 7 would miss.
-                self._steps = Fraction(str(every.count)) * (steps_per_epoch if every.unit == "epochs" else 1)
+    Attributes:
+        every: a spec duration (`count`, `unit`), or None for never.
+    """
+
+    every: Duration | None
+    steps_per_epoch: int
+    samples: Samples
+
+    def __post_init__(self) -> None:
         self._last_s = time.monotonic()
+        self._period = Fraction(0)  # in seconds, samples or mini-batches
+        if self.every is not None:
+            # Exact: 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001, which step 7 would miss.
+            per_unit = self.steps_per_epoch if self.every.unit == "epochs" else 1
+            self._period = Fraction(str(self.every.count)) * per_unit
 
     def due(self, step: int) -> bool:
         """Whether it is due after `step` mini-batches. A function of the step alone unless it is given in seconds."""
-        if self._seconds is not None:
-            if time.monotonic() - self._last_s < self._seconds:
+        if self.every is None:
+            return False
+        if self.every.unit == "s":
+            if time.monotonic() - self._last_s < self._period:
                 return False
             self._last_s = time.monotonic()
             return True
-        if self._steps is None:
-            return False
-        return self._reached(step) // self._steps > self._reached(step - 1) // self._steps
+        before, after = step - 1, step
+        if self.every.unit == "samples":
+            before, after = self.samples(before), self.samples(after)
+        return after // self._period > before // self._period
 
 
 class Leader:

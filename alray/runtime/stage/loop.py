@@ -67,7 +67,7 @@ class StageLoop:
 
     def run(self) -> Waiting[None]:
         """The whole run of this stage. Raises what goes wrong on it; ends after the cut that stops."""
-        if self.copies is not None and self.assignment.start.folder is None:
+        if self.copies is not None and self.assignment.start.files is None:
             yield from self.copies.begin()
         yield from self._lead() if self.assignment.stage == 0 else self._follow()
         self._record_rest()

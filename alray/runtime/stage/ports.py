@@ -69,15 +69,16 @@ class Ports:
         senders, inboxes = dict(senders), dict(inboxes)
         if any(plan.stage_of(virtual + 1) == stage for virtual in held if virtual < plan.top):
             for stream in STREAMS:  # what a stage hands over to itself stays where it is
-                queue = Queue(WITHIN, sys.maxsize)
-                senders[stream, stage], inboxes[stream, stage] = queue.sender(), Inbox(queue.receiver())
+                queue = senders[stream, stage] = Queue(WITHIN, sys.maxsize)
+                inboxes[stream, stage] = Inbox(queue)
+        # -1 where none is before or after: no stage has that number.
+        below = [plan.stage_of(virtual - 1) if virtual > 0 else -1 for virtual in held]
+        above = [plan.stage_of(virtual + 1) if virtual < plan.top else -1 for virtual in held]
         return cls(
-            up_from=[inboxes.get(("up", plan.stage_of(virtual - 1))) if virtual > 0 else None for virtual in held],
-            up_to=[senders.get(("up", plan.stage_of(virtual + 1))) if virtual < plan.top else None for virtual in held],
-            down_from=[
-                inboxes.get(("down", plan.stage_of(virtual + 1))) if virtual < plan.top else None for virtual in held
-            ],
-            down_to=[senders.get(("down", plan.stage_of(virtual - 1))) if virtual > 0 else None for virtual in held],
+            up_from=[inboxes.get(("up", peer)) for peer in below],
+            up_to=[senders.get(("up", peer)) for peer in above],
+            down_from=[inboxes.get(("down", peer)) for peer in above],
+            down_to=[senders.get(("down", peer)) for peer in below],
             barrier=barrier,
             copies=copies,
             copies_below=copies_below,

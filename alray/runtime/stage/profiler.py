@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,35 +21,36 @@ from alray.runtime.stage.clock import Clock
 _QUIET = "5"  # Kineto otherwise reports its progress, and that a machine without a GPU has none
 
 
+@dataclass
 class Profiler:
     """Traces the chosen mini-batches of one process into one Chrome trace, which Perfetto opens.
 
     torch records a whole process, so stages that take turns in one process share a profiler. It records from the first
     stage that begins a range of mini-batches to the last one that ends it. Without ranges it records nothing.
+
+    Attributes:
+        ranges: of mini-batches, from 1, not touching each other.
+        trace: the file to add to.
+        stages: number of stages in this process, those of all replicas.
     """
 
-    def __init__(self, ranges: Sequence[range], trace: Location, *, stages: int, device: torch.device) -> None:
-        """
-        Args:
-            ranges: of mini-batches, from 1, not touching each other.
-            trace: the file to add to.
-            stages: number of stages in this process, those of all replicas.
-        """
-        self._ranges = ranges
-        self._trace = trace
-        self._stages = stages
-        self._device = device
+    ranges: Sequence[range]
+    trace: Location
+    stages: int
+    device: torch.device
+
+    def __post_init__(self) -> None:
         self._session: profile | None = None
         self._to_end: dict[range, int] = {}  # ranges that were opened, and how many stages have still to end them
 
     @contextmanager
     def mini_batch(self, step: int, clock: Clock) -> Iterator[None]:
         """Around one mini-batch of one stage: records it if it was chosen. Starting and writing count as pauses."""
-        within = next((steps for steps in self._ranges if step in steps), None)
+        within = next((steps for steps in self.ranges if step in steps), None)
         if within is None:
             yield
             return
-        self._to_end.setdefault(within, self._stages)
+        self._to_end.setdefault(within, self.stages)
         if self._session is None:
             with clock.pause("profile"):
                 self._begin()
@@ -64,7 +66,7 @@ class Profiler:
                     self.close()
 
     def _begin(self) -> None:
-        of_device = getattr(ProfilerActivity, self._device.type.upper(), ProfilerActivity.PrivateUse1)
+        of_device = getattr(ProfilerActivity, self.device.type.upper(), ProfilerActivity.PrivateUse1)
         activities = {ProfilerActivity.CPU, of_device} & supported_activities()
         self._session = profile(activities=activities, record_shapes=True)
         self._session.start()
@@ -80,10 +82,10 @@ class Profiler:
             session.export_chrome_trace(str(exported))
             recorded = json.loads(exported.read_text(encoding="utf-8"))
         del recorded["traceName"]  # the file that was exported
-        before = json.loads(self._trace.read_text(encoding="utf-8")) if self._trace.exists() else None
+        before = json.loads(self.trace.read_text(encoding="utf-8")) if self.trace.exists() else None
         together = recorded if before is None else _added(before, recorded)
-        self._trace.parent.mkdir(exist_ok=True)
-        replace_file(self._trace, json.dumps(together, separators=(",", ":")))
+        self.trace.parent.mkdir(exist_ok=True)
+        replace_file(self.trace, json.dumps(together, separators=(",", ":")))
 
 
 def prepare_recording() -> None:

@@ -8,58 +8,51 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from alray.config.sections.replicas import OuterOptimizer
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
+from alray.models.optimizers import without_compiler
 from alray.models.replica_norm import ReplicaSums
 from alray.planning.prediction.shares import shares_of_part
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
-from alray.runtime.channel.compression import make_compression
+from alray.runtime.channel.compression import Compression, make_compression
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import CommunicationThread, Exchange, GradientReducer
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
+from alray.runtime.stage.replication import LOOK_S, MeanWeights, ReplicaPeers, SeveralReplicas, trained
 
 
 class ReducedReplication(SeveralReplicas):
     """`replicas.engine: graph`."""
 
     def __init__(
-        self,
-        assignment: Assignment,
-        components: Sequence[Component],
-        *,
-        group: dist.ProcessGroup,
-        store: dist.Store,
-        in_turns: bool,
-        timeout_s: float,
-        device: torch.device,
+        self, assignment: Assignment, peers: ReplicaPeers, components: Sequence[Component], device: torch.device
     ) -> None:
         """
         Args:
+            peers: with a group for this object alone.
             device: of the components.
-            group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`.
         """
-        super().__init__(assignment, store=store, in_turns=in_turns)
+        super().__init__(assignment, peers)
         spec, load = assignment.spec, assignment.code
         self.averages_gradients = not self.averages_weights
         # Sums of batch normalisation over NCCL wait for averages that have started. Where the user's code gives a
         # gradient on one replica only, the average would start before such a sum there, and after it elsewhere.
         self.averages_in_backward = not (
-            spec.replicas.sync_batch_norm and spec.trains_unknown_code and group.name() == "nccl"
+            spec.replicas.sync_batch_norm and spec.trains_unknown_code and peers.group.name() == "nccl"
         )
-        self._group = group
+        self._group = peers.group
         self._parameters = {component.index: trained(component) for component in components}
         self._all_reduce: Callable[[], AllReduce] = partial(
-            make_all_reduce, spec.replicas.all_reduce, group, timeout_s=timeout_s, load=load
+            make_all_reduce, spec.replicas.all_reduce, peers.group, timeout_s=peers.timeout_s, load=load
         )
         self._thread = CommunicationThread(device)
         self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
@@ -68,16 +61,16 @@ class ReducedReplication(SeveralReplicas):
         """Components whose replicas have met, and have not yet received what it came to."""
         self._reducers: dict[int, GradientReducer] = {}
         outer = None if self._apart is None else self._apart.outer
-        self._outer = (
-            {}
-            if outer is None
-            else {index: OuterSteps(outer, parameters) for index, parameters in self._parameters.items() if parameters}
-        )
+        self._outer = {
+            index: OuterSteps(outer, parameters)
+            for index, parameters in self._parameters.items()
+            if outer is not None and parameters
+        }
         for index, parameters in self._parameters.items():
             layout = GradientLayout.of(parameters)
             seed = derive_seed(spec.seed, "compression", index) % 2**63
             self._reducers[index] = GradientReducer(
-                layout,
+                layout=layout,
                 over=self._all_reduce(),
                 compression=make_compression(spec.replicas.compression, layout, seed=seed, load=load),
                 thread=self._thread,
@@ -187,15 +180,17 @@ class ReducedReplication(SeveralReplicas):
             time.sleep(LOOK_S)
 
     def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        return self._outer[index].state_dict() if index in self._outer else self._reducers[index].state_dict()
+        return self._lasting(index).state_dict()
 
     def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        if index in self._outer:
-            self._outer[index].load_state_dict(state)
-        else:
-            self._reducers[index].load_state_dict(state)
+        self._lasting(index).load_state_dict(state)
+
+    def _lasting(self, index: int) -> OuterSteps | Compression:
+        """What component `index` keeps from step to step."""
+        return self._outer.get(index) or self._reducers[index].compression
 
 
+@dataclass
 class _AfterAverages:
     """Sums over NCCL within computations. Each starts when no average of gradients is under way.
 
@@ -204,25 +199,22 @@ class _AfterAverages:
     guide, "Using multiple NCCL communicators concurrently").
     """
 
-    def __init__(self, sums: ReplicaSums, settle: Callable[[], None]) -> None:
-        self._sums = sums
-        self._settle = settle
+    sums: ReplicaSums
+    settle: Callable[[], None]
 
     def sum(self, tensor: torch.Tensor) -> None:
-        self._settle()
-        self._sums.sum(tensor)
+        self.settle()
+        self.sums.sum(tensor)
 
     def gather(self, own: torch.Tensor) -> torch.Tensor:
-        self._settle()
-        return self._sums.gather(own)
+        self.settle()
+        return self.sums.gather(own)
 
 
 class RowGather(Exchange[torch.Tensor]):
     """Gives every rank the rows of all ranks, in rank order. The ranks may have different numbers of rows."""
 
-    def __init__(self, over: AllReduce, thread: CommunicationThread) -> None:
-        super().__init__(over, thread)
-        self._counts: Sequence[int] = ()
+    _counts: Sequence[int] = ()
 
     def start(self, own: torch.Tensor, counts: Sequence[int]) -> None:
         """Start gathering `own`, shape (rows of this rank, width), which may change from here on.
@@ -231,12 +223,12 @@ class RowGather(Exchange[torch.Tensor]):
             counts: the number of rows of each rank.
         """
         assert self._under_way is None, "`wait` comes before the next `start`"
-        assert len(own) == counts[self._over.rank], "a rank gives as many rows as it says"
+        assert len(own) == counts[self.over.rank], "a rank gives as many rows as it says"
         self._counts = counts
         # All ranks send tensors of one length.
         padded = own.new_zeros((max(counts), own.shape[1]), device="cpu")
         padded[: len(own)].copy_(own)
-        self._under_way = self._thread.submit(self._gather, padded)
+        self._under_way = self.thread.submit(self._gather, padded)
 
     def wait(self) -> torch.Tensor:
         """Return the rows of all ranks, shape (all rows, width), in host memory.
@@ -248,7 +240,7 @@ class RowGather(Exchange[torch.Tensor]):
 
     def _gather(self, padded: torch.Tensor) -> torch.Tensor:
         began = time.perf_counter()
-        rows = self._over.gather(padded.flatten()).view(-1, *padded.shape)
+        rows = self.over.gather(padded.flatten()).view(-1, *padded.shape)
         self.communication_s += time.perf_counter() - began
         return rows
 
@@ -267,7 +259,7 @@ class OuterSteps:
     def __init__(self, section: OuterOptimizer, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
         self._starts = [parameter.detach().clone() for parameter in parameters]
-        self._sgd = torch.optim.SGD(
+        self._sgd = without_compiler(torch.optim.SGD)(
             self._starts, lr=section.lr, momentum=section.momentum, nesterov=section.momentum > 0
         )
         self.waiting: list[torch.Tensor] | None = None
@@ -290,9 +282,9 @@ class OuterSteps:
         for start, difference in zip(self._starts, self.waiting, strict=True):
             start.grad = difference
         self._sgd.step()
-        self._sgd.zero_grad()
         with torch.no_grad():
             for start, own in zip(self._starts, self._parameters, strict=True):
+                start.grad = None
                 own.copy_(0.5 * own + 0.5 * start if late else start)
         self.waiting = None
 

@@ -10,7 +10,6 @@ The names of the files show how many replicas there were.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ import torch
 from alray.core.run_folder.store import ComponentFile
 from alray.core.storage.location import Location
 from alray.models.component import Component
-from alray.runtime.stage.checkpoint import Snapshot, load_optimizers, read_state, write_file
+from alray.runtime.stage.checkpoint import CheckpointFiles, Snapshot, load_optimizers, write_file
 from alray.runtime.stage.replication import Replication
 
 ReplicaState = dict[str, Any]
@@ -63,9 +62,7 @@ def write_replica_state(
     return (write_file(folder, _file(index, replication.replica, replication.count), buffer.getvalue()),)
 
 
-def load_replica_state(
-    component: Component, replication: Replication, folder: Location, hashes: Mapping[str, str]
-) -> None:
+def load_replica_state(component: Component, replication: Replication, files: CheckpointFiles) -> None:
     """Give a component, loaded from the files that all replicas share, what this replica alone keeps of it.
 
     In a checkpoint of another number of replicas there is no state of this replica. Compressions and outer optimizers
@@ -76,11 +73,11 @@ def load_replica_state(
     index = component.index
     replica = replication.replica
     count = replication.count
-    written = sorted(file for file in hashes if file.startswith(_prefix(index)))
+    written = sorted(file for file in files.hashes if file.startswith(_prefix(index)))
     if any(file.endswith(_ending(count)) for file in written):
         own = _file(index, replica, count)
-        if own in hashes:
-            _take(component, replication, _read(own, folder, hashes), folder / own)
+        if own in files.hashes:
+            _take(component, replication, files.state(own), files.folder / own)
         return
     if replication.averages_weights:
         replication.load_state_dict(index, {})
@@ -90,7 +87,7 @@ def load_replica_state(
             optimizer.accumulation.clear_sums()
             continue
         for file in written:
-            waiting = _read(file, folder, hashes).get("waiting", {})
+            waiting = files.state(file).get("waiting", {})
             if name in waiting:
                 optimizer.accumulation.add(waiting[name]["gradients"])
 
@@ -107,10 +104,6 @@ def _take(component: Component, replication: Replication, state: ReplicaState, f
         held[name].copy_(value)
     for name, waiting in state.get("waiting", {}).items():
         component.optimizers()[name].accumulation.load_state_dict(waiting)
-
-
-def _read(file: str, folder: Location, hashes: Mapping[str, str]) -> ReplicaState:
-    return read_state(folder, file, hashes[file])
 
 
 def _prefix(index: int) -> str:

@@ -8,9 +8,9 @@ Numbers go over the run's store. How gradients are averaged is up to `alray.runt
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,14 +54,12 @@ def trained(component: Component) -> list[nn.Parameter]:
     return [parameter for parameter in component.parameters() if parameter.requires_grad]
 
 
-class Replication(ABC):
-    """What one stage of one replica agrees on with the same stage of the other replicas. With one replica nothing is
-    sent, and every method returns at once."""
+class Replication:
+    """What one stage of one replica agrees on with the same stage of the other replicas. With one replica, as
+    here, nothing is sent, and every method returns at once."""
 
     replica = 0
     count = 1
-    shares: tuple[int, ...]
-    """Number of samples of a mini-batch for each replica."""
     averages_gradients = False
     """Whether `start` and `finish` average the gradients of every mini-batch."""
     averages_in_backward = True
@@ -73,7 +71,14 @@ class Replication(ABC):
     balances_shares = False
     """Whether shares follow the speed of the replicas, epoch by epoch."""
 
-    @abstractmethod
+    def __init__(self, batch_size: int = 1) -> None:
+        """
+        Args:
+            batch_size: samples in a mini-batch.
+        """
+        self.shares: tuple[int, ...] = (batch_size,)
+        """Number of samples of a mini-batch for each replica."""
+
     def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
         """A number that replica 0 decides for all of them; the generator returns it.
 
@@ -82,14 +87,16 @@ class Replication(ABC):
         Args:
             what: names the number, once in the life of a graph.
         """
+        yield from ()
+        return decide()
 
     def own_samples(self, samples: int) -> int:
         """How many of the samples of a mini-batch this replica takes."""
-        return shares_of_part(self.shares, samples)[self.replica]
+        return samples
 
     def first_sample(self, samples: int) -> int:
         """Return the position, in a mini-batch of so many samples, of the first sample that this replica takes."""
-        return sum(shares_of_part(self.shares, samples)[: self.replica])
+        return 0
 
     def account(self) -> dict[str, Any]:
         """Share, bytes sent and time spent so far, as fields of a `StageRecord`; empty where there is one replica."""
@@ -144,38 +151,25 @@ class Replication(ABC):
         return
 
 
-class Alone(Replication):
-    """The replication of a run with one replica."""
+@dataclass(frozen=True)
+class ReplicaPeers:
+    """How a stage reaches the same stage of the other replicas."""
 
-    def __init__(self, batch_size: int = 1) -> None:
-        """
-        Args:
-            batch_size: samples in a mini-batch.
-        """
-        self.shares = (batch_size,)
-
-    def own_samples(self, samples: int) -> int:
-        return samples
-
-    def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
-        yield from ()
-        return decide()
+    group: dist.ProcessGroup
+    """One rank for each replica, for gradients alone."""
+    store: dist.Store
+    """The store of all stages of all replicas."""
+    timeout_s: float
+    in_turns: bool = False
+    """Whether all replicas share this thread, so that waiting must not block."""
+    norms: ReplicaSums | None = None
+    """Sums for batch normalisation over all replicas, where the spec asks for it."""
 
 
-def _known(number: int) -> Waiting[int]:
-    yield from ()
-    return number
-
-
-class SeveralReplicas(Replication, ABC):
+class SeveralReplicas(Replication):
     """Replicas that meet over the store of the run."""
 
-    def __init__(self, assignment: Assignment, *, store: dist.Store, in_turns: bool) -> None:
-        """
-        Args:
-            store: that of all stages of all replicas.
-            in_turns: whether all replicas share this thread, so that waiting must not block.
-        """
+    def __init__(self, assignment: Assignment, peers: ReplicaPeers) -> None:
         spec, plan = assignment.spec, assignment.plan
         self.replica = assignment.replica
         self.count = plan.replicas
@@ -184,13 +178,19 @@ class SeveralReplicas(Replication, ABC):
         self._stages = plan.stages
         self._batch_size = spec.data.batch_size
         self._least_share = assignment.least_share
-        self._store = store
-        self._in_turns = in_turns
+        self._store = peers.store
+        self._in_turns = peers.in_turns
         synchronise = spec.replicas.synchronise
         self._apart = None if synchronise == "every_step" else synchronise
         self.averages_weights = self._apart is not None
         self.kept = spec.replicas.kept
         self.balances_shares = spec.replicas.balance == "dynamic_batch_size"
+
+    def own_samples(self, samples: int) -> int:
+        return shares_of_part(self.shares, samples)[self.replica]
+
+    def first_sample(self, samples: int) -> int:
+        return sum(shares_of_part(self.shares, samples)[: self.replica])
 
     def weight(self, samples: int) -> float:
         """This replica's share, of 1, of a mini-batch of so many samples."""
@@ -202,7 +202,7 @@ class SeveralReplicas(Replication, ABC):
             return self._heard(key)
         number = decide()
         self._store.set(key, str(number))
-        return _known(number)
+        return super().decided(what, lambda: number)
 
     def _heard(self, key: str) -> Waiting[int]:
         """The number that replica 0 decided. The last replica that hears it deletes it: the store does not grow.

@@ -66,7 +66,7 @@ class Stage:
         self._began_s = 0.0  # `clock.by_samples_s` when the stage began to compute for the next update
 
     @property
-    def components(self) -> list[Component]:
+    def components(self) -> Sequence[Component]:
         """All components of the stage, in the order of the network."""
         return self.work.components
 

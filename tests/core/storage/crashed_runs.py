@@ -23,8 +23,7 @@ from alray.orchestrate import Finished, Options, open_planner, resume_run, run_s
 from alray.runtime.runner import resume
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.runner.resume import Resumed
-from alray.runtime.stage.assignment import start_from
-from alray.runtime.stage.checkpoint import read_checked
+from alray.runtime.stage.checkpoint import CheckpointFiles
 from alray.runtime.workload import DataFacts
 
 SPEC = """\
@@ -156,10 +155,9 @@ def open_as_a_resume(desk: Desk, run_dir: Location, last: int) -> bool:
     start, spent_s = resumed.start, resumed.spent_s
     assert start.step >= last
     for manifest in manifests(run_dir):
-        found = start_from(run_dir, manifest)
-        assert found.folder is not None
-        for file, sha256 in found.hashes:
-            read_checked(found.folder, file, sha256)
+        files = CheckpointFiles.of(run_dir, manifest)
+        for file in files.hashes:
+            files.read(file)
     if isinstance(run_dir, ObjectPath):
         mark(run_dir, TOKEN)
     recorder = Recorder(

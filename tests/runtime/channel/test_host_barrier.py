@@ -22,7 +22,7 @@ ROUNDS = 50
 
 
 def stage(pipes: Pipes, *, leads: bool = False, timeout_s: float = 20.0) -> HostBarrier:
-    return HostBarrier(pipes if leads else pipes.opened(), leads=leads, timeout_s=timeout_s)
+    return HostBarrier(pipes if leads else pipes.here(), leads=leads, timeout_s=timeout_s)
 
 
 def passed(barrier: HostBarrier, how: str = "wait") -> None:
@@ -125,5 +125,5 @@ def test_a_stage_0_that_is_gone_is_noticed() -> None:
     process.kill()
     process.join(10)
     with pytest.raises(ChannelError, match="barrier: stage 0 has ended"):
-        pipes.opened()
+        pipes.here()
     assert os.getpid() != pipes.pid

@@ -28,19 +28,19 @@ def message(step: int) -> Message:
 
 def test_an_edge_holds_as_many_as_may_be_in_flight_and_no_more():
     queue = Queue("0->1", 3)
-    sender, receiver = queue.sender(), queue.receiver()
-    assert sender.edge == receiver.edge == "0->1"
+    sender = receiver = queue
+    assert queue.edge == "0->1"
     assert [turn(sender.send(message(step)))[0] for step in range(3)] == [True] * 3
     fourth = sender.send(message(3))
     assert [turn(fourth)[0] for _ in range(5)] == [False] * 5
-    assert receiver.waiting() == len(queue.waiting) == 3
+    assert queue.waiting() == 3
     assert turn(receiver.receive())[1].step == 0
-    assert turn(fourth)[0] and len(queue.waiting) == 3
+    assert turn(fourth)[0] and queue.waiting() == 3
 
 
 def test_messages_come_in_the_order_sent():
     queue = Queue("0->1", 2)
-    sender, receiver = queue.sender(), queue.receiver()
+    sender = receiver = queue
     seen = []
 
     def sends() -> Turn:
@@ -61,16 +61,16 @@ def test_messages_come_in_the_order_sent():
 
 def test_a_receiver_waits_for_what_is_not_there_yet():
     queue = Queue("0->1", 1)
-    receiving = queue.receiver().receive()
+    receiving = queue.receive()
     assert turn(receiving) == (False, None)
     sent = message(4)
-    assert turn(queue.sender().send(sent))[0]
+    assert turn(queue.send(sent))[0]
     assert turn(receiving) == (True, sent)
 
 
 def test_flushing_waits_until_all_was_taken():
     queue = Queue("0->1", 2)
-    sender, receiver = queue.sender(), queue.receiver()
+    sender = receiver = queue
     for step in range(2):
         turn(sender.send(message(step)))
     flushing = sender.flush()
@@ -82,7 +82,7 @@ def test_flushing_waits_until_all_was_taken():
 
 def test_bytes_are_counted_as_they_would_be_between_processes():
     queue = Queue("0->1", 4)
-    sender = queue.sender()
+    sender = queue
     turn(sender.send(message(0)))
     turn(sender.send(Message(MessageKind.CUT, 0)))
     assert sender.bytes_sent == packed_bytes([8]) + packed_bytes([])
@@ -90,7 +90,7 @@ def test_bytes_are_counted_as_they_would_be_between_processes():
 
 def test_a_released_message_lets_go_of_its_tensors():
     received = message(0)
-    Queue("0->1", 1).receiver().release(received)
+    Queue("0->1", 1).release(received)
     assert received.tensors == {}
 
 

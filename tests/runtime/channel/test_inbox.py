@@ -15,7 +15,7 @@ TRAIN, GRADIENT, CUT = MessageKind.TRAIN, MessageKind.GRADIENT, MessageKind.CUT
 
 def test_order_does_not_matter() -> None:
     queue = Queue("0->1", 9)
-    sender, inbox = queue.sender(), Inbox(queue.receiver())
+    sender, inbox = queue, Inbox(queue)
     for virtual, micro_batch in ((1, 0), (1, 1), (3, 0)):
         message = Message(
             TRAIN, 1, {"s": torch.full((3,), virtual + micro_batch)}, virtual=virtual, micro_batch=micro_batch
@@ -32,7 +32,7 @@ def test_order_does_not_matter() -> None:
 
 def test_what_is_not_there_is_waited_for() -> None:
     queue = Queue("1->0", 9)
-    sender, inbox = queue.sender(), Inbox(queue.receiver())
+    sender, inbox = queue, Inbox(queue)
     driven(sender.send(Message(GRADIENT, 2, virtual=1)))
     taking = inbox.take(GRADIENT, 1, 1)
     assert next(taking) is None

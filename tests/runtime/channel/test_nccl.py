@@ -37,13 +37,13 @@ def test_messages_arrive_whole_and_in_order(on_ranks: Callable[..., list[Any]]) 
 
     def work(rank: int, group: Any) -> Any:
         if rank == 0:
-            sender = NcclSender(edge="0->1", headers=queue.sender(), group=group, device=CPU, timeout_s=20.0)
+            sender = NcclSender(edge="0->1", headers=queue, group=group, device=CPU, timeout_s=20.0)
             sender.connect()
             for message in MESSAGES:
                 driven(sender.send(message))
             driven(sender.flush())
             return sender.bytes_sent
-        receiver = NcclReceiver(edge="0->1", headers=queue.receiver(), group=group, device=CPU)
+        receiver = NcclReceiver(edge="0->1", headers=queue, group=group, device=CPU)
         receiver.connect()
         came = []
         for _ in MESSAGES:

@@ -34,14 +34,14 @@ def test_reports_of_an_answer_that_was_lost_come_again() -> None:
     answers, outbox = Answers(ASSIGNMENTS), Outbox()
     reports = [Losses(step, {0: {"cross_entropy": 1.0}}, 0.1, 0.0) for step in (8, 9, 10)]
     outbox.put(reports[0])
-    answers.take(0, StageStatus(0, 0, 8, 12, "compute", reports=outbox.after(answers.received(0))))
+    answers.take(0, StageStatus(0, 0, 8, 12, "compute", reports=outbox.after(answers.received[0])))
     outbox.put(reports[1])
-    outbox.after(answers.received(0))  # this answer does not arrive
+    outbox.after(answers.received[0])  # this answer does not arrive
     outbox.put(reports[2])
     answers.statuses()
-    answers.take(0, finished(0, reports=outbox.after(answers.received(0))))
+    answers.take(0, finished(0, reports=outbox.after(answers.received[0])))
     assert answers.statuses()[0].reports == tuple(reports[1:])
-    assert outbox.after(answers.received(0)) == ()
+    assert outbox.after(answers.received[0]) == ()
 
 
 def test_a_stage_that_died_has_finished_where_it_was() -> None:

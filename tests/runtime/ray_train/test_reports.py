@@ -11,7 +11,7 @@ from alray.core.errors import ChannelError, NonFiniteLoss, StageError
 from alray.runtime.graph.actor import ActorLocation
 from alray.runtime.graph.graph import Answers
 from alray.runtime.ray_train.graph import ended_early, statuses_of
-from alray.runtime.ray_train.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
+from alray.runtime.ray_train.trainer import TrainerActor, WorkerReports, backend_of
 from alray.runtime.runner.driver import judge
 from alray.runtime.stage.telemetry import Losses, StageStatus
 
@@ -32,7 +32,7 @@ def reports_of(*statuses: StageStatus, **values) -> WorkerReports:
 
 def polled(said: WorkerReports) -> list[StageStatus]:
     assignments = [SimpleNamespace(replica=replica, title=f"stage 0 of replica {replica}") for replica in (0, 1)]
-    return statuses_of(said, assignments, lambda: ended_early(said.failure.message))
+    return statuses_of(said, assignments, lambda: ended_early(said.message))
 
 
 def verdict(said: WorkerReports):
@@ -43,22 +43,20 @@ def test_a_worker_that_died_is_named() -> None:
     """The other one, which lost it, is not at fault."""
     other = status(0, finished=True, error=LOST)
     assert verdict(reports_of(other, status(1))).kind == "wait", "the word is Ray Train's"
-    told = verdict(reports_of(other, status(1), failure=TrainerFailure("it failed", {1: "why"}), ended=True))
+    told = verdict(reports_of(other, status(1), message="it failed", dead={1: "why"}, ended=True))
     assert (told.kind, told.again, told.detail) == ("failed", True, "why")
     assert str(told.error) == "stage 0 of replica 1 died (process 71 on host)"
 
 
 def test_what_a_worker_raised_is_told_and_ends_the_run() -> None:
     fault = NonFiniteLoss("the loss is nan")
-    said = reports_of(
-        status(0), status(1, finished=True, error=fault), failure=TrainerFailure("it failed", {}), ended=True
-    )
+    said = reports_of(status(0), status(1, finished=True, error=fault), message="it failed", ended=True)
     told = verdict(said)
     assert (told.kind, told.error, told.again) == ("failed", fault, False)
 
 
 def test_a_trainer_that_ends_too_early_is_at_fault() -> None:
-    told = verdict(reports_of(status(0), status(1), failure=TrainerFailure("Training failed\nno room", {}), ended=True))
+    told = verdict(reports_of(status(0), status(1), message="Training failed\nno room", ended=True))
     assert told.again and isinstance(told.error, StageError)
     assert str(told.error).startswith("Ray Train ended before its workers did: no room")
 

@@ -35,8 +35,8 @@ def test_headers_between_gpus_of_two_nodes_stay_in_host_memory(monkeypatch: pyte
     gpu = torch.device("cuda", 0)
     ends = edges.EdgeEnds(assignment, gpu, None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
     assert ends.kind(0) is EdgeKind.NCCL
-    ends.sender(0, 2, 100, waiting=7)
-    ends.receiver(0, 4, 100, waiting=7)
+    ends.sender(0, 2, 100, 0, 7)
+    ends.receiver(0, 4, 100, 0, 7)
     of_sender, of_receiver = opened
     assert of_receiver["in_flight"] == 7
     assert of_sender["device"] == of_receiver["device"] == torch.device("cpu")

@@ -16,6 +16,7 @@ from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.store import step_folder
 from alray.models.component import Component
 from alray.runtime.stage.checkpoint import (
+    CheckpointFiles,
     load_component,
     optimizer_file,
     take_snapshot,
@@ -23,7 +24,7 @@ from alray.runtime.stage.checkpoint import (
     write_snapshot,
 )
 from alray.runtime.stage.cuts import CheckpointWriter
-from alray.runtime.stage.replication import Alone
+from alray.runtime.stage.replication import Replication
 from alray.runtime.stage.telemetry import CheckpointPart
 from alray.runtime.stage.weights_hash import weights_sha256
 
@@ -63,8 +64,9 @@ def train(component: Component, *steps: int) -> None:
         component.update_step(0.01)
 
 
-def write(component: Component, folder: Path) -> dict[str, str]:
-    return {part.file: part.sha256 for part in write_snapshot(take_snapshot(component), folder)}
+def write(component: Component, folder: Path) -> CheckpointFiles:
+    parts = write_snapshot(take_snapshot(component), folder)
+    return CheckpointFiles(folder, {part.file: part.sha256 for part in parts})
 
 
 def same(left: Component, right: Component) -> bool:
@@ -72,9 +74,9 @@ def same(left: Component, right: Component) -> bool:
     return list(mine) == list(theirs) and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def complaint(component: Component, folder: Path, hashes: dict[str, str]) -> str:
+def complaint(component: Component, files: CheckpointFiles) -> str:
     with pytest.raises(CheckpointError) as caught:
-        load_component(component, folder, hashes)
+        load_component(component, files)
     return str(caught.value)
 
 
@@ -84,9 +86,9 @@ def test_a_component_goes_on_from_its_files_as_if_nothing_had_been(make_network,
     whole, before, after = (network.component(0, "cpu") for _ in range(3))
     train(whole, 1, 2, 3, 4, 5, 6)
     train(before, 1, 2, 3)
-    hashes = write(before, tmp_path)
+    files = write(before, tmp_path)
     assert not same(before, after)
-    load_component(after, tmp_path, hashes)
+    load_component(after, files)
     assert same(before, after)
     train(after, 4, 5, 6)
     assert same(whole, after)
@@ -96,9 +98,9 @@ def test_without_the_optimizer_only_weights_are_read(make_network, tmp_path):
     network = make_network()
     before, after = network.component(0, "cpu"), network.component(0, "cpu")
     train(before, 1)
-    hashes = write(before, tmp_path)
+    files = write(before, tmp_path)
     (tmp_path / optimizer_file(0)).unlink()
-    load_component(after, tmp_path, hashes, optimizer=False)
+    load_component(after, files, optimizer=False)
     assert same(before, after)
 
 
@@ -178,7 +180,7 @@ def test_weights_in_other_strides_can_be_written_and_read(make_network, tmp_path
     before, after = network.component(0, "cpu"), network.component(0, "cpu")
     assert not before.weights()["f.conv.weight"].is_contiguous()
     train(before, 1)
-    load_component(after, tmp_path, write(before, tmp_path))
+    load_component(after, write(before, tmp_path))
     assert (
         same(before, after) and after.weights()["f.conv.weight"].stride() == before.weights()["f.conv.weight"].stride()
     )
@@ -188,11 +190,11 @@ def test_weights_in_other_strides_can_be_written_and_read(make_network, tmp_path
 def test_a_flipped_byte_is_found_in_either_file(make_network, tmp_path, name):
     component = make_network().component(0, "cpu")
     folder = tmp_path / step_folder(420)
-    hashes = write(component, folder)
+    files = write(component, folder)
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    told = complaint(component, folder, hashes)
+    told = complaint(component, files)
     assert told.startswith(f"{folder / name}: ") and "SHA-256" in told and "step-00000420" in told
 
 
@@ -200,34 +202,34 @@ def test_a_flipped_byte_is_found_in_either_file(make_network, tmp_path, name):
 def test_a_missing_file_is_named(make_network, tmp_path, name):
     component = make_network().component(0, "cpu")
     folder = tmp_path / step_folder(7)
-    hashes = write(component, folder)
+    files = write(component, folder)
     (folder / name).unlink()
-    told = complaint(component, folder, hashes)
+    told = complaint(component, files)
     assert told.startswith(f"{folder / name}: ") and "missing" in told and "step-00000007" in told
 
 
 def test_a_model_with_more_components_than_the_checkpoint(make_network, tmp_path):
     network = make_network()
-    hashes = write(network.component(0, "cpu"), tmp_path)
-    told = complaint(network.component(1, "cpu"), tmp_path, hashes)
+    files = write(network.component(0, "cpu"), tmp_path)
+    told = complaint(network.component(1, "cpu"), files)
     assert told.startswith(f"{tmp_path / 'manifest.json'}: ") and "component-01.safetensors" in told
 
 
 def test_the_weights_of_another_model(make_network, tmp_path):
-    hashes = write(make_network().component(0, "cpu"), tmp_path)
+    files = write(make_network().component(0, "cpu"), tmp_path)
     other = make_network("model.components=[{block: vgg, channels: [5]}]").component(0, "cpu")
-    message = complaint(other, tmp_path, hashes)
+    message = complaint(other, files)
     assert message.startswith(f"{tmp_path / weights_file(0)}: these are not the weights of component 0: ")
     assert "size mismatch" in message and "\n" not in message
     twin = make_network("method={kind: backpropagation}").component(0, "cpu")
-    assert "Unexpected key(s)" in complaint(twin, tmp_path, hashes)
+    assert "Unexpected key(s)" in complaint(twin, files)
 
 
 def test_the_state_of_another_optimizer(make_network, tmp_path):
     component = make_network(OPTIMIZERS[0]).component(0, "cpu")
     train(component, 1)
-    hashes = write(component, tmp_path)
-    told = complaint(make_network(OPTIMIZERS[2]).component(0, "cpu"), tmp_path, hashes)
+    files = write(component, tmp_path)
+    told = complaint(make_network(OPTIMIZERS[2]).component(0, "cpu"), files)
     assert told.startswith(f"{tmp_path / optimizer_file(0)}: ")
     assert "component 0: " in told and "adam" in told and "sgd" in told and "`optimizer`" in told
 
@@ -242,7 +244,7 @@ def test_the_writer_takes_the_snapshot_at_once_and_writes_in_the_background(make
         threads.append(threading.current_thread().name)
         parts.append(part)
 
-    writer = CheckpointWriter(tmp_path, report, Alone())
+    writer = CheckpointWriter(tmp_path, report, Replication())
     writer.write([component], 3, {}, final=False)
     train(component, 1)
     writer.write([component], 4, {}, final=True)
@@ -250,14 +252,16 @@ def test_the_writer_takes_the_snapshot_at_once_and_writes_in_the_background(make
     assert [(part.step, part.final) for part in parts] == [(3, False), (4, True)]
     assert not any(name == threading.main_thread().name for name in threads)
     again = network.component(0, "cpu")
-    load_component(again, tmp_path / step_folder(3), {part.file: part.sha256 for part in parts[0].files})
+    load_component(
+        again, CheckpointFiles(tmp_path / step_folder(3), {part.file: part.sha256 for part in parts[0].files})
+    )
     assert same(again, as_it_was) and not same(again, component)
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told(make_network, tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     parts: list[CheckpointPart] = []
-    writer = CheckpointWriter(tmp_path / "checkpoints", parts.append, Alone())
+    writer = CheckpointWriter(tmp_path / "checkpoints", parts.append, Replication())
     writer.write([make_network().component(0, "cpu")], 3, {}, final=False)
     with pytest.raises(RunError, match=r"a checkpoint could not be written: .*; make the folder writable"):
         writer.finish()
@@ -269,7 +273,7 @@ def test_any_other_fault_of_the_writer_comes_up_too(make_network, tmp_path):
     """A thread that swallowed it would leave a run without checkpoints, and nobody told."""
     component = make_network().component(0, "cpu")
     component.f.register_buffer("spectrum", torch.zeros(1, dtype=torch.complex32))
-    writer = CheckpointWriter(tmp_path, lambda part: None, Alone())
+    writer = CheckpointWriter(tmp_path, lambda part: None, Replication())
     writer.write([component], 3, {}, final=False)
     with pytest.raises(Exception, match="complex32"):
         writer.finish()

@@ -11,7 +11,7 @@ from alray.core.errors import StageError
 from alray.models.component import Component
 from alray.parts.schedules.dualpipe_v import ACTIONS
 from alray.runtime.stage.assemble import split_by, work_of
-from alray.runtime.stage.replication import Alone
+from alray.runtime.stage.replication import Replication
 from alray.runtime.stage.work.backpropagation import GradientsReady, MicroBatching
 from alray.runtime.stage.work.work import MicroBatch
 
@@ -165,7 +165,7 @@ def test_of_sums_a_component_with_a_new_gradient_comes_at_the_end() -> None:
     assert [index for index, _ in told] == [2, 1, 0]
 
 
-class Told(Alone):
+class Told(Replication):
     """Replicas that note, where the gradients of a component begin to be averaged, those and the ones of the lowest."""
 
     averages_gradients = True

@@ -14,6 +14,7 @@ from alray.config.loading.load import load_spec
 from alray.config.made import no_user_code
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.reduction import ReducedReplication
+from alray.runtime.stage.replication import ReplicaPeers
 
 SPEC = {
     "name": "apart",
@@ -31,7 +32,7 @@ def replica(number: int, store: dist.Store, *overrides: str, count: int = 2) -> 
         spec=spec, plan=plan, stage=0, replica=number, shares=(4,) * count, least_share=1, code=no_user_code
     )
     cpu = torch.device("cpu")
-    return ReducedReplication(assignment, [], group=group, store=store, in_turns=True, timeout_s=1.0, device=cpu)
+    return ReducedReplication(assignment, ReplicaPeers(group, store, 1.0, in_turns=True), [], cpu)
 
 
 @pytest.mark.parametrize("count", [2, 3])

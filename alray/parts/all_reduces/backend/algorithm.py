@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from alray.planning.prediction.all_reduce import LinkCost, backend_seconds
 from alray.runtime.channel.all_reduce import AllReduce
-from alray.runtime.channel.point_to_point import lost_neighbour
+from alray.runtime.channel.point_to_point import naming
 
 
 class BackendAllReduce(AllReduce):
@@ -26,20 +26,16 @@ class BackendAllReduce(AllReduce):
 
     def _sum(self, tensor: torch.Tensor) -> None:
         edge = self._all_ranks()
-        try:
+        with naming(edge):
             work = self.group.allreduce(tensor, dist.ReduceOp.SUM, self._timeout)
-        except RuntimeError as error:
-            raise lost_neighbour(edge, error) from error
         self._wait_for(work, edge, times=2)  # the operation's timeout says more
         self.bytes_sent += 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size
 
     def _gather(self, rows: torch.Tensor) -> None:
         edge = self._all_ranks()
         own = rows[self.rank].clone()
-        try:
+        with naming(edge):
             work = self.group.allgather(list(rows), own, self._timeout)
-        except RuntimeError as error:
-            raise lost_neighbour(edge, error) from error
         self._wait_for(work, edge, times=2)  # the operation's timeout says more
         self.bytes_sent += (self.size - 1) * own.numel() * own.element_size()
 

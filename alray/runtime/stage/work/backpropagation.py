@@ -29,7 +29,6 @@ from alray.models.encoder import Tensors, alias, in_default_strides, row_major
 from alray.models.gradients import clip, gradient_norms, separate_gradients
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.models.weight_average import name_in_checkpoint
-from alray.runtime.stage.replication import Replication
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Norms, Work, all_finite
 
 Losses = dict[int, torch.Tensor]
@@ -40,20 +39,16 @@ Buffers = dict[tuple[nn.Module, str], torch.Tensor | None]
 """Buffers by their module and their name in it."""
 
 
+@dataclass(eq=False)
 class ChainWork(Work):
     """Components on one device that are trained by the gradient of one loss."""
 
-    def __init__(
-        self,
-        components: Sequence[BackpropagationComponent],
-        replication: Replication | None = None,
-        *,
-        runs: Sequence[int] = (),
-        averages_early: bool = True,
-    ) -> None:
-        super().__init__(components, replication, runs=runs, averages_early=averages_early)
-        self.chains = [list(components[run]) for run in self.runs]
-        self._clip_norm = components[0].clip_norm
+    components: Sequence[BackpropagationComponent]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.chains = [self.components[run] for run in self.runs]
+        self._clip_norm = self.components[0].clip_norm
         self._norms = torch.zeros(0)  # of all gradients of the update, in the order of the network
 
     @property
@@ -61,12 +56,13 @@ class ChainWork(Work):
         return self._clip_norm is not None
 
     def own_norms(self) -> Norms:
-        every = [component for chain in self.chains for component in chain]
-        for component in every:
+        for component in self.components:
             for optimizer in component.optimizers().values():
                 optimizer.gather()
-        separate_gradients(parameter for component in every for parameter in component.updated)
-        return {component.index: gradient_norms(component.updated) for component in every if component.updated}
+        separate_gradients(parameter for component in self.components for parameter in component.updated)
+        return {
+            component.index: gradient_norms(component.updated) for component in self.components if component.updated
+        }
 
     def take_norms(self, norms: Norms) -> None:
         self._norms = torch.cat([norms[index] for index in sorted(norms)])
@@ -136,28 +132,22 @@ WHOLE = MicroBatching()
 """They are not cut."""
 
 
+@dataclass(eq=False)
 class BackpropagationWork(ChainWork):
     """Forward, backward, and a backward in two parts, of one micro-batch in one virtual stage."""
 
-    def __init__(
-        self,
-        components: Sequence[BackpropagationComponent],
-        replication: Replication | None = None,
-        *,
-        runs: Sequence[int] = (),
-        averages_early: bool = True,
-        cut: MicroBatching = WHOLE,
-    ) -> None:
-        averages_early = averages_early and (replication is None or replication.averages_in_backward)
-        super().__init__(components, replication, runs=runs, averages_early=averages_early)
-        self._micro_batches = cut.count
-        self._split = cut.split
-        self._splits = [SplitBackward(chain) for chain in self.chains] if cut.split else []
+    cut: MicroBatching = WHOLE
+
+    def __post_init__(self) -> None:
+        self.averages_early = self.averages_early and self.replication.averages_in_backward
+        super().__post_init__()
+        self._micro_batches = self.cut.count
+        self._splits = [SplitBackward(chain) for chain in self.chains] if self.cut.split else []
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
         self._losses: dict[int, Losses] = {}  # by micro-batch
         self._backwards = 0  # of micro-batches through the loss
-        self._left = [cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
+        self._left = [self.cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
         self._ready = [GradientsReady(chain, self._complete) for chain in self.chains]
         self._trainable = [
             [each for component in chain for each in component.parameters() if each.requires_grad]
@@ -220,7 +210,7 @@ class BackpropagationWork(ChainWork):
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
         graph = self._graphs[batch.own, batch.number] = _Graph(leaves)
-        if (batch.own, batch.number) in self._split and leaves:
+        if (batch.own, batch.number) in self.cut.split and leaves:
             graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
         noting = self._splits[batch.own].noting(graph.later) if graph.later is not None else nullcontext()
@@ -397,7 +387,7 @@ class BackpropagationWork(ChainWork):
         if self._left[batch.own]:
             return False
         self._samples = batch.samples
-        self._starts_sums = self._averages_early
+        self._starts_sums = self.averages_early
         if self._starts_sums and self.chains[batch.own][-1].head is not None:
             # With one that is not finite the run ends with this mini-batch.
             self._starts_sums = all_finite(loss for losses in self._losses.values() for loss in losses.values())

@@ -23,7 +23,7 @@ from alray.models.encoder import Tensors
 from alray.runtime.channel.ddp_compression import make_ddp_compression
 from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.replication import SeveralReplicas
+from alray.runtime.stage.replication import ReplicaPeers, SeveralReplicas
 from alray.runtime.stage.work.backpropagation import ChainWork, Losses, losses_of, through
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch
 
@@ -34,9 +34,9 @@ _OF_GLOO = "gloo"
 class DataParallelReplication(SeveralReplicas):
     """`replicas.engine: ray_train`: DDP averages the gradients of the replicas."""
 
-    def __init__(self, assignment: Assignment, store: dist.Store) -> None:
+    def __init__(self, assignment: Assignment, peers: ReplicaPeers) -> None:
         """Raises PlanError where the shares differ."""
-        super().__init__(assignment, store=store, in_turns=False)
+        super().__init__(assignment, peers)
         spec, shares = assignment.spec, self.shares
         if len(set(shares)) > 1:
             raise PlanError(
@@ -49,25 +49,20 @@ class DataParallelReplication(SeveralReplicas):
         self.may_lack_gradients = spec.trains_unknown_code
         self._compression = make_ddp_compression(spec.replicas.compression, seed=derive_seed(spec.seed, "compression"))
         self._parameters: list[nn.Parameter] = []
-        self._steps = 0
+        self.steps = 0
+        """Mini-batches whose gradients were averaged."""
 
     def register(self, network: DistributedDataParallel) -> None:
         """Tell DDP how to compress gradients, as the spec says, and remember the parameters whose bytes are counted."""
         self._parameters = [each for each in network.parameters() if each.requires_grad]
         self._compression.register(network)
 
-    def sent(self) -> None:
-        """Count the gradients of one more mini-batch."""
-        self._steps += 1
-
     def account(self) -> dict[str, Any]:
-        return {"share": self.shares[self.replica], "all_reduce_bytes": self._bytes_sent()}
-
-    def _bytes_sent(self) -> int:
-        """Return the bytes that a ring sends of m bytes of gradients, 2m (n-1)/n over n replicas: DDP reports none."""
+        """The bytes are those that a ring sends of m bytes of gradients, 2m (n-1)/n over n: DDP reports none."""
         count = sum(parameter.numel() for parameter in self._parameters)
-        summed = self._compression.bytes_summed(self._steps, count, self._parameters[0].element_size())
-        return 2 * (self.count - 1) * summed // self.count
+        summed = self._compression.bytes_summed(self.steps, count, self._parameters[0].element_size())
+        sent = 2 * (self.count - 1) * summed // self.count
+        return {"share": self.shares[self.replica], "all_reduce_bytes": sent}
 
 
 class DataParallel(ChainWork):
@@ -102,7 +97,7 @@ class DataParallel(ChainWork):
         chain = self.chains[0]
         with backward_of(chain), _lost_replicas():
             losses[chain[-1].index].backward()
-        self._by_ddp.sent()
+        self._by_ddp.steps += 1
         return {index: {chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
 
 

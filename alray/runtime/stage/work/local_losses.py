@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -10,23 +11,18 @@ from alray.models.component import ComparingComponent, LocalComponent, SampleSpa
 from alray.models.encoder import Tensors
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.clock import Clock
-from alray.runtime.stage.replication import Replication
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work, all_finite
 
 
+@dataclass(eq=False)
 class LocalLosses(Work):
     """Every component trains by local losses; what it passes on is computed before it updates its weights."""
 
-    def __init__(
-        self,
-        components: Sequence[LocalComponent],
-        replication: Replication | None = None,
-        *,
-        runs: Sequence[int] = (),
-        averages_early: bool = True,
-    ) -> None:
-        super().__init__(components, replication, runs=runs, averages_early=averages_early)
-        self._local = [list(components[run]) for run in self.runs]
+    components: Sequence[LocalComponent]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._local = [self.components[run] for run in self.runs]
 
     def forward(self, batch: MicroBatch) -> None:
         tensors = batch.incoming
@@ -59,7 +55,7 @@ class LocalLosses(Work):
         losses = {}
         for component in self._local[batch.own]:
             own = losses[component.index] = component.backward_step()
-            if self._averages_early and all_finite(own.values()):
+            if self.averages_early and all_finite(own.values()):
                 self.replication.start(component, batch.samples)
         return losses
 

@@ -17,7 +17,7 @@ from alray.models.encoder import Tensors
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.message import Message
 from alray.runtime.stage.clock import Clock
-from alray.runtime.stage.replication import Alone, Replication
+from alray.runtime.stage.replication import Replication
 
 ComponentLosses = Mapping[int, Tensors]
 """Losses that are complete: component (counted from 0) -> name of the loss -> scalar."""
@@ -80,28 +80,25 @@ class _Held:
         self.module._buffers.update(self.buffers)
 
 
+@dataclass(eq=False)
 class Work(ABC):
-    """The components of one stage and their computations, in the order of the network."""
+    """The components of one stage and their computations, in the order of the network.
 
-    def __init__(
-        self,
-        components: Sequence[Component],
-        replication: Replication | None = None,
-        *,
-        runs: Sequence[int] = (),
-        averages_early: bool = True,
-    ) -> None:
-        """
-        Args:
-            replication: the stage among the same stage of all replicas; None: there is one replica.
-            runs: how many components each virtual stage has, in order; (): there is one.
-            averages_early: whether gradients of replicas may be averaged as soon as they are complete.
-        """
-        self.components = list(components)
-        self.replication = replication or Alone()
-        ends = [*accumulate(runs)] or [len(self.components)]
+    Attributes:
+        replication: the stage among the same stage of all replicas.
+        lengths: how many components each virtual stage has, in order; (): there is one.
+        averages_early: whether gradients of replicas may be averaged as soon as they are complete.
+    """
+
+    components: Sequence[Component]
+    replication: Replication = field(default_factory=Replication)
+    lengths: Sequence[int] = ()
+    averages_early: bool = True
+
+    def __post_init__(self) -> None:
+        ends = [*accumulate(self.lengths)] or [len(self.components)]
         self.runs = [slice(first, end) for first, end in zip([0, *ends[:-1]], ends, strict=True)]
-        self._averages_early = averages_early and self.replication.averages_gradients
+        self.averages_early = self.averages_early and self.replication.averages_gradients
         self._held: list[_Held] = []  # the buffers of all modules, while an evaluation goes on
         self._moving: dict[int, list[_Held]] = {}  # of those that change them in evaluation, by virtual stage
 
@@ -150,7 +147,7 @@ class Work(ABC):
         Args:
             samples: of the mini-batch, over all replicas.
         """
-        if self.replication.averages_gradients and not self._averages_early:
+        if self.replication.averages_gradients and not self.averages_early:
             for component in components:
                 self.replication.start(component, samples)
 
