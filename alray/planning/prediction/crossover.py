@@ -149,7 +149,8 @@ class Crossover:
     def factors(self) -> list[Factors]:
         """Of each method and mini-batch, and of its schedules with late gradients."""
         alone_s = next((each.alone_s for each in self.contenders if each.method == REFERENCE), None)
-        reference, found = self.steps_of(self._reference, None), []
+        reference = self.steps_of(self._reference, None)
+        found = []
         for each in self.contenders:
             schedules = schedules_for(local_losses=each.local_losses)
             for schedule in (None, *(own.name for own in schedules if own.gradient_delay)):
@@ -191,7 +192,8 @@ class Crossover:
 
     def sent_bytes(self, row: Row) -> float:
         """What all devices send in a way, for one mini-batch."""
-        setting, costs = row.fit.setting, row.fit.setting.costs
+        setting = row.fit.setting
+        costs = setting.costs
         share = next(each.averaged_share for each in self.contenders if each.method == row.method)
         copies = costs.copy_bytes * (setting.stages - 1) / costs.copy_every
         between = sum(edge.bytes_per_step for edge in edge_plans(setting, row.fit.partition)) + copies

@@ -53,7 +53,8 @@ def make_plan(
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
     prediction = predict_step(setting, counts)
     durations = RunSeconds(setting).of_cuts(counts)
-    evaluating, too_large = _of_evaluations(setting, shares), None
+    evaluating = _of_evaluations(setting, shares)
+    too_large = None
     if setting.memory_limits and not (fullest := fullest_stage(setting, counts)).fits:
         too_large = (
             f"stage {fullest.stage} needs {fullest.need:,} bytes and its device has {fullest.limit:,}, so this plan is "
@@ -170,7 +171,8 @@ def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, .
 
 def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
     """One sentence: what the step time depends on, and a better cut where there is one."""
-    stages, cores = setting.stages, setting.cores
+    stages = setting.stages
+    cores = setting.cores
     if prediction.shared and cores is not None:
         threads = stages * setting.replicas * setting.costs.threads
         return (

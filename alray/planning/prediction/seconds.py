@@ -46,14 +46,17 @@ class RunSeconds:
         The arguments are arrays that broadcast, or numbers.
         """
         setting, costs = self.setting, self.setting.costs
-        speed, is_first = self._speeds[virtual], np.asarray(virtual) == 0
+        speed = self._speeds[virtual]
+        is_first = np.asarray(virtual) == 0
         data_s = np.where(is_first, costs.data_s, 0.0)
 
         def whole(name: str) -> Floats:
             return self._added(name, first, ends) / speed
 
-        forward, backward = whole("forward_s"), whole("backward_s")
-        label, update = whole("label_s"), whole("update_s")
+        forward = whole("forward_s")
+        backward = whole("backward_s")
+        label = whole("label_s")
+        update = whole("update_s")
         found = Durations(
             {"F": forward + data_s, "L": label, "B": backward - label, "U": update},
             averages_s=self._added("reduce_s", first, ends) if setting.replicas > 1 else (),

@@ -121,7 +121,10 @@ class Simulation:
         self._arrivals, self._room = np.split(place[len(place) - len(received) - len(same_way) :], [len(received)])
         if len(stuck := np.setdiff1d(actions, self._graph.order)):
             raise self._deadlock(stuck - stages)
-        self._completing, self._of_batches = self._last_computations()
+        # The last computation of each mini-batch on each stage, by mini-batch, and where each mini-batch begins.
+        own = computations(rows)[::-1]
+        places, last = np.unique(rows["batch"][own] * np.int64(stages) + stage[own], return_index=True)
+        self._completing, self._of_batches = own[last], np.unique(places // stages, return_index=True)[1]
 
     def _deadlock(self, stuck: Positions) -> PlanError:
         """The error for stages that wait for each other.
@@ -136,13 +139,6 @@ class Simulation:
             for stage, index in zip(stages.tolist(), (stuck[first] - begins).tolist(), strict=True)
         ]
         return PlanError(f"deadlock: these wait for ever: {', '.join(waits[:_MOST_TOLD])}", hint=_HINT)
-
-    def _last_computations(self) -> tuple[Positions, Positions]:
-        """The last computation of each mini-batch on each stage, by mini-batch, and where each mini-batch begins."""
-        own = computations(self._rows)[::-1]
-        place = self._rows["batch"][own] * np.int64(self._program.stages) + self._stage[own]
-        places, last = np.unique(place, return_index=True)
-        return own[last], np.unique(places // self._program.stages, return_index=True)[1]
 
     def timeline(self, durations: Durations) -> Timeline:
         """When each action starts and ends with these durations."""

@@ -34,12 +34,8 @@ _SETTINGS: dict[str, Any] = {
 _HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
 PUBLISHED = 0.125
 """How far nine in ten predictions of published pipelines were off at most. A test ties it to docs/predictions.md."""
-_PER_SAMPLE = ("infer_s", "route_s", "label_s")
-"""Times of a component that grow with the samples."""
-_PER_UPDATE = ("update_s", "reduce_s")
-"""Those that do not depend on them."""
 _WITH_FIXED = {"forward_s": "forward_fixed_s", "backward_s": "backward_fixed_s"}
-"""Those of which a part does not depend on them. That part may be below 0: see `ComponentCosts`."""
+"""Times of which a part does not depend on the samples. That part may be below 0: see `ComponentCosts`."""
 
 
 def probed(costs: Costs, spec: Spec) -> Costs:
@@ -167,8 +163,8 @@ def _stands_for(costs: Costs, machines: Machines | None) -> str:
 
 def _times(read: ComponentCosts, share: float) -> dict[str, Any]:
     """The times of a component for `share` times the samples."""
-    kept = {name: getattr(read, name) for name in (*_PER_UPDATE, *_WITH_FIXED.values())}
-    scaled = {name: getattr(read, name) * share for name in _PER_SAMPLE}
+    kept = {name: getattr(read, name) for name in ("update_s", "reduce_s", *_WITH_FIXED.values())}
+    scaled = {name: getattr(read, name) * share for name in ("infer_s", "route_s", "label_s")}
     return kept | scaled | {name: share_s(getattr(read, name), kept[own], share) for name, own in _WITH_FIXED.items()}
 
 

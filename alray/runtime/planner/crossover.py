@@ -98,7 +98,8 @@ def crossover_spec(
         )
 
     spec = loaded({}, {}).spec
-    own, named_links = spec.method.kind, _links_of(links, spec)
+    own = spec.method.kind
+    named_links = _links_of(links, spec)
     if spec.pipeline.costs is not None:
         raise RequestError(
             "the spec gives the costs of one method, and a crossover compares several",
@@ -195,7 +196,8 @@ def _contender(
         loaded: the spec of the planner, in a layout.
         over_links: whether links were asked for.
     """
-    spec, network = planner.spec, planner.workload.network
+    spec = planner.spec
+    network = planner.workload.network
 
     def planning(own: Spec) -> Planner:
         return replace(planner, workload=replace(planner.workload, spec=own))

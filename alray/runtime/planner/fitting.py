@@ -268,7 +268,8 @@ def _stages(spec: Spec, components: int, devices: int, free: Collection[str]) ->
     Args:
         devices: how many there are; 0: this machine.
     """
-    given, replicas = "pipeline.stages" not in free, spec.replicas.count
+    given = "pipeline.stages" not in free
+    replicas = spec.replicas.count
     room = devices // replicas if devices else MOST_STAGES
     layout = None if "pipeline.schedule" in free else SCHEDULES[spec.schedule].only_layout
     asked = spec.pipeline.stages if given else None if layout is None else layout.stages
@@ -308,7 +309,9 @@ def _search(
         if "pipeline.schedule" in free:
             names = [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
         for name in names:
-            schedule, first, numbers = SCHEDULES[name], len(found), list[int | None]()
+            schedule = SCHEDULES[name]
+            first = len(found)
+            numbers: list[int | None] = []
             if schedule.cuts_mini_batches and "pipeline.micro_batches" in free:
                 numbers += [number for number in schedule.possible_micro_batches(stages, batch_size) if number > 1]
             for number in numbers or [None]:
@@ -324,7 +327,8 @@ def _search(
                     parts = f"{number} or more micro-batches" if before else ""
                     refused.append(Refused(schedule.name, stages, error.problems[0].sentence, parts))
                     break
-    given, first_faults = FREE.keys() - free, [each.problems[0] for each in faults]
+    given = FREE.keys() - free
+    first_faults = [each.problems[0] for each in faults]
     alike = len({each.message for each in first_faults}) == 1
     if not found and faults and (alike or {each.key for each in first_faults} <= given):
         raise faults[0]  # what is given is wrong on any layout

@@ -160,7 +160,8 @@ def require_memory(workload: Workload) -> None:
     """
     if workload.device.type != "cpu":
         return
-    network, memory_bytes = workload.network, machine_memory_bytes()
+    network = workload.network
+    memory_bytes = machine_memory_bytes()
     for index in range(len(network)):
         component = network.component(index, "meta")
         weights_bytes = sum(tensor.nbytes for tensor in component.weights().values())

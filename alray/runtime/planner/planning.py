@@ -132,7 +132,8 @@ class Planner:
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         workload.require_measured_stop()
         # The checks of a spec do not know how many components a model is cut into.
-        cut, numbers = spec.pipeline.partition, (len(workload.network), spec.pipeline.stages, spec.virtual_stages)
+        cut = spec.pipeline.partition
+        numbers = len(workload.network), spec.pipeline.stages, spec.virtual_stages
         refuse(stage_faults(*numbers) if isinstance(cut, str) else partition_faults(cut, *numbers))
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
@@ -245,9 +246,11 @@ class Planner:
         """
         if (samples := max(self._shares(replicas))) != costs.batch_size:
             costs = in_proportion(costs, self._estimate(samples))
-        spec, machines = self.spec, self._machines
+        spec = self.spec
+        machines = self._machines
         setting = self.setting(spec, costs, stages, replicas, found)
-        data, measured = self.workload.data, spec.run.splits(last=False)
+        data = self.workload.data
+        measured = spec.run.splits(last=False)
         there = [name for name, split in data.splits.items() if split is not None]
         plan = make_plan(
             setting,

@@ -35,7 +35,8 @@ def require_an_update(workload: Workload) -> None:
             key="optimizer.accumulate",
             hint=f"set it to at most {total}, or make the run longer",
         )
-    rates, updates = Rates(workload.spec, workload.code), range(together, total + 1, together)
+    rates = Rates(workload.spec, workload.code)
+    updates = range(together, total + 1, together)
     if not any(rates.at(step, data=workload.facts, total_steps=total) > 0.0 for step in updates):
         which = "its only update" if len(updates) == 1 else f"all of its {len(updates)} updates"
         raise PlanError(

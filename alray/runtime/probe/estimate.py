@@ -209,7 +209,8 @@ def _operations(
 
 
 def _costs(network: Network, batch_size: int, components: Sequence[ComponentCosts], **known: Any) -> Costs:
-    spec, method = network.spec, network.method
+    spec = network.spec
+    method = network.method
     labels = method.given_labels["labels"].empty(batch_size, "meta")
     read = [*network.incoming(0, batch_size, "meta").values(), labels]
     return Costs(

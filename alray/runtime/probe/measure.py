@@ -122,7 +122,8 @@ def probe_costs(
                 passed_on = {name: passed_on[name] for name in passed_on.keys() & set(names[indices.stop - 1 :])}
             other_processors = machine.other_processors()
             local_losses = network.method.local_losses
-            contention, jitter_s = 1.0, 0.0
+            contention = 1.0
+            jitter_s = 0.0
             if surroundings.others:
                 contention, jitter_s = measure_contention(
                     partial(_times_of, busiest, local_losses=local_losses), others
@@ -370,7 +371,8 @@ def time_micro_batches(
     parts = cut(MicroBatching(_ENDLESS))
     backward = actions_of(parts, "backward_s")[::-1]
     whole = time_actions([*actions_of(parts, "forward_s"), *backward], timing)
-    halves, none = dict[int, ComponentTimings](), {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
+    halves: dict[int, ComponentTimings] = {}
+    none = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
     # The first component of the network has no gradient for its input.
     if not network.spec.run.compile and any(index > 0 for index in works):
         parts = cut(MicroBatching(_ENDLESS, {(0, 0)}))
