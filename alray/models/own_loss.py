@@ -126,6 +126,8 @@ class LossTask(LearningTask):
 
     @property
     def wants(self) -> str:
+        if self.labels is None:
+            return "give one tensor as the label, stacked or padded to one shape for all samples; the `loss` parts it"
         return f"give all samples labels of one shape, here {list(self.label_shape)}"
 
     def tally(self) -> Tally:

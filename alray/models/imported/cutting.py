@@ -156,15 +156,26 @@ class Cutter:
             self._cuts[key] = self._tried(key)
         return self._cuts[key]
 
+    @cached_property
+    def _result(self) -> Sizes | None:
+        """The sizes of the result; None: they are not those of the mini-batch."""
+        one, other = (Gives.of(each.result) for each in self.recordings[True])
+        found = fitted(one, other, self._sizes(0), self._sizes(1))
+        return None if found is None else found.leaves[0]
+
     @property
     def outputs(self) -> tuple[int, ...]:
         """The shape of the result for one sample."""
-        one, other = (Gives.of(each.result) for each in self.recordings[True])
-        sizes = fitted(one, other, self._sizes(0), self._sizes(1))
-        if sizes is None:
+        if self._result is None:
             return tuple(self.recordings[True][0].result.shape[1:])
         positions = self._sample[0] if self._sample.is_text else 1
-        return tuple(size.at(1, positions) for size in sizes.leaves[0].sizes[1:])
+        return tuple(size.at(1, positions) for size in self._result.sizes[1:])
+
+    @property
+    def rows_of_result(self) -> list[int]:
+        """The dimensions of the result that grow with the mini-batch."""
+        sizes = () if self._result is None else self._result.sizes
+        return [axis for axis, size in enumerate(sizes) if size.by_samples]
 
     @property
     def writes_input(self) -> bool:

@@ -43,6 +43,7 @@ _MOST_LEFT_OUT = 0.5
 """Of the work before the last layer, what components with readouts of their own may leave out."""
 _CHOICES = 6
 """How often cuts are chosen: again where a proof refuses them."""
+_ONE_TENSOR = "return the scores alone; several outputs in one tensor, as by `torch.cat`, for a `loss=` that parts them"
 _MOST_NAMED = 12
 _MOST_SAID = 400
 """Characters of an error of torch, which may name all weights."""
@@ -125,14 +126,22 @@ class GivenModel:
                 )
             if isinstance(error, TypeError):
                 hint = (
-                    "give samples that are dictionaries with the names of its arguments, or tuples in their order, and "
-                    "leave out what it does not take; `forward(self, **batch)` takes all entries"
+                    "give samples that are dictionaries with the names of its arguments, or tuples in their order and "
+                    "the label last, and leave out what it does not take; `forward(self, **batch)` takes all entries"
                 )
             raise own_error(error, message, key="model.from", hint=hint) from error
         result = recordings[True][0].result
         if not isinstance(result, torch.Tensor):
             what = f"returns a `{type(result).__name__}`, and not one tensor of scores"
-            raise refusal(what, type(self.whole), self.title, hint="return the scores alone")
+            raise refusal(what, type(self.whole), self.title, hint=_ONE_TENSOR)
+        rows = cutter.rows_of_result
+        if len(rows) > 1:
+            what = "gives each sample a score for each other one of the mini-batch, and an evaluation joins mini-batches"
+            hint = "return what it compares, as by `torch.stack([one, other], 1)`, and compare in a `loss=`"
+            raise refusal(what, type(self.whole), self.title, hint)
+        if rows and rows != [0]:
+            what = f"gives scores whose samples lie along dimension {rows[0]}, and not along the first"
+            raise refusal(what, type(self.whole), self.title, hint=f"return `scores.movedim({rows[0]}, 0)`")
         return cutter
 
     @cached_property
@@ -199,7 +208,7 @@ class GivenModel:
                     break
                 return ends
         if not whole or given is not None or components not in ("auto", 1):
-            raise self._uncut(components, several=several)
+            raise self._uncut(components, several=several, whole=whole)
         self.reason = self._why
         ends = [PartEnds(None, _NOWHERE)]
         try:
@@ -250,12 +259,15 @@ class GivenModel:
         """Whether a parameter has several names."""
         return any(len(names) > 1 for names in names_of(self.whole))
 
-    def _uncut(self, components: int | str, *, several: bool) -> SpecError:
+    def _uncut(self, components: int | str, *, several: bool, whole: bool) -> SpecError:
         """The refusal of so many components."""
         end = self._choice.last(pooled=True, layers=self._list, several=several)
         untie = "set model.untie=true, so that each of several names of a parameter has its own"
-        if end is None or components == "auto":
-            alone = "method=backpropagation trains it as it is; else give each part a module of its own"
+        if end is None or components == "auto" or (not whole and self._is_short(name_of(end.key))):
+            alone = (
+                "method=backpropagation trains it as it is; else make of each part a module that hands on one tensor, "
+                "as by `torch.cat`"
+            )
             return SpecError(
                 f"{self.title} cannot be cut: {self._why}",
                 key="model.from",
