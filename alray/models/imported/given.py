@@ -136,7 +136,7 @@ class GivenModel:
             raise refusal(what, type(self.whole), self.title, hint=_ONE_TENSOR)
         rows = cutter.rows_of_result
         if len(rows) > 1:
-            what = "gives each sample a score for each other one of the mini-batch, and an evaluation joins mini-batches"
+            what = "gives each sample a score for each other one of its mini-batch, and evaluations join mini-batches"
             hint = "return what it compares, as by `torch.stack([one, other], 1)`, and compare in a `loss=`"
             raise refusal(what, type(self.whole), self.title, hint)
         if rows and rows != [0]:
