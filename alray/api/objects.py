@@ -468,7 +468,7 @@ def _dumped(value: Any, name: str) -> bytes:
     import_ray()
     from ray import cloudpickle
 
-    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc,name-defined]
+    class Pickler(cloudpickle.CloudPickler):
         """Takes modules that are no plain ones by name, as `torch.classes`: a `self.classes` beside `torch` in a method
         is reason enough for cloudpickle to send it."""
 
