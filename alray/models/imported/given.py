@@ -265,8 +265,8 @@ class GivenModel:
         untie = "set model.untie=true, so that each of several names of a parameter has its own"
         if end is None or components == "auto" or (not whole and self._is_short(name_of(end.key))):
             alone = (
-                "method=backpropagation trains it as it is; else make of each part a module that hands on one tensor, "
-                "as by `torch.cat`"
+                "method=backpropagation trains it as it is; else give each part a module of its own, which hands on one "
+                "tensor, as by `torch.cat`"
             )
             return SpecError(
                 f"{self.title} cannot be cut: {self._why}",
