@@ -352,7 +352,7 @@ class HandsOnTwo(nn.Module):
 def test_what_no_readout_can_read_is_refused_with_what_trains_it(components: str | int, one_thread: None) -> None:
     """Not with fewer components, of which none would be right."""
     assert len(own(HandsOnTwo).cut(2, None, several=True, whole=True)) == 2
-    with pytest.raises(SpecError, match=r"method=backpropagation trains it as it is; .*of its own, which hands on one tensor"):
+    with pytest.raises(SpecError, match=r"method=backpropagation trains it as it is; .*that hands on one tensor"):
         own(HandsOnTwo).cut(components, None)
 
 

@@ -265,7 +265,7 @@ class GivenModel:
         untie = "set model.untie=true, so that each of several names of a parameter has its own"
         if end is None or components == "auto" or (not whole and self._is_short(name_of(end.key))):
             alone = (
-                "method=backpropagation trains it as it is; else give each part a module of its own, which hands on one "
+                "method=backpropagation trains it as it is; else give each part a module of its own that hands on one "
                 "tensor, as by `torch.cat`"
             )
             return SpecError(
