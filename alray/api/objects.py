@@ -8,7 +8,9 @@ torchvision have gets its name; such runs are resumed and reproduced as any othe
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
+import io
 import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -458,9 +460,19 @@ def _dumped(value: Any, name: str) -> bytes:
     import_ray()
     from ray import cloudpickle
 
-    with _by_value(cloudpickle):
+    class Pickler(cloudpickle.CloudPickler):
+        """Takes modules that are no plain ones by name, as `torch.classes`: a `self.classes` beside `torch` in a method
+        is reason enough for cloudpickle to send it."""
+
+        def reducer_override(self, given: Any) -> Any:
+            if isinstance(given, ModuleType) and type(given) is not ModuleType:
+                return importlib.import_module, (given.__name__,)
+            return super().reducer_override(given)
+
+    with _by_value(cloudpickle), io.BytesIO() as found:
         try:
-            content: bytes = cloudpickle.dumps(value)
+            Pickler(found).dump(value)
+            content = found.getvalue()
         except (pickle.PickleError, TypeError, AttributeError, RuntimeError) as error:
             raise RequestError(
                 f"this object cannot be sent to the stages: {type(error).__name__}: {error}",

@@ -142,7 +142,18 @@ class CollatedSet:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        return _row_in(self._collate([self.dataset[index], *self.longest]), 0)
+        entries = [self.dataset[index], *self.longest]
+        batch = self._collate(entries)
+        for each in filter(_is_tensor, tree_leaves(batch)):
+            if not each.ndim or len(each) != len(entries):
+                raise DataError(
+                    f"the `collate_fn` makes of {counted(len(entries), 'entry', 'entries')} a tensor of the shape "
+                    f"{list(each.shape)}, which has no row for each",
+                    key="data",
+                    hint="let it give tensors with a row for each entry, as torch.stack does, padded where entries "
+                    "differ in size",
+                )
+        return _row_in(batch, 0)
 
     def require_rows(self, name: SplitName) -> None:
         """Raise DataError if the `collate_fn` makes other rows of three entries than of each: a mini-batch would depend

@@ -308,7 +308,7 @@ def _label(label: object, what: str, task: LearningTask) -> Label:
     held = f"the label {reprlib.repr(label)}"
     if isinstance(label, Tensor) and label.numel() != 1:
         held = f"a tensor of shape {list(label.shape)} as its label"
-    if task.label_shape:
+    if task.label_shape or task.takes_any_label:
         raise DataError(f"{what} has {held}", key="data", hint=task.wants)
     raise DataError(
         f"{what} has {held}, which is not an integer",

@@ -126,6 +126,8 @@ class LossTask(LearningTask):
 
     @property
     def wants(self) -> str:
+        if self.labels is None:
+            return "give one tensor as the label, stacked or padded to one shape for all samples; the `loss` parts it"
         return f"give all samples labels of one shape, here {list(self.label_shape)}"
 
     def tally(self) -> Tally:
@@ -210,6 +212,8 @@ class _GivenTally(Tally):
 
     def _take(self, scores: Tensor, labels: Tensor) -> None:
         scores = scores.cpu()
+        if labels.is_floating_point():  # in float64 as in training
+            labels = labels.to(torch.promote_types(labels.dtype, scores.dtype))
         for name, each in zip(self._names, self._metrics, strict=True):
             with _measuring(name):
                 each.update(scores, labels)

@@ -280,6 +280,23 @@ def test_an_optimizer_of_torch_has_the_rate_of_its_class_unless_one_is_given(giv
     assert (made if isinstance(made, dict) else {}).get("lr") == lr
 
 
+class NamedLikeModulesOfTorch(nn.Module):
+    """Beside `torch`, cloudpickle takes `classes` and `ops` for `torch.classes` and `torch.ops`, which are no plain
+    modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.ops, self.classes = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classes(torch.relu(self.ops(x)))
+
+
+def test_a_module_may_have_layers_of_the_names_of_modules_of_torch() -> None:
+    assert alray.train(NamedLikeModulesOfTorch(), (X, Y), method="backpropagation", stages=1, **NO_COSTS).summary.steps
+
+
 def test_objects_within_objects_need_no_file_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage on another node does not find the user's modules."""
     monkeypatch.syspath_prepend(folder)

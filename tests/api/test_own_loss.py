@@ -191,6 +191,33 @@ def test_what_is_no_loss_is_told(keys: dict[str, Any], key: str, said: str) -> N
     assert [each.key for each in caught.value.problems] == [key]
 
 
+def apart(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Refuses two types of numbers."""
+    return torch.cdist(outputs, labels).diagonal().mean()
+
+
+def test_labels_of_an_evaluation_have_the_precision_of_the_outputs() -> None:
+    keys = {**TINY, "run": {**TINY["run"], "precision": "float64"}}
+    data = (X, X[:, :3])
+    run = alray.train(net(), data, data, loss=apart, method="backpropagation", stages=1, inline=True, **keys)
+    assert run.summary.scores.validation is not None
+
+
+class Weighed(torch.utils.data.Dataset[Any]):
+    """A label of two tensors, as of forecasts with weights."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index], (X[index], torch.ones(6))
+
+
+def test_a_label_of_several_tensors_is_refused_with_what_a_loss_takes() -> None:
+    with pytest.raises(alray.AlrayError, match=r"one tensor as the label.*the `loss` parts it"):
+        alray.train(net(), Weighed(), loss=loss, method="backpropagation", stages=1, inline=True, **TINY)
+
+
 def no_number(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return outputs
 

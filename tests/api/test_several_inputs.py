@@ -155,6 +155,11 @@ def without_short(entries: list[Any]) -> dict[str, torch.Tensor]:
     return padded([each for each in entries if len(each["input_ids"]) > 3])
 
 
+def as_columns(entries: list[Any]) -> tuple[Any, ...]:
+    """As for the detectors of torchvision."""
+    return tuple(zip(*entries, strict=True))
+
+
 def mixed(entries: list[Any]) -> dict[str, torch.Tensor]:
     made = padded(entries)
     return made | {"input_ids": made["input_ids"].flip(0)}
@@ -287,6 +292,11 @@ def test_plain_numbers_are_inputs_and_a_loss_takes_one_number_of_each_sample() -
             lambda: train(Tagger(), DataLoader(Texts(), 4, collate_fn=without_short), task="dense_classification"),
             "data",
             "the train set raised .* in reading sample",
+        ),
+        (
+            lambda: train(Tagger(), DataLoader([(LEFT[0], {"boxes": RIGHT[:2]})] * 9, 3, collate_fn=as_columns)),
+            "data",
+            r"makes of 1 entry a tensor of the shape \[2, 3\], which has no row for each",
         ),
         (
             lambda: alray.run(

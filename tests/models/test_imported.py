@@ -302,12 +302,58 @@ class InADictionary(nn.Module):
         return {"scores": self.layer(x)}
 
 
-def test_a_model_that_gives_no_tensor_is_refused_at_its_forward() -> None:
-    with pytest.raises(SpecError, match="returns a `dict`") as caught:
-        own(InADictionary).cut("auto", None, whole=True)
+class OfEachOther(InADictionary):
+    """Returns the scores of each sample with all of the mini-batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.layer(x)
+        return h @ h.T
+
+
+class TimeFirst(InADictionary):
+    """Returns samples along the second dimension."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).unflatten(1, (3, 2)).transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (InADictionary, "returns a `dict`.*torch.cat"),
+        (OfEachOther, "for each other one of its mini-batch.*torch.stack"),
+        (TimeFirst, r"along dimension 1.*scores.movedim\(1, 0\)"),
+    ],
+)
+def test_a_model_that_gives_no_rows_of_scores_is_refused_at_its_forward(kind: type[nn.Module], said: str) -> None:
+    with pytest.raises(SpecError, match=said) as caught:
+        own(kind).cut("auto", None, whole=True)
     (problem,) = caught.value.problems
-    assert problem.hint and problem.file == __file__
+    assert problem.file == __file__
     assert "def forward" in Path(__file__).read_text().splitlines()[problem.line - 1]
+
+
+class HandsOnTwo(nn.Module):
+    """Layers of a flow: what each made of the sample, and a sum beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        beside = x.new_zeros(len(x))
+        for layer in self.layers:
+            s = layer(x).tanh()
+            x, beside = x * s.exp(), beside + s.sum(1)
+        return beside - x.square().sum(1)
+
+
+@pytest.mark.parametrize("components", ["auto", 1, 2])
+def test_what_no_readout_can_read_is_refused_with_what_trains_it(components: str | int, one_thread: None) -> None:
+    """Not with fewer components, of which none would be right."""
+    assert len(own(HandsOnTwo).cut(2, None, several=True, whole=True)) == 2
+    with pytest.raises(SpecError, match=r"method=backpropagation trains it as it is; .*that hands on one tensor"):
+        own(HandsOnTwo).cut(components, None)
 
 
 @pytest.mark.parametrize("make", [Branching, lambda: nn.Linear(6, 3), lambda: nn.Sequential(nn.Linear(6, 3))])

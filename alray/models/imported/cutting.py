@@ -148,12 +148,23 @@ class Cutter:
         return self._cuts[key]
 
     @property
+    def _result(self) -> Sizes | None:
+        """The sizes of the result; None: they are not those of the mini-batch."""
+        found = self._known[True].gives.get(RESULT)
+        return None if found is None else found.leaves[0]
+
+    @property
     def outputs(self) -> tuple[int, ...]:
         """The shape of the result for one sample."""
-        fits = self._known[True].gives.get(RESULT)
-        if fits is None:
+        if self._result is None:
             return tuple(self.recordings[True].result.shape[1:])
-        return tuple(size.at(1, self._sample[0]) for size in fits.leaves[0].sizes[1:])
+        return tuple(size.at(1, self._sample[0]) for size in self._result.sizes[1:])
+
+    @property
+    def rows_of_result(self) -> list[int]:
+        """The dimensions of the result that grow with the mini-batch."""
+        sizes = () if self._result is None else self._result.sizes
+        return [axis for axis, size in enumerate(sizes) if size.by_samples]
 
     def _at_input(self) -> Cut:
         """The cut before all steps: samples pass."""

@@ -40,6 +40,7 @@ _MOST_LEFT_OUT = 0.5
 """Of the work before the last layer, what components with readouts of their own may leave out."""
 _CHOICES = 6
 """How often cuts are chosen: again where a proof refuses them."""
+_ONE_TENSOR = "return the scores alone; several outputs in one tensor, as by `torch.cat`, for a `loss=` that parts them"
 _MOST_NAMED = 12
 _MOST_SAID = 400
 """Characters of an error of torch, which may name all weights."""
@@ -115,7 +116,15 @@ class GivenModel:
         result = cutter.recordings[True].result
         if not isinstance(result, torch.Tensor):
             what = f"returns a `{type(result).__name__}`, and not one tensor of scores"
-            raise refusal(what, type(self.whole), self.title, hint="return the scores alone")
+            raise refusal(what, type(self.whole), self.title, hint=_ONE_TENSOR)
+        rows = cutter.rows_of_result
+        if len(rows) > 1:
+            what = "gives each sample a score for each other one of its mini-batch, and evaluations join mini-batches"
+            hint = "return what it compares, as by `torch.stack([one, other], 1)`, and compare in a `loss=`"
+            raise refusal(what, type(self.whole), self.title, hint)
+        if rows and rows != [0]:
+            what = f"gives scores whose samples lie along dimension {rows[0]}, and not along the first"
+            raise refusal(what, type(self.whole), self.title, hint=f"return `scores.movedim({rows[0]}, 0)`")
         return cutter
 
     @cached_property
@@ -177,7 +186,7 @@ class GivenModel:
                     break
                 return ends
         if not whole or given is not None or components not in ("auto", 1):
-            raise self._uncut(components, several=several)
+            raise self._uncut(components, several=several, whole=whole)
         self.reason = self._why
         ends = [PartEnds(None, _NOWHERE)]
         try:
@@ -228,12 +237,15 @@ class GivenModel:
         """Whether a parameter has several names."""
         return any(len(names) > 1 for names in names_of(self.whole))
 
-    def _uncut(self, components: int | str, *, several: bool) -> SpecError:
+    def _uncut(self, components: int | str, *, several: bool, whole: bool) -> SpecError:
         """The refusal of so many components."""
         end = self._choice.last(pooled=True, several=several)
         key, into = "model.from", ""
-        hint = "method=backpropagation trains it as it is; else give each part a module of its own"
-        if end is not None and components != "auto":
+        hint = (
+            "method=backpropagation trains it as it is; else make of each part a module that hands on one tensor, as "
+            "by `torch.cat`"
+        )
+        if end is not None and components != "auto" and (whole or not self._is_short(name_of(end.key))):
             key, most = "model.components", self._choice.most(end, several=several)
             if int(components) > most:
                 more = self._choice.most(end, several=True) > most

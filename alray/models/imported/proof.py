@@ -193,8 +193,8 @@ def fault_of(error: Exception, model: type[nn.Module], title: str, sample: Shape
     hint = sample.hint_of_numbers or _hint_of_shape(sample)
     if isinstance(error, TypeError):
         hint = (
-            "give samples that are dictionaries with the names of its arguments, or tuples in their order, and leave "
-            "out what it does not take; `forward(self, **batch)` takes all entries"
+            "give samples that are dictionaries with the names of its arguments, or tuples in their order and the "
+            "label last, and leave out what it does not take; `forward(self, **batch)` takes all entries"
         )
     return refusal(f"does not take {given}: {first_line(error)}", model, title, hint, error)
 

@@ -186,7 +186,7 @@ def _of_kinds(
                 except UserCodeError as error:
                     hint = (
                         f"it was tried with {counted(samples, 'sample')} without values, where operations are counted; "
-                        "code that reads values gets ones"
+                        "code that reads values gets ones, `numpy()` if `cpu()` comes before it"
                     )
                     raise error.with_hint(hint) from error
     return found
