@@ -155,9 +155,8 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
     size, parts = len(setting.costs.components), setting.num_parts
     if setting.virtual_stages == 1:
         most = fullest_stage(setting, partition_uniform(size, parts)).share * (1.0 + SAME)  # sums are rounded
-        return with_cheapest_largest(lambda stage: _shares_within(setting, stage, most, size + 1 - parts), size, parts)[
-            0
-        ]
+        shares = partial(_shares_within, setting, most=most, longest=size + 1 - parts)
+        return with_cheapest_largest(shares, size, parts)[0]
     if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
         return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each)[:2])
     return partition_auto(
